@@ -1,0 +1,255 @@
+"""Simulated surgeries, with a recogniser that errs the way real ones do.
+
+Everything runs on numpy alone and is a function of the seed. The surgeries follow the published statistics of the
+Cholec80 training and test videos (how often each phase order occurs, how long phases last, how common and how
+persistent each tool is); no label file is read. The recogniser is one formula for both tracks:
+
+    score_t       = what is there + drift of the video + slow noise + flicker
+    probability_t = softmax or sigmoid of gain * score_t
+
+Slow noise makes runs of errors, flicker makes changes that never happened, and a gain above the honest one makes
+the probabilities over-confident. Phases are recognised from a window of time, as recurrent networks do: a change is
+noticed late, and flicker is weaker than for tools, which are recognised frame by frame.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from statistics import NormalDist
+
+import numpy as np
+
+from hmmjax.types import Labels, Observations
+
+PHASES = (
+    "Preparation",
+    "CalotTriangleDissection",
+    "ClippingCutting",
+    "GallbladderDissection",
+    "GallbladderPackaging",
+    "CleaningCoagulation",
+    "GallbladderRetraction",
+)
+TOOLS = ("Grasper", "Bipolar", "Hook", "Scissors", "Clipper", "Irrigator", "SpecimenBag")
+
+#: The six phase orders of Cholec80 and how many of its 80 videos follow each.
+PHASE_ORDERS = (
+    ((0, 1, 2, 3, 4, 5, 6), 51),
+    ((0, 1, 2, 3, 5, 4, 6), 12),
+    ((1, 2, 3, 4, 5, 6), 8),
+    ((0, 1, 2, 3, 4, 6), 6),
+    ((0, 1, 2, 3, 4, 6, 5), 2),
+    ((1, 2, 3, 4, 6, 5), 1),
+)
+#: Seconds in each phase over the 80 videos, and the number of videos that have it.
+PHASE_SECONDS = np.array([8574, 74826, 14080, 58433, 7618, 14332, 6635])
+PHASE_VIDEOS = np.array([71, 80, 80, 80, 80, 74, 80])
+MEAN_MINUTES = 38.4
+
+#: P(tool still there one second later).
+TOOL_PERSISTENCE = np.array([0.940, 0.926, 0.972, 0.932, 0.952, 0.904, 0.947])
+#: Fraction of videos in which the tool never appears.
+TOOL_MISSING = np.array([0.0, 8 / 80, 0.0, 0.0, 0.0, 19 / 80, 0.0])
+#: P(tool | phase), tools by phases: plausible use, whose average over PHASE_SECONDS is the published prevalence
+#: (.556 .048 .559 .018 .032 .053 .062).
+TOOL_USE = np.array(
+    [
+        [0.450, 0.570, 0.550, 0.560, 0.620, 0.450, 0.650],
+        [0.005, 0.030, 0.015, 0.065, 0.030, 0.150, 0.030],
+        [0.030, 0.745, 0.120, 0.760, 0.020, 0.050, 0.010],
+        [0.000, 0.005, 0.180, 0.005, 0.005, 0.005, 0.000],
+        [0.000, 0.008, 0.350, 0.005, 0.000, 0.005, 0.000],
+        [0.010, 0.022, 0.030, 0.028, 0.030, 0.360, 0.080],
+        [0.000, 0.001, 0.000, 0.006, 0.800, 0.150, 0.420],
+    ]
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Recogniser:
+    """How the simulated network errs. The defaults give the accuracies of published frame-wise networks.
+
+    Attributes:
+        noise: standard deviation of all noise together; 0 is a perfect (if late) recogniser.
+        tool_flicker: share of the noise's variance that is independent from second to second.
+        phase_flicker: the same for phases.
+        drift: share of the variance that is constant over a video (its light, its patient).
+        slow_seconds: correlation time of the rest, which makes whole runs of errors.
+        window_seconds: past seconds that the phase is recognised from.
+        phase_gap: how far the scores of neighbouring phases are apart.
+        phase_gain: factor on phase scores before the softmax.
+        tool_gain: factor on tool scores before the sigmoid.
+        hit_rate: (K,) share of a tool's frames in which it is seen, at threshold 0.5 and noise 1.
+        false_alarm_rate: (K,) share of the other frames in which it is seen all the same.
+    """
+
+    noise: float = 1.0
+    tool_flicker: float = 0.15
+    phase_flicker: float = 0.002
+    drift: float = 0.15
+    slow_seconds: float = 40.0
+    window_seconds: int = 10
+    phase_gap: float = 2.05
+    phase_gain: float = 3.5
+    tool_gain: float = 5.0
+    hit_rate: tuple[float, ...] = (0.84, 0.75, 0.95, 0.70, 0.78, 0.74, 0.82)
+    false_alarm_rate: tuple[float, ...] = (0.22, 0.012, 0.06, 0.006, 0.007, 0.012, 0.012)
+
+
+@dataclasses.dataclass(frozen=True)
+class Surgery:
+    """One simulated video at 1 frame a second.
+
+    Attributes:
+        name: "sim01" and so on.
+        phases: (T,) int32 true phase, an index into `PHASES`.
+        tools: (T, K) int32 true presence, 0 or 1, in the order of `TOOLS`.
+        phase_probabilities: (T, L) float32 what the recogniser says; rows sum to one.
+        tool_probabilities: (T, K) float32 what the recogniser says.
+    """
+
+    name: str
+    phases: np.ndarray
+    tools: np.ndarray
+    phase_probabilities: np.ndarray
+    tool_probabilities: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.phases)
+
+
+def simulate_surgeries(
+    num_videos: int, seed: int = 0, *, minutes: float = MEAN_MINUTES, recogniser: Recogniser | None = None
+) -> tuple[Surgery, ...]:
+    """Simulate surgeries and what a recogniser says of them.
+
+    Video n of a seed is the same however many videos are asked for.
+
+    Args:
+        num_videos: how many.
+        seed: of all randomness.
+        minutes: mean length of a video; phases shrink in proportion, tools keep their pace.
+        recogniser: how the network errs; `Recogniser()` when left out.
+
+    Raises:
+        ValueError: when `num_videos` is negative or `minutes` is not positive.
+    """
+    if num_videos < 0:
+        raise ValueError(f"num_videos is {num_videos}: give 0 or more.")
+    if not minutes > 0:
+        raise ValueError(f"minutes is {minutes}: a video's mean length must be positive.")
+    recogniser = recogniser or Recogniser()
+    surgeries = []
+    for n in range(num_videos):
+        truth, errors = (np.random.default_rng([seed, n, stream]) for stream in (0, 1))
+        phases = simulate_phases(truth, minutes)
+        tools = simulate_tools(truth, phases)
+        surgeries.append(
+            Surgery(
+                f"sim{n + 1:02d}",
+                phases,
+                tools,
+                recognise_phases(errors, phases, recogniser),
+                recognise_tools(errors, tools, recogniser),
+            )
+        )
+    return tuple(surgeries)
+
+
+def simulate_phases(rng: np.random.Generator, minutes: float = MEAN_MINUTES) -> np.ndarray:
+    """(T,) int32 phases of one video: an order as often as it occurs, log-normal durations."""
+    counts = np.array([count for _, count in PHASE_ORDERS])
+    order = list(PHASE_ORDERS[rng.choice(len(counts), p=counts / counts.sum())][0])
+    mean = PHASE_SECONDS[order] / PHASE_VIDEOS[order] * (minutes / MEAN_MINUTES)
+    # A slow surgeon is slow in every phase: part of the spread is shared.
+    shared, own = 0.35, 0.45
+    spread = shared * rng.standard_normal() + own * rng.standard_normal(len(order))
+    seconds = np.maximum(np.rint(mean * np.exp(spread - (shared**2 + own**2) / 2)), 5)
+    return np.repeat(np.array(order, np.int32), seconds.astype(int))
+
+
+def simulate_tools(rng: np.random.Generator, phases: np.ndarray) -> np.ndarray:
+    """(T, K) int32 tools of one video: two-state chains whose stationary law in each phase is `TOOL_USE`."""
+    used = rng.random(len(TOOLS)) >= TOOL_MISSING
+    use = TOOL_USE / (1 - TOOL_MISSING)[:, None] * used[:, None]
+    # In equilibrium as many tools come as go: P(0) P(0->1) = P(1) P(1->0).
+    arrival = np.minimum(use * (1 - TOOL_PERSISTENCE)[:, None] / (1 - use), 1.0)
+    # A tool that a phase has no use for leaves at once.
+    stay = np.where(use > 0, TOOL_PERSISTENCE[:, None], 0.0)
+    draws = rng.random((len(phases), len(TOOLS)))
+    tools = np.zeros((len(phases), len(TOOLS)), np.int32)
+    if len(phases):
+        now = draws[0] < use[:, phases[0]]
+        tools[0] = now
+        for t in range(1, len(phases)):
+            now = draws[t] < np.where(now, stay[:, phases[t]], arrival[:, phases[t]])
+            tools[t] = now
+    return tools
+
+
+def recognise_phases(rng: np.random.Generator, phases: np.ndarray, recogniser: Recogniser) -> np.ndarray:
+    """(T, L) float32 phase probabilities: neighbouring phases are confused more than distant ones."""
+    num = len(PHASES)
+    distance = np.abs(np.arange(num)[:, None] - np.arange(num))
+    score = -np.where(distance == 0, 0.0, recogniser.phase_gap + 0.35 * (distance - 1))[phases]
+    lasting, flicker = _noise(rng, score.shape, recogniser, recogniser.phase_flicker)
+    seen = _window_mean(score + recogniser.noise * lasting, recogniser.window_seconds)
+    logits = recogniser.phase_gain * (seen + recogniser.noise * flicker)
+    odds = np.exp(logits - logits.max(-1, keepdims=True))
+    return (odds / odds.sum(-1, keepdims=True)).astype(np.float32)
+
+
+def recognise_tools(rng: np.random.Generator, tools: np.ndarray, recogniser: Recogniser) -> np.ndarray:
+    """(T, K) float32 tool probabilities whose hit and false alarm rates are the recogniser's."""
+    quantile = NormalDist().inv_cdf
+    hit = np.array([quantile(rate) for rate in recogniser.hit_rate])
+    false_alarm = np.array([quantile(rate) for rate in recogniser.false_alarm_rate])
+    score = np.where(tools == 1, hit, false_alarm)
+    lasting, flicker = _noise(rng, score.shape, recogniser, recogniser.tool_flicker)
+    logits = recogniser.tool_gain * (score + recogniser.noise * (lasting + flicker))
+    return (1 / (1 + np.exp(-logits))).astype(np.float32)
+
+
+def stack(surgeries: Sequence[Surgery]) -> tuple[Labels, Observations, np.ndarray]:
+    """Pad surgeries to one batch, as the library's functions take it.
+
+    Returns:
+        Labels with phases (B, T) and tools (B, T, K), -1 on padding; Observations with probabilities (B, T, L) and
+        (B, T, K), 0 on padding; mask (B, T), False on padding.
+    """
+    longest = max(map(len, surgeries), default=0)
+
+    def pad(field: str, fill: float) -> np.ndarray:
+        arrays = [getattr(s, field) for s in surgeries]
+        return np.stack(
+            [np.pad(a, [(0, longest - len(a)), *[(0, 0)] * (a.ndim - 1)], constant_values=fill) for a in arrays]
+        )
+
+    labels = Labels(pad("phases", -1), pad("tools", -1))
+    observations = Observations(pad("phase_probabilities", 0), pad("tool_probabilities", 0))
+    return labels, observations, np.arange(longest) < np.array([len(s) for s in surgeries])[:, None]
+
+
+def _window_mean(score: np.ndarray, window: int) -> np.ndarray:
+    """Mean of `score` over the last `window` frames."""
+    if window <= 1 or not len(score):
+        return score
+    past = np.concatenate([np.repeat(score[:1], window, 0), score]).cumsum(0)
+    return (past[window:] - past[:-window]) / window
+
+
+def _noise(
+    rng: np.random.Generator, shape: tuple[int, int], recogniser: Recogniser, flicker: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Noise (T, channels) of variance one together: what lasts (drift and runs), and flicker."""
+    length, channels = shape
+    decay = np.exp(-1 / max(recogniser.slow_seconds, 1e-6))
+    steps = rng.standard_normal(shape)
+    steps[1:] *= np.sqrt(1 - decay**2)
+    slow = np.empty(shape)
+    now = np.zeros(channels)
+    for t in range(length):
+        now = decay * now + steps[t]
+        slow[t] = now
+    drift = rng.standard_normal(channels)
+    lasting = np.sqrt(recogniser.drift) * drift + np.sqrt(1 - flicker - recogniser.drift) * slow
+    return lasting, np.sqrt(flicker) * rng.standard_normal(shape)
