@@ -8,7 +8,6 @@ import pytest
 from hmmjax import simulate
 from hmmjax.simulate import Recogniser, simulate_surgeries
 
-
 PREVALENCE = [0.556, 0.048, 0.559, 0.018, 0.032, 0.053, 0.062]
 
 
@@ -22,7 +21,7 @@ def changes(track):
 
 
 def test_deterministic_by_seed_and_independent_of_count():
-    few, many, other = (simulate_surgeries(n, seed=s, minutes=3) for n, s in ((2, 5), (4, 5), (2, 6)))
+    few, many, other = (simulate_surgeries(n, seed=s, minutes=3.0) for n, s in ((2, 5), (4, 5), (2, 6)))
     for a, b, c in zip(few, many, other, strict=False):
         for field in dataclasses.fields(a)[1:]:
             np.testing.assert_array_equal(getattr(a, field.name), getattr(b, field.name))
@@ -30,13 +29,13 @@ def test_deterministic_by_seed_and_independent_of_count():
 
 
 def test_truth_does_not_depend_on_the_recogniser():
-    (a,), (b,) = (simulate_surgeries(1, minutes=5, recogniser=r) for r in (Recogniser(), Recogniser(noise=2.0)))
+    (a,), (b,) = (simulate_surgeries(1, minutes=5.0, recogniser=r) for r in (Recogniser(), Recogniser(noise=2.0)))
     np.testing.assert_array_equal(a.tools, b.tools)
     np.testing.assert_array_equal(a.phases, b.phases)
 
 
 def test_shapes_and_ranges():
-    (s,) = simulate_surgeries(1, minutes=4)
+    (s,) = simulate_surgeries(1, minutes=4.0)
     frames = len(s)
     assert s.phases.shape == (frames,) and s.phases.dtype == np.int32
     assert s.tools.shape == (frames, 7) and set(np.unique(s.tools)) <= {0, 1}
@@ -100,13 +99,13 @@ def test_recogniser_errs_like_a_real_one(surgeries):
 
 
 def test_noise_is_tunable():
-    (s,) = simulate_surgeries(1, minutes=20, recogniser=Recogniser(noise=0.0, window_seconds=1))
+    (s,) = simulate_surgeries(1, minutes=20.0, recogniser=Recogniser(noise=0.0, window_seconds=1))
     np.testing.assert_array_equal(s.phase_probabilities.argmax(-1), s.phases)
     np.testing.assert_array_equal(s.tool_probabilities >= 0.5, s.tools == 1)
 
 
 def test_stack_pads_and_masks():
-    surgeries = simulate_surgeries(3, minutes=3)
+    surgeries = simulate_surgeries(3, minutes=3.0)
     labels, obs, mask = simulate.stack(surgeries)
     assert mask.sum(1).tolist() == [len(s) for s in surgeries]
     assert (labels.phases[~mask] == -1).all() and (labels.tools[~mask] == -1).all()
@@ -119,4 +118,4 @@ def test_bad_arguments_name_themselves():
     with pytest.raises(ValueError, match="num_videos"):
         simulate_surgeries(-1)
     with pytest.raises(ValueError, match="minutes"):
-        simulate_surgeries(1, minutes=0)
+        simulate_surgeries(1, minutes=0.0)

@@ -1,0 +1,1 @@
+"""Readers, builders and generators of surgical data."""

@@ -1,0 +1,110 @@
+"""Simulated surgeries written the way Cholec80 is laid out on disk."""
+
+import os
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from pathlib import Path
+
+import numpy as np
+
+from hmmjax.simulate import PHASES, TOOLS, Surgery, simulate_surgeries
+from models.data.simsurg.render import Renderer
+from models.data.simsurg.scene import Scene, boxes, make_scene
+from models.data.video import write_video
+
+FPS = 25
+
+
+def write_cholec80(
+    directory: str | os.PathLike[str],
+    num_videos: int = 4,
+    seed: int = 0,
+    *,
+    minutes: float = 2.0,
+    size: tuple[int, int] = (64, 64),
+    first: int = 1,
+    border: int = 0,
+    moving_fps: int = 1,
+    progress: bool = False,
+) -> tuple[Surgery, ...]:
+    """Write simulated surgeries as a copy of Cholec80: videos at 25 fps, phase, tool and box annotations.
+
+    Like the real ones, phase files have a row for every frame and tool files one for every 25th, and a video ends one
+    frame after its last tool row's second.
+
+    Args:
+        directory: gets videos/, phase_annotations/, tool_annotations/ and box_annotations/.
+        num_videos: how many.
+        seed: of everything.
+        minutes: mean length.
+        size: (height, width) of the pictures, even.
+        first: number of the first video.
+        border: pixels of black on each side, inside `size`.
+        moving_fps: how many different pictures a second has, 1 to 25 and a divisor of 25; fewer are faster to make.
+        progress: show a progress bar.
+
+    Returns:
+        The truth that was written, in order.
+    """
+    root = Path(directory)
+    surgeries = simulate_surgeries(num_videos, seed, minutes=minutes)
+    for kind in ("videos", "phase_annotations", "tool_annotations", "box_annotations"):
+        (root / kind).mkdir(parents=True, exist_ok=True)
+    for n, surgery in enumerate(_track(surgeries, progress)):
+        name = f"video{first + n:02d}"
+        height, width = size[0] - 2 * border, size[1] - 2 * border
+        scene = make_scene(surgery, seed * 1000 + first + n, aspect=width / height)
+        pictures = _pictures(Renderer(scene, height, width), border, moving_fps)
+        count = write_video(root / "videos" / f"{name}.mp4", pictures, fps=FPS)
+        write_annotations(root, name, surgery)
+        _write_boxes(root / "box_annotations" / f"{name}-boxes.txt", scene)
+        _write_times(root / "videos" / f"{name}-timestamp.txt", count)
+    return surgeries
+
+
+def write_annotations(root: Path, name: str, surgery: Surgery, newline: str = "\n") -> None:
+    """Write one video's phase file (every 25 fps frame) and tool file (every 25th)."""
+    phases = np.append(np.repeat(surgery.phases, FPS), surgery.phases[-1:])
+    lines = ["Frame\tPhase", *(f"{frame}\t{PHASES[phase]}" for frame, phase in enumerate(phases))]
+    _write(root / "phase_annotations" / f"{name}-phase.txt", lines, newline)
+    lines = ["\t".join(("Frame", *TOOLS))]
+    lines += ["\t".join(map(str, (FPS * second, *row))) for second, row in enumerate(surgery.tools.tolist())]
+    _write(root / "tool_annotations" / f"{name}-tool.txt", lines, newline)
+
+
+def _write_boxes(path: Path, scene: Scene) -> None:
+    lines = ["Frame\tTool\txmin\tymin\txmax\tymax"]
+    for second in range(len(scene)):
+        for tool, box in zip(*boxes(scene, second), strict=True):
+            lines.append("\t".join((str(FPS * second), TOOLS[tool], *(f"{edge:.4f}" for edge in box))))
+    _write(path, lines)
+
+
+def _write_times(path: Path, count: int) -> None:
+    lines = ["Frame\tTimeStamp"]
+    for frame in range(0, count, FPS):
+        minutes, seconds = divmod(frame // FPS, 60)
+        lines.append(f"{frame}\t{minutes // 60:02d}:{minutes % 60:02d}:{seconds:02d}.00")
+    _write(path, lines)
+
+
+def _write(path: Path, lines: Sequence[str], newline: str = "\n") -> None:
+    path.write_text("".join(line + newline for line in lines), encoding="ascii", newline="")
+
+
+def _pictures(renderer: Renderer, border: int, moving_fps: int) -> Iterator[np.ndarray]:
+    if moving_fps not in (1, 5, 25):
+        raise ValueError(f"moving_fps is {moving_fps}: give 1, 5 or 25, which divide the video's 25 frames a second.")
+    pad = [(border, border), (border, border), (0, 0)]
+    for step in range(len(renderer.scene) * moving_fps):
+        picture = np.pad(renderer.frame(step / moving_fps), pad)
+        yield from repeat(picture, FPS // moving_fps)
+    yield picture
+
+
+def _track(surgeries: Sequence[Surgery], progress: bool) -> Sequence[Surgery]:
+    if not progress:
+        return surgeries
+    from rich.progress import track
+
+    return track(surgeries, "rendering")  # type: ignore[return-value]

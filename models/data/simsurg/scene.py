@@ -1,0 +1,126 @@
+"""What is where in a simulated surgery: instruments, camera, smoke, blood, once a second.
+
+Positions are fractions of the picture's height, x growing to the right and y downwards, so that a scene is the same
+at every size; `Scene.aspect` is the picture's width in those units.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from hmmjax.simulate import PHASES, TOOLS, Surgery
+
+#: Where each instrument enters, outside the picture, as fractions of width and height. Those of the right hand share
+#: a port, as in theatre; that is why they are easily mistaken for each other when only the shaft shows.
+PORTS = np.array([[-0.1, 0.7], [1.1, 0.75], [1.1, 0.7], [1.12, 0.65], [1.1, 0.8], [1.05, 0.9], [0.45, 1.15]])
+
+#: How much each phase smokes (coagulation) and bleeds.
+PHASE_SMOKE = np.array([0.0, 0.25, 0.05, 0.35, 0.0, 0.25, 0.0])
+PHASE_BLOOD = np.array([0.0, 0.1, 0.15, 0.3, 0.3, 0.55, 0.2])
+
+
+@dataclasses.dataclass(frozen=True)
+class Scene:
+    """One video's moving parts, a row a second.
+
+    Attributes:
+        surgery: the hidden truth and its name.
+        seed: of the textures and colours.
+        aspect: width divided by height.
+        ports: (K, 2) x and y where each instrument enters.
+        tips: (T, K, 2) x and y of each instrument's tip; meaningless while it is absent.
+        opening: (T, K) how far jaws are open, 0 to 1.
+        hidden: (T, K) bool, the tip is behind tissue and only the shaft shows.
+        camera: (T, 2) displacement of the tissue.
+        phase_mix: (T, L) share of each phase's look; it follows the phase within seconds.
+        smoke: (T,) 0 to 1.
+        blood: (T,) 0 to 1.
+        blur: (T,) width of the blur, a fraction of the height.
+    """
+
+    surgery: Surgery
+    seed: int
+    aspect: float
+    ports: np.ndarray
+    tips: np.ndarray
+    opening: np.ndarray
+    hidden: np.ndarray
+    camera: np.ndarray
+    phase_mix: np.ndarray
+    smoke: np.ndarray
+    blood: np.ndarray
+    blur: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.surgery)
+
+
+def make_scene(surgery: Surgery, seed: int = 0, aspect: float = 1.0) -> Scene:
+    """Set the stage for a surgery of at least one second; the same seed gives the same scene."""
+    rng = np.random.default_rng([seed, 7])
+    phases, tools = surgery.phases, surgery.tools
+    length, num_tools = tools.shape
+    ports = (PORTS + rng.normal(0, 0.05, PORTS.shape)) * [aspect, 1.0]
+    goal = np.array([0.5 * aspect, 0.5]) + _wander(rng, (length, num_tools, 2), 5) * [0.14 * aspect, 0.14]
+    goal = np.clip(goal, 0.12, [aspect - 0.12, 0.88])
+    inserted = _follow(tools.astype(float), 1.2)[..., None] * 0.6 + 0.4
+    one_phase = np.eye(len(PHASES))[phases]
+    smoke = _follow(PHASE_SMOKE[phases] * (0.3 + tools[:, TOOLS.index("Hook")]), 8)
+    return Scene(
+        surgery=surgery,
+        seed=seed,
+        aspect=aspect,
+        ports=ports,
+        tips=ports + inserted * (goal - ports),
+        opening=np.clip(0.5 + 0.5 * _wander(rng, (length, num_tools), 2), 0, 1),
+        hidden=_wander(rng, (length, num_tools), 5) > 1.4,
+        camera=0.3 * _wander(rng, (length, 2), 25) + 0.02 * np.sin(np.arange(length) * 1.6)[:, None],
+        phase_mix=_follow(one_phase, 6),
+        smoke=np.clip(smoke * (1 + 1.2 * _wander(rng, (length,), 6)), 0, 0.85),
+        blood=np.clip(_follow(PHASE_BLOOD[phases], 30) * (1 + _wander(rng, (length,), 40)), 0, 1),
+        blur=np.clip(0.03 * (_wander(rng, (length,), 4) - 1.3), 0, 0.04),
+    )
+
+
+def boxes(scene: Scene, second: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where the instruments are.
+
+    Args:
+        scene: the scene.
+        second: which one, 0 to T - 1.
+
+    Returns:
+        tools: (N,) int, indices into `TOOLS`, ascending.
+        boxes: (N, 4) float, xmin, ymin, xmax, ymax as fractions of width and height, inside the picture; the tip and
+        the part of the shaft next to it. N is 0 where there is no instrument.
+    """
+    from models.data.simsurg.tools import LOOKS  # the looks need no scene; this import would be circular at the top
+
+    present = np.flatnonzero(scene.surgery.tools[second])
+    found = np.zeros((len(present), 4))
+    for row, tool in enumerate(present):
+        tip, port, look = scene.tips[second, tool], scene.ports[tool], LOOKS[tool]
+        axis = (port - tip) / np.linalg.norm(port - tip)
+        ends = np.stack([tip - axis * look.beyond, tip + axis * (look.tip_length + 0.08)])
+        corners = np.concatenate([ends.min(0) - look.half_height, ends.max(0) + look.half_height])
+        found[row] = np.clip(corners / [scene.aspect, 1, scene.aspect, 1], 0, 1)
+    return present, found
+
+
+def _wander(rng: np.random.Generator, shape: tuple[int, ...], seconds: float) -> np.ndarray:
+    """Unit-variance random walk that forgets within `seconds`, along the first axis."""
+    decay = np.exp(-1 / seconds)
+    steps = rng.standard_normal(shape)
+    steps[1:] *= np.sqrt(1 - decay**2)
+    for t in range(1, len(steps)):
+        steps[t] += decay * steps[t - 1]
+    return steps
+
+
+def _follow(track: np.ndarray, seconds: float) -> np.ndarray:
+    """`track` seen through a lag of `seconds`, along the first axis."""
+    gain = 1 - np.exp(-1 / seconds)
+    out = track.astype(float)
+    for t in range(1, len(out)):
+        out[t] = out[t - 1] + gain * (out[t] - out[t - 1])
+    return out

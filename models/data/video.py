@@ -1,0 +1,279 @@
+"""Videos to frames and back, with PyAV.
+
+A frame's number is its time stamp times the video's rate, never a count of decoded frames: a decoder that drops one
+frame would otherwise shift every label after it. Needs the `vision` extra (av, pillow).
+"""
+
+import dataclasses
+import os
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from hmmjax.io.errors import FormatError
+
+Path = str | os.PathLike[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class VideoInfo:
+    """What a video file's header says.
+
+    Attributes:
+        path: the file.
+        width: pixels.
+        height: pixels.
+        fps: frames per second.
+        num_frames: how many frames the header promises; 0 where it does not say.
+    """
+
+    path: str
+    width: int
+    height: int
+    fps: float
+    num_frames: int
+
+    @property
+    def seconds(self) -> float:
+        """Length in seconds."""
+        return self.num_frames / self.fps
+
+
+def probe(path: Path) -> VideoInfo:
+    """Read a video's header.
+
+    Raises:
+        FormatError: when the file is missing, is no video, or is cut off before its index.
+    """
+    with _open(path) as container:
+        return _info(path, container.streams.video[0])
+
+
+def read_frames(
+    path: Path,
+    *,
+    rate: float | None = 1.0,
+    offset: int = 0,
+    size: tuple[int, int] | None = None,
+    crop: tuple[int, int, int, int] | None = None,
+    progress: bool = False,
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Decode a video, keeping some of its frames.
+
+    Args:
+        path: the video.
+        rate: frames per second to keep; must divide the video's own. None keeps all.
+        offset: number of the first frame to keep; M2CAI16-workflow users start at 0 or at 24.
+        size: (height, width) to scale to; the native size when left out.
+        crop: (top, bottom, left, right) pixels to cut out before scaling, as `find_content` gives.
+        progress: show a progress bar.
+
+    Yields:
+        (number, picture): the frame's number on the video's own counter, 0-based (frame 25 is one second in at
+        25 fps), and (height, width, 3) uint8 RGB.
+
+    Raises:
+        FormatError: when the file is damaged or cut off, when a frame that should be kept is missing, or when `rate`
+            does not divide the video's.
+    """
+    with _open(path) as container:
+        stream = container.streams.video[0]
+        stream.thread_type = "AUTO"
+        info = _info(path, stream)
+        step = _step(info, rate)
+        total = max(0, -(-(info.num_frames - offset) // step))
+        wanted = offset
+        last = -1
+        for frame in _track(_decode(path, container, stream), info, progress):
+            number = _number(frame, stream, info)
+            if number <= last:
+                raise FormatError(f"frame {number} comes after frame {last}", file=info.path, fix="re-encode the video")
+            last = number
+            if number < wanted:
+                continue
+            if number > wanted:
+                raise FormatError(
+                    f"frame {wanted} is missing: the next one is {number}",
+                    file=info.path,
+                    fix="get the file again; its labels would no longer fit",
+                )
+            wanted += step
+            yield number, _picture(frame, size, crop)
+    if info.num_frames and last + 1 < info.num_frames:
+        raise FormatError(
+            f"cut off: the header promises {info.num_frames} frames and only {last + 1} can be decoded "
+            f"({(wanted - offset) // step} of {total} kept ones)",
+            file=info.path,
+            fix="get the file again",
+        )
+
+
+def read_frame(path: Path, number: int, *, size: tuple[int, int] | None = None) -> np.ndarray:
+    """One frame by its number, by seeking: (height, width, 3) uint8 RGB.
+
+    Raises:
+        FormatError: when the video has no such frame.
+    """
+    with _open(path) as container:
+        stream = container.streams.video[0]
+        info = _info(path, stream)
+        stamp = round(number / info.fps / stream.time_base) + (stream.start_time or 0)
+        container.seek(stamp, stream=stream)
+        for frame in _decode(path, container, stream):
+            found = _number(frame, stream, info)
+            if found == number:
+                return _picture(frame, size, None)
+            if found > number:
+                break
+    raise FormatError(f"no frame {number} among {info.num_frames}", file=info.path)
+
+
+def write_video(path: Path, frames: Iterable[np.ndarray], *, fps: int = 25, quality: int = 23) -> int:
+    """Encode pictures as H.264 in mp4.
+
+    Args:
+        path: where to.
+        frames: (height, width, 3) uint8 RGB pictures of one size; height and width even. An array that comes several
+            times in a row is converted once.
+        fps: frames per second of the file.
+        quality: x264's constant rate factor; lower is better and larger.
+
+    Returns:
+        The number of frames written.
+
+    Raises:
+        ValueError: for pictures of odd size, or none at all.
+    """
+    import av
+
+    count, previous, converted = 0, None, None
+    with av.open(os.fspath(path), "w", options={"movflags": "+faststart"}) as container:
+        stream: Any = container.add_stream("libx264", rate=fps, options={"crf": str(quality), "preset": "veryfast"})
+        stream.pix_fmt = "yuv420p"
+        stream.time_base = stream.codec_context.time_base = Fraction(1, fps)
+        for picture in frames:
+            if count == 0:
+                stream.height, stream.width = picture.shape[:2]
+                if stream.height % 2 or stream.width % 2:
+                    raise ValueError(f"pictures are {stream.width}x{stream.height}: H.264 needs even sizes.")
+            if converted is None or picture is not previous:
+                rgb = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")
+                previous, converted = picture, rgb.reformat(format="yuv420p")
+            converted.pts, converted.time_base = count, Fraction(1, fps)
+            container.mux(stream.encode(converted))
+            count += 1
+        if count == 0:
+            raise ValueError(f"no pictures to write to {os.fspath(path)}.")
+        container.mux(stream.encode(None))
+    return count
+
+
+def find_content(picture: np.ndarray, threshold: int = 15) -> tuple[int, int, int, int]:
+    """Where the picture is, without its black border.
+
+    A median filter first removes noise and text in the border; whatever is then brighter than `threshold` counts.
+
+    Args:
+        picture: (height, width, 3) uint8 RGB.
+        threshold: grey level, 0 to 255.
+
+    Returns:
+        (top, bottom, left, right), so that ``picture[top:bottom, left:right]`` has no border. The whole picture
+        when all of it is dark.
+    """
+    from PIL import Image, ImageFilter
+
+    height, width = picture.shape[:2]
+    # A 19-pixel median at 480 lines, done on a quarter of the size: the border's edge is all that matters.
+    shrink = max(1, height // 120)
+    grey = Image.fromarray(picture).convert("L").reduce(shrink).filter(ImageFilter.MedianFilter(5))
+    bright = np.asarray(grey) > threshold
+    rows, columns = np.flatnonzero(bright.any(1)), np.flatnonzero(bright.any(0))
+    if not len(rows):
+        return 0, height, 0, width
+    return (
+        int(rows[0]) * shrink,
+        min((int(rows[-1]) + 1) * shrink, height),
+        int(columns[0]) * shrink,
+        min((int(columns[-1]) + 1) * shrink, width),
+    )
+
+
+def _open(path: Path) -> Any:
+    import av
+
+    name = os.fspath(path)
+    if not os.path.exists(name):
+        raise FormatError("no such video", file=name)
+    try:
+        container = av.open(name)
+    except av.error.FFmpegError as error:
+        raise FormatError(
+            f"not a readable video, or cut off before its index ({error.strerror})", file=name, fix="get the file again"
+        ) from error
+    if not container.streams.video:
+        container.close()
+        raise FormatError("no pictures in this file", file=name)
+    return container
+
+
+def _info(path: Path, stream: Any) -> VideoInfo:
+    fps = float(stream.average_rate or stream.guessed_rate or 0)
+    if fps <= 0:
+        raise FormatError("the header gives no frame rate", file=os.fspath(path), fix="re-encode with a constant one")
+    return VideoInfo(os.fspath(path), stream.width, stream.height, fps, stream.frames)
+
+
+def _step(info: VideoInfo, rate: float | None) -> int:
+    if rate is None:
+        return 1
+    step = round(info.fps / rate)
+    if step < 1 or abs(step - info.fps / rate) > 0.01:
+        raise FormatError(
+            f"{rate:g} frames a second cannot be taken evenly from {info.fps:g}",
+            file=info.path,
+            fix=f"choose a rate that divides {info.fps:g}",
+        )
+    return step
+
+
+def _decode(path: Path, container: Any, stream: Any) -> Iterator[Any]:
+    import av
+
+    count = 0
+    try:
+        for frame in container.decode(stream):
+            yield frame
+            count += 1
+    except av.error.FFmpegError as error:
+        raise FormatError(
+            f"damaged after {count} decoded frames ({error.strerror})", file=os.fspath(path), fix="get the file again"
+        ) from error
+
+
+def _number(frame: Any, stream: Any, info: VideoInfo) -> int:
+    return round(float((frame.pts - (stream.start_time or 0)) * stream.time_base) * info.fps)
+
+
+def _picture(frame: Any, size: tuple[int, int] | None, crop: tuple[int, int, int, int] | None) -> np.ndarray:
+    if crop is None:
+        # Scaling and colour conversion in one pass.
+        height, width = size or (frame.height, frame.width)
+        return frame.to_ndarray(format="rgb24", height=height, width=width)
+    from PIL import Image
+
+    top, bottom, left, right = crop
+    picture = frame.to_ndarray(format="rgb24")[top:bottom, left:right]
+    if size is None:
+        return picture
+    return np.asarray(Image.fromarray(picture).resize((size[1], size[0]), Image.Resampling.BILINEAR))
+
+
+def _track(frames: Iterator[Any], info: VideoInfo, progress: bool) -> Iterator[Any]:
+    if not progress:
+        return frames
+    from rich.progress import track
+
+    return iter(track(frames, os.path.basename(info.path), total=info.num_frames or None))
