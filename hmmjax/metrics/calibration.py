@@ -1,0 +1,168 @@
+"""Whether probabilities mean what they say: expected calibration error and the curve behind it."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hmmjax.metrics.records import Metric, nan_std
+from hmmjax.metrics.videos import class_names, paired, tool_videos
+
+
+@dataclasses.dataclass(frozen=True)
+class Reliability:
+    """A calibration curve: bins of equal width over [0, 1], NaN where a bin is empty.
+
+    Attributes:
+        name: what was binned: "phase", or a tool's name.
+        convention: how it was measured.
+        confidence: (bins,) mean probability given.
+        frequency: (bins,) share of frames where it came true.
+        count: (bins,) frames.
+    """
+
+    name: str
+    convention: str
+    confidence: np.ndarray
+    frequency: np.ndarray
+    count: np.ndarray
+
+    @property
+    def error(self) -> float:
+        """Mean of |frequency - confidence| over frames: the expected calibration error; NaN without frames."""
+        total = self.count.sum()
+        gap = np.abs(self.frequency - self.confidence)
+        return float(np.nansum(self.count * gap) / total) if total else math.nan
+
+
+def _curve(name: str, convention: str, probability: np.ndarray, came_true: np.ndarray, bins: int) -> Reliability:
+    place = np.clip(np.ceil(probability * bins).astype(int) - 1, 0, bins - 1)  # bins are open below, closed above
+    count = np.bincount(place, minlength=bins)
+    with np.errstate(invalid="ignore"):
+        confidence = np.bincount(place, weights=probability, minlength=bins) / count
+        frequency = np.bincount(place, weights=came_true, minlength=bins) / count
+    return Reliability(name, convention, confidence, frequency, count)
+
+
+def _phase_curve(truth: Any, probabilities: Any, bins: int) -> tuple[Reliability, int, int, int]:
+    videos = paired(truth, probabilities, 1, 2)
+    labels = np.concatenate([a for a, _ in videos])
+    table = np.concatenate([b for _, b in videos]).astype(float)
+    known = labels >= 0
+    labels, table = labels[known], table[known]
+    _check(table, bins)
+    top = table.max(1) if len(table) else np.zeros(0)
+    right = table.argmax(1) == labels if len(table) else np.zeros(0)
+    text = f"probability of the most probable phase, {bins} bins of equal width, frames of all videos pooled"
+    return _curve("phase", text, top, right, bins), len(videos), len(labels), table.shape[1]
+
+
+def _check(probabilities: np.ndarray, bins: int) -> None:
+    if bins < 1:
+        raise ValueError(f"bins={bins} must be at least 1")
+    if np.isnan(probabilities).any() or (len(probabilities) and not (0 <= probabilities.min() <= probabilities.max())):
+        raise ValueError("probabilities hold NaN or negative numbers: leave unobserved frames out of both arrays")
+    if len(probabilities) and probabilities.max() > 1 + 1e-4:
+        raise ValueError(f"probabilities reach {probabilities.max():g}: pass softmax or sigmoid outputs, not logits")
+
+
+def phase_calibration(truth: Any, probabilities: Any, *, bins: int = 15) -> Metric:
+    """Expected calibration error of the most probable phase.
+
+    Args:
+        truth: int labels, one (n_i,) array per video or a single array; -1 is unknown and left out.
+        probabilities: (n_i, L) probabilities of phases.
+        bins: number of bins of equal width.
+
+    Returns:
+        Mean over frames of |accuracy - confidence| of the frame's bin, between 0 and 1.
+
+    Raises:
+        ValueError: shapes disagree, NaN, or values outside [0, 1].
+
+    Source: Guo et al. 2017, "On calibration of modern neural networks", equation 3.
+    """
+    curve, n_videos, n_frames, num_phases = _phase_curve(truth, probabilities, bins)
+    return Metric(
+        name="phase calibration error",
+        convention=f"ECE: {curve.convention}",
+        value=curve.error,
+        n_videos=n_videos,
+        n_frames=n_frames,
+        n_classes=num_phases,
+    )
+
+
+def tool_calibration(truth: Any, probabilities: Any, *, bins: int = 15, names: Sequence[str] | None = None) -> Metric:
+    """Expected calibration error of each tool's probability of presence, and its mean over tools.
+
+    Args:
+        truth: presence 0/1, one (n_i, K) array per video or a single array; -1 is unknown and left out.
+        probabilities: (n_i, K) probabilities of presence.
+        bins: number of bins of equal width.
+        names: names of the tools.
+
+    Returns:
+        Mean over tools; ± over tools. A tool absent from the truth enters: its probabilities should be near 0.
+
+    Raises:
+        ValueError: shapes disagree, NaN, or values outside [0, 1].
+
+    Source: Guo et al. 2017, equation 3, with presence as the event.
+    """
+    curves = reliability(tools=(truth, probabilities), bins=bins, names=names)
+    errors = [c.error for c in curves]
+    videos, labels = tool_videos(truth, probabilities, names)
+    measured = [e for e in errors if not math.isnan(e)]
+    return Metric(
+        name="tool calibration error",
+        convention=f"ECE: {curves[0].convention}; mean over tools",
+        value=float(np.mean(measured)) if measured else math.nan,
+        spread=nan_std(errors),
+        spread_over="tools",
+        n_videos=len(videos),
+        n_frames=sum(len(a) for a, _ in videos),
+        n_classes=len(measured),
+        left_out=tuple(f"{n}: no known frame" for n, e in zip(labels, errors, strict=True) if math.isnan(e)),
+        class_names=labels,
+        per_class=tuple(errors),
+    )
+
+
+def reliability(
+    *,
+    phases: tuple[Any, Any] | None = None,
+    tools: tuple[Any, Any] | None = None,
+    bins: int = 15,
+    names: Sequence[str] | None = None,
+) -> tuple[Reliability, ...]:
+    """Calibration curves: one for the most probable phase, then one for each tool.
+
+    Args:
+        phases: (truth, probabilities) as in `phase_calibration`.
+        tools: (truth, probabilities) as in `tool_calibration`.
+        bins: number of bins of equal width.
+        names: names of the tools.
+
+    Returns:
+        The curves of what was given.
+
+    Raises:
+        ValueError: shapes disagree, NaN, or values outside [0, 1].
+
+    Source: Guo et al. 2017, figure 1.
+    """
+    curves = []
+    if phases is not None:
+        curves.append(_phase_curve(*phases, bins)[0])
+    if tools is not None:
+        videos, labels = tool_videos(*tools, names)
+        truth, table = (np.concatenate([v[i] for v in videos]) for i in (0, 1))
+        _check(table, bins)
+        text = f"probability of presence, {bins} bins of equal width, frames of all videos pooled"
+        for k, label in enumerate(class_names(labels, truth.shape[1], "tool")):
+            known = truth[:, k] >= 0
+            curves.append(_curve(label, text, table[known, k], truth[known, k], bins))
+    return tuple(curves)

@@ -1,0 +1,144 @@
+"""The record every metric answers with: no figure without the name of its convention."""
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+Mean = Literal["pooled", "classes-then-videos", "videos-then-classes"]
+
+_MEANS = {
+    "pooled": "frames of all videos pooled, mean over {classes}",
+    "classes-then-videos": "per video, mean over {classes}, then over videos",
+    "videos-then-classes": "per video, mean over videos, then over {classes}",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Metric:
+    """One figure, what it means and what went into it.
+
+    Attributes:
+        name: what is measured ("Jaccard").
+        convention: how, in words that tell it from every other way of measuring it.
+        value: the figure; NaN where nothing could be measured.
+        unit: "" for a share between 0 and 1, else "seconds", "changes", "ratio".
+        spread: sample standard deviation (n - 1) over `spread_over`; NaN with fewer than two items.
+        spread_over: what ± is over: "videos", "phases", "tools", "transitions" or "" (no spread).
+        n_videos: videos that entered.
+        n_frames: frames that entered, over all videos.
+        n_classes: phases or tools that entered the mean.
+        left_out: what did not enter, each with its reason ("Bipolar: absent from the truth").
+        class_names: names along `per_class`.
+        per_class: figure of each class, NaN where left out; empty where the metric has no classes.
+        per_video: figure of each video, NaN where left out; empty where videos are pooled.
+        split: name of the set of videos, set by the caller ("Cholec80 41-80").
+    """
+
+    name: str
+    convention: str
+    value: float
+    unit: str = ""
+    spread: float = math.nan
+    spread_over: str = ""
+    n_videos: int = 0
+    n_frames: int = 0
+    n_classes: int = 0
+    left_out: tuple[str, ...] = ()
+    class_names: tuple[str, ...] = ()
+    per_class: tuple[float, ...] = ()
+    per_video: tuple[float, ...] = ()
+    split: str = ""
+
+    def __str__(self) -> str:
+        spread = f" ± {self.spread:.4f} over {self.spread_over}" if math.isfinite(self.spread) else ""
+        unit = f" {self.unit}" if self.unit else ""
+        entered = [f"{self.n_videos} videos", f"{self.n_frames} frames"]
+        if self.n_classes:
+            entered.append(f"{self.n_classes} classes")
+        if self.split:
+            entered.insert(0, self.split)
+        if self.left_out:
+            entered.append("left out: " + ", ".join(self.left_out))
+        return f"{self.name} {self.value:.4f}{unit}{spread} [{self.convention}; {', '.join(entered)}]"
+
+    def asdict(self) -> dict[str, Any]:
+        """The record as plain values, ready for JSON or a row of a table."""
+        return dataclasses.asdict(self)
+
+
+def nan_mean(values: Any, axis: int | None = None) -> Any:
+    """Mean without NaN entries; NaN, silently, where there is nothing else."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return np.nanmean(values, axis)
+
+
+def nan_std(values: Any) -> float:
+    """Sample standard deviation (n - 1) without NaN entries; NaN with fewer than two."""
+    finite = np.asarray(values, float)
+    finite = finite[~np.isnan(finite)]
+    return float(np.std(finite, ddof=1)) if finite.size > 1 else math.nan
+
+
+def summarise(
+    table: np.ndarray,
+    how: Mean,
+    *,
+    name: str,
+    convention: str,
+    classes: str,
+    class_names: Sequence[str],
+    n_videos: int,
+    n_frames: int,
+    reason: str,
+) -> Metric:
+    """Average a table (videos, classes), or (1, classes) of pooled figures, and say what was averaged.
+
+    Args:
+        table: figures, NaN where a class has none.
+        how: order of the means.
+        name: name of the metric.
+        convention: how each entry was measured.
+        classes: "phases" or "tools".
+        class_names: names along the second axis.
+        n_videos: videos that entered.
+        n_frames: frames that entered.
+        reason: why an entry can be NaN.
+
+    Returns:
+        The metric.
+
+    Raises:
+        ValueError: `how` is not one of the three orders.
+    """
+    if how not in _MEANS:
+        raise ValueError(f"mean={how!r} is unknown: use one of {', '.join(map(repr, _MEANS))}")
+    per_class, per_video = nan_mean(table, 0), nan_mean(table, 1)
+    value, over = nan_mean(per_class), classes
+    if how == "classes-then-videos":
+        value, over = nan_mean(per_video), "videos"
+    missing = np.isnan(table).sum(0)
+    left_out = []
+    for label, count in zip(class_names, missing, strict=True):
+        if count == len(table):
+            left_out.append(f"{label}: {reason}")
+        elif count:
+            left_out.append(f"{label} in {count} of {len(table)} videos: {reason}")
+    return Metric(
+        name=name,
+        convention=f"{convention}; {_MEANS[how].format(classes=classes)}",
+        value=float(value),
+        spread=nan_std(per_video if over == "videos" else per_class),
+        spread_over=over,
+        n_videos=n_videos,
+        n_frames=n_frames,
+        n_classes=int(np.isfinite(per_class).sum()),
+        left_out=tuple(left_out),
+        class_names=tuple(class_names),
+        per_class=tuple(per_class.tolist()),
+        per_video=() if how == "pooled" else tuple(per_video.tolist()),
+    )

@@ -1,0 +1,220 @@
+"""Metrics of the order and lengths of phases: changes, over-segmentation, edit score, segmental F1, delays."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from hmmjax.metrics.records import Metric, nan_mean, nan_std
+from hmmjax.metrics.relaxed import segments
+from hmmjax.metrics.videos import as_videos, paired
+
+Pair = tuple[np.ndarray, np.ndarray]
+
+
+def _known(truth: Any, predicted: Any) -> list[Pair]:
+    """Pairs of label videos; unknown frames are refused, since dropping them would join what lies around them."""
+    videos = paired(truth, predicted, 1)
+    for i, (a, b) in enumerate(videos):
+        if len(a) and min(a.min(), b.min()) < 0:
+            raise ValueError(
+                f"video {i} has a negative phase label, and segments need every frame: cut padding off with "
+                "hmmjax.metrics.unpad, and leave out videos that are labelled in part"
+            )
+    return [(a, b) for a, b in videos if len(a)]
+
+
+def _over_videos(name: str, convention: str, per_video: Sequence[float], videos: Sequence[Any], **more: Any) -> Metric:
+    frames = sum(len(v[0]) if isinstance(v, tuple) else len(v) for v in videos)
+    given = {"value": float(nan_mean(per_video)), "spread": nan_std(per_video), "spread_over": "videos", **more}
+    return Metric(
+        name=name,
+        convention=convention,
+        n_videos=len(videos),
+        n_frames=frames,
+        per_video=tuple(map(float, per_video)),
+        **given,
+    )
+
+
+def phase_changes(predicted: Any) -> Metric:
+    """How often the phase changes between consecutive frames, over all videos.
+
+    Args:
+        predicted: int labels, one (n_i,) array per video or a single array.
+
+    Returns:
+        The total over videos; ± over videos.
+
+    Raises:
+        ValueError: labels are not (n,) arrays.
+
+    Source: plain count.
+    """
+    videos = as_videos(predicted, 1, "prediction")
+    counts = [float(np.count_nonzero(np.diff(v))) for v in videos]
+    return _over_videos("phase changes", "total over videos", counts, videos, value=sum(counts), unit="changes")
+
+
+def over_segmentation(truth: Any, predicted: Any, *, mean: Literal["pooled", "videos"] = "videos") -> Metric:
+    """Segments predicted for each true segment: 1 is right, 10 means ten times too many.
+
+    Args:
+        truth: int labels, one (n_i,) array per video or a single array.
+        predicted: int labels of the same shapes.
+        mean: "videos" (ratio per video, then their mean, ± over videos) or "pooled" (ratio of the totals).
+
+    Returns:
+        The ratio.
+
+    Raises:
+        ValueError: shapes disagree or labels are negative.
+
+    Source: ratio of segment counts as in the over-segmentation literature.
+    """
+    videos = _known(truth, predicted)
+    true = [len(segments(a)) for a, _ in videos]
+    found = [len(segments(b)) for _, b in videos]
+    ratios = [f / t for f, t in zip(found, true, strict=True)]
+    if mean == "pooled":
+        total = sum(found) / sum(true) if videos else math.nan
+        more = {"value": total, "spread": math.nan, "spread_over": ""}
+        return _over_videos("over-segmentation", "segments of all videos pooled", ratios, videos, unit="ratio", **more)
+    return _over_videos("over-segmentation", "per video, mean over videos", ratios, videos, unit="ratio")
+
+
+def _edit_distance(a: Sequence[int], b: Sequence[int]) -> int:
+    """Levenshtein distance, one row at a time; insertions along a row by a running minimum."""
+    target, steps = np.asarray(b), np.arange(len(b) + 1)
+    row = steps.copy()
+    for i, symbol in enumerate(a, 1):
+        fresh = np.empty_like(row)
+        fresh[0] = i
+        fresh[1:] = np.minimum(row[1:] + 1, row[:-1] + (target != symbol))
+        row = np.minimum.accumulate(fresh - steps) + steps
+    return int(row[-1])
+
+
+def edit_score(truth: Any, predicted: Any) -> Metric:
+    """One minus the Levenshtein distance between the orders of segments, over the longer order's length.
+
+    Args:
+        truth: int labels, one (n_i,) array per video or a single array.
+        predicted: int labels of the same shapes.
+
+    Returns:
+        The mean over videos, between 0 and 1; ± over videos. Durations do not count, only the order.
+
+    Raises:
+        ValueError: shapes disagree or labels are negative.
+
+    Source: Lea et al. 2017, as in MS-TCN's evaluation (which multiplies by 100).
+    """
+    scores = []
+    videos = _known(truth, predicted)
+    for a, b in videos:
+        order, found = [s[0] for s in segments(a)], [s[0] for s in segments(b)]
+        scores.append(1 - _edit_distance(order, found) / max(len(order), len(found)))
+    return _over_videos("edit score", "segment order, per video, mean over videos", scores, videos)
+
+
+def _match(truth: np.ndarray, predicted: np.ndarray, overlap: float) -> tuple[int, int, int]:
+    """Segments right, predicted and true. Each true segment can be claimed once, by the first that overlaps enough."""
+    true, found = segments(truth), segments(predicted)
+    label, start, end = (np.array(column) for column in zip(*true, strict=True))
+    claimed = np.zeros(len(true), bool)
+    for phase, s, e in found:
+        common = np.minimum(end, e) - np.maximum(start, s)
+        share = common / (np.maximum(end, e) - np.minimum(start, s)) * (label == phase)
+        best = int(np.argmax(share))
+        if share[best] >= overlap:
+            claimed[best] = True
+    return int(claimed.sum()), len(found), len(true)
+
+
+def segmental_f1(
+    truth: Any, predicted: Any, overlap: float = 0.5, *, mean: Literal["pooled", "videos"] = "pooled"
+) -> Metric:
+    """F1 of whole segments: one is right when it overlaps a true segment of its phase by enough.
+
+    Args:
+        truth: int labels, one (n_i,) array per video or a single array.
+        predicted: int labels of the same shapes.
+        overlap: intersection over union that is enough, in (0, 1]: 0.1, 0.25 and 0.5 are usual.
+        mean: "pooled" (segments of all videos together, as MS-TCN does) or "videos" (per video, then their mean).
+
+    Returns:
+        The metric, between 0 and 1; a second segment on one true segment is a false one.
+
+    Raises:
+        ValueError: shapes disagree, labels are negative, or `overlap` is not in (0, 1].
+
+    Source: Lea et al. 2017, as in MS-TCN's evaluation.
+    """
+    if not 0 < overlap <= 1:
+        raise ValueError(f"overlap={overlap} must lie in (0, 1]: 0.1, 0.25 and 0.5 are usual")
+    videos = _known(truth, predicted)
+    counts = np.array([_match(a, b, overlap) for a, b in videos]).reshape(-1, 3)
+    scores = (2 * counts[:, 0] / (counts[:, 1] + counts[:, 2])).tolist()
+    name = f"segmental F1@{100 * overlap:g}"
+    if mean == "pooled":
+        right, found, true = counts.sum(0)
+        value = 2 * right / (found + true) if len(counts) else math.nan
+        more = {"value": float(value), "spread": math.nan, "spread_over": ""}
+        return _over_videos(name, "segments of all videos pooled", scores, videos, **more)
+    return _over_videos(name, "per video, mean over videos", scores, videos)
+
+
+def transition_delay(truth: Any, predicted: Any, *, fps: float = 1.0, absolute: bool = False) -> Metric:
+    """How long after a true change of phase the prediction shows the new phase.
+
+    For each true segment but a video's first: the first frame inside it whose prediction is its phase. When that is
+    the segment's first frame, the predicted run may have begun before it, and the delay is negative by as much.
+
+    Args:
+        truth: int labels, one (n_i,) array per video or a single array.
+        predicted: int labels of the same shapes.
+        fps: rows per second.
+        absolute: average the delays' absolute values.
+
+    Returns:
+        The mean delay in seconds over transitions; ± over transitions. Transitions whose phase is never predicted
+        inside its segment are left out, and counted in `left_out`.
+
+    Raises:
+        ValueError: shapes disagree or labels are negative.
+
+    Source: transition latency as reported for online recognisers; the definition above is this library's.
+    """
+    videos = _known(truth, predicted)
+    delays, per_video, missed = [], [], 0
+    for a, b in videos:
+        found = segments(b)
+        own = []
+        for phase, start, end in segments(a)[1:]:
+            hits = np.flatnonzero(b[start:end] == phase)
+            if not len(hits):
+                missed += 1
+                continue
+            onset = start + int(hits[0])
+            if onset == start:
+                onset = next(s for _, s, e in found if s <= start < e)
+            own.append((onset - start) / fps)
+        own = np.abs(own).tolist() if absolute else own
+        delays += own
+        per_video.append(nan_mean(own))
+    kind = "absolute delay" if absolute else "signed delay (negative: early)"
+    return _over_videos(
+        "transition delay",
+        f"{kind} of the new phase, mean over transitions",
+        per_video,
+        videos,
+        value=float(nan_mean(delays)),
+        unit="seconds",
+        spread=nan_std(delays),
+        spread_over="transitions",
+        left_out=(f"{missed} of {missed + len(delays)} transitions: phase never predicted in its segment",)
+        if missed
+        else (),
+    )

@@ -1,0 +1,292 @@
+"""Metrics of tool presence: average precision in its four usual definitions, F1, curves and on/off changes."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from hmmjax.metrics.records import Mean, Metric, nan_std, summarise
+from hmmjax.metrics.videos import as_videos, tool_videos
+
+Definition = Literal["sklearn", "voc-all-points", "voc-11-point", "m2cai16"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """Precision against recall of one tool, thresholds falling and recall rising.
+
+    Attributes:
+        name: the tool.
+        convention: how it was measured.
+        precision: (n,) at each threshold; NaN where the tool is absent from the truth.
+        recall: (n,) the same.
+        thresholds: (n,) a frame is called present at or above the threshold.
+        n_videos: videos that entered.
+        n_frames: frames that entered.
+        n_positives: frames with the tool.
+    """
+
+    name: str
+    convention: str
+    precision: np.ndarray
+    recall: np.ndarray
+    thresholds: np.ndarray
+    n_videos: int
+    n_frames: int
+    n_positives: int
+
+
+def _points(truth: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Precision, recall and threshold at every distinct score, highest first."""
+    thresholds, place = np.unique(-scores, return_inverse=True)
+    called = np.cumsum(np.bincount(place, minlength=len(thresholds)))
+    right = np.cumsum(np.bincount(place, weights=truth, minlength=len(thresholds)))
+    with np.errstate(invalid="ignore"):
+        return right / called, right / truth.sum(), -thresholds
+
+
+def _sklearn(truth: np.ndarray, scores: np.ndarray) -> float:
+    from sklearn.metrics import average_precision_score
+
+    return float(average_precision_score(truth, scores))
+
+
+def _envelope(truth: np.ndarray, scores: np.ndarray) -> float:
+    precision, recall, _ = _points(truth, scores)
+    best = np.maximum.accumulate(precision[::-1])[::-1]
+    return float(np.sum(np.diff(recall, prepend=0.0) * best))
+
+
+def _eleven(truth: np.ndarray, scores: np.ndarray) -> float:
+    precision, recall, _ = _points(truth, scores)
+    # Recall is a ratio of integers: 3/10 must reach the level 0.3 whatever its last bit.
+    return float(np.mean([precision[recall >= r - 1e-12].max(initial=0.0) for r in np.arange(11) / 10]))
+
+
+def _m2cai16(truth: np.ndarray, scores: np.ndarray) -> float:
+    low, high = scores.min(), scores.max()
+    if low == high:
+        return math.nan
+    order = np.argsort(scores, kind="stable")
+    hits = np.r_[0, np.cumsum(truth[order][::-1])]  # hits[n]: true frames among the n highest scores
+    # At the last threshold, the highest score itself, no frame is called present: the script skips it.
+    thresholds = low + np.arange(2001) * ((high - low) / 2000)
+    called = len(scores) - np.searchsorted(scores[order], thresholds, side="right")
+    called = called[called > 0]
+    precision, recall = hits[called] / called, hits[called] / truth.sum()
+    total = 0.0
+    for level in np.arange(11) / 10:
+        tolerance = 1e-5
+        while not (near := np.abs(recall - level) < tolerance).any():
+            tolerance *= 2
+        total += precision[near].mean() / 11
+    return float(total)
+
+
+_DEFINITIONS: dict[str, tuple[str, Callable[[np.ndarray, np.ndarray], float]]] = {
+    "sklearn": ("scikit-learn step AP", _sklearn),
+    "voc-all-points": ("VOC all-points AP", _envelope),
+    "voc-11-point": ("VOC 2007 11-point AP", _eleven),
+    "m2cai16": ("official M2CAI16 AP (2000 thresholds, 11 points, nearest recall)", _m2cai16),
+}
+
+
+def _tabulate(
+    videos: list[tuple[np.ndarray, np.ndarray]],
+    measure: Callable[[np.ndarray, np.ndarray], float],
+    pooled: bool,
+    absent: float,
+) -> np.ndarray:
+    """(videos, tools), or (1, tools) pooled: `measure` of each tool's known frames, `absent` where it never occurs."""
+    if pooled:
+        videos = [(np.concatenate([a for a, _ in videos]), np.concatenate([b for _, b in videos]))]
+    table = np.full((len(videos), videos[0][0].shape[1]), absent)
+    for i, (truth, scores) in enumerate(videos):
+        for k in range(truth.shape[1]):
+            known = truth[:, k] >= 0
+            if (truth[:, k] == 1).any():
+                table[i, k] = measure(truth[known, k], scores[known, k])
+    return table
+
+
+def _absent(absent: str) -> tuple[float, str]:
+    if absent == "nan":
+        return math.nan, "a tool absent from the truth has none"
+    if absent == "zero":
+        return 0.0, "a tool absent from the truth has 0"
+    raise ValueError(f"absent={absent!r} is unknown: use 'nan' or 'zero'")
+
+
+def average_precision(
+    truth: Any,
+    scores: Any,
+    *,
+    definition: Definition = "sklearn",
+    mean: Mean = "pooled",
+    absent: Literal["nan", "zero"] = "nan",
+    names: Sequence[str] | None = None,
+) -> Metric:
+    """Average precision of each tool and its mean over tools (mAP).
+
+    Args:
+        truth: presence 0/1, one (n_i, K) array per video or a single array; -1 is unknown and leaves that tool's frame
+            out.
+        scores: scores of presence in the same shapes: posteriors or recogniser outputs. Hard 0/1 decisions are
+            accepted, cost many points, and are named in the convention.
+        definition: "sklearn" (steps, no interpolation), "voc-all-points" (precision envelope), "voc-11-point", or
+            "m2cai16" (the challenge's script; ties at the lowest score inflate it, and it has no value, NaN, where
+            all scores of a tool are equal).
+        mean: "pooled" (frames of all videos together), "videos-then-classes" or "classes-then-videos".
+        absent: AP of a tool absent from the truth of a video (of the whole set when pooled): "nan" leaves it out of
+            the mean, whatever scikit-learn's version makes of it; "zero" counts it as 0.
+        names: names of the tools.
+
+    Returns:
+        The metric, between 0 and 1.
+
+    Raises:
+        ValueError: unknown option, shapes disagree, NaN scores or truth other than -1, 0, 1.
+
+    Source: scikit-learn's `average_precision_score`; Everingham et al. 2010 (VOC); the M2CAI 2016 tool script.
+    """
+    if definition not in _DEFINITIONS:
+        raise ValueError(f"definition={definition!r} is unknown: use one of {', '.join(map(repr, _DEFINITIONS))}")
+    title, measure = _DEFINITIONS[definition]
+    value, policy = _absent(absent)
+    videos, labels = tool_videos(truth, scores, names)
+    hard = all(np.isin(b, (0.0, 1.0)).all() for _, b in videos)
+    return summarise(
+        _tabulate(videos, measure, mean == "pooled", value),
+        mean,
+        name="average precision",
+        convention=f"{title}{', of hard 0/1 decisions' if hard else ''}; {policy}",
+        classes="tools",
+        class_names=labels,
+        n_videos=len(videos),
+        n_frames=sum(len(a) for a, _ in videos),
+        reason="absent from the truth" + (" or all scores equal" if definition == "m2cai16" else ""),
+    )
+
+
+def tool_f1(
+    truth: Any,
+    scores: Any,
+    *,
+    threshold: float = 0.5,
+    mean: Mean = "pooled",
+    absent: Literal["nan", "zero"] = "nan",
+    names: Sequence[str] | None = None,
+) -> Metric:
+    """F1 of each tool, present at or above a stated threshold, and its mean over tools (macro F1).
+
+    Args:
+        truth: presence 0/1, one (n_i, K) array per video or a single array; -1 is unknown.
+        scores: scores of presence, or hard 0/1 decisions, in the same shapes.
+        threshold: a tool is called present where its score is at or above it.
+        mean: "pooled", "videos-then-classes" or "classes-then-videos".
+        absent: F1 of a tool absent from the truth: "nan" leaves it out of the mean, "zero" counts it as 0.
+        names: names of the tools.
+
+    Returns:
+        The metric, between 0 and 1; a tool that is there but never called present has 0.
+
+    Raises:
+        ValueError: unknown option, shapes disagree, NaN scores or truth other than -1, 0, 1.
+
+    Source: van Rijsbergen's F1 = 2 TP / (2 TP + FP + FN).
+    """
+
+    def measure(present: np.ndarray, score: np.ndarray) -> float:
+        called = score >= threshold
+        return float(2 * (called & (present == 1)).sum() / (called.sum() + present.sum()))
+
+    value, policy = _absent(absent)
+    videos, labels = tool_videos(truth, scores, names)
+    return summarise(
+        _tabulate(videos, measure, mean == "pooled", value),
+        mean,
+        name="tool F1",
+        convention=f"present at or above {threshold:g}; {policy}",
+        classes="tools",
+        class_names=labels,
+        n_videos=len(videos),
+        n_frames=sum(len(a) for a, _ in videos),
+        reason="absent from the truth",
+    )
+
+
+def precision_recall_curves(truth: Any, scores: Any, *, names: Sequence[str] | None = None) -> tuple[Curve, ...]:
+    """Precision and recall at every distinct score, frames of all videos pooled.
+
+    Args:
+        truth: presence 0/1, one (n_i, K) array per video or a single array; -1 is unknown.
+        scores: scores of presence in the same shapes.
+        names: names of the tools.
+
+    Returns:
+        One curve per tool; precision and recall are NaN for a tool absent from the truth.
+
+    Raises:
+        ValueError: shapes disagree, NaN scores or truth other than -1, 0, 1.
+
+    Source: the points that scikit-learn's step AP sums over.
+    """
+    videos, labels = tool_videos(truth, scores, names)
+    all_truth, all_scores = (np.concatenate([v[i] for v in videos]) for i in (0, 1))
+    curves = []
+    for k, label in enumerate(labels):
+        known = all_truth[:, k] >= 0
+        present = all_truth[known, k]
+        precision, recall, thresholds = _points(present, all_scores[known, k])
+        if not present.any():
+            precision, recall = np.full_like(thresholds, math.nan), np.full_like(thresholds, math.nan)
+        curves.append(
+            Curve(
+                name=label,
+                convention="every distinct score a threshold, present at or above it; frames of all videos pooled",
+                precision=precision,
+                recall=recall,
+                thresholds=thresholds,
+                n_videos=len(videos),
+                n_frames=int(known.sum()),
+                n_positives=int(present.sum()),
+            )
+        )
+    return tuple(curves)
+
+
+def tool_changes(scores: Any, *, threshold: float = 0.5, names: Sequence[str] | None = None) -> Metric:
+    """How often tools go on or off, over all tools and videos.
+
+    Args:
+        scores: scores of presence or hard 0/1 decisions, one (n_i, K) array per video or a single array.
+        threshold: a tool is on where its score is at or above it.
+        names: names of the tools.
+
+    Returns:
+        The total number of changes between consecutive frames of one video; ± over videos.
+
+    Raises:
+        ValueError: scores are not (n, K) arrays.
+
+    Source: plain count.
+    """
+    videos = as_videos(scores, 2, "scores")
+    counts = np.array([np.count_nonzero(np.diff((v >= threshold).astype(int), axis=0), axis=0) for v in videos])
+    per_video = counts.sum(1)
+    return Metric(
+        name="tool on/off changes",
+        convention=f"on at or above {threshold:g}; total over tools and videos",
+        value=float(counts.sum()),
+        unit="changes",
+        spread=nan_std(per_video),
+        spread_over="videos",
+        n_videos=len(videos),
+        n_frames=sum(map(len, videos)),
+        n_classes=counts.shape[1],
+        class_names=tuple(names) if names is not None else tuple(f"tool {k}" for k in range(counts.shape[1])),
+        per_class=tuple(map(float, counts.sum(0))),
+        per_video=tuple(map(float, per_video)),
+    )

@@ -1,0 +1,316 @@
+"""Metrics against values worked out by hand. "domain N" is item N of the list of real complaints they answer."""
+
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+
+from hmmjax import metrics
+
+QUICK = settings(deadline=None, max_examples=40, derandomize=True)
+
+
+def labels(*runs):
+    """(phase, frames) pairs to a label array."""
+    return np.concatenate([np.full(n, p) for p, n in runs])
+
+
+@st.composite
+def label_pairs(draw, num_phases=4):
+    n = draw(st.integers(1, 40))
+    track = st.lists(st.integers(0, num_phases - 1), min_size=n, max_size=n).map(np.array)
+    return draw(track), draw(track)
+
+
+# Strict phase metrics.
+
+
+def test_strict_by_hand():
+    truth = labels((0, 4), (1, 6))
+    predicted = labels((0, 3), (1, 5), (0, 2))  # phase 0: 3 of 4 found, 2 false; phase 1: 4 of 6 found, 1 false
+    result = {m.name: m for m in metrics.phase_metrics(truth, predicted)}
+    assert result["accuracy"].value == pytest.approx(7 / 10)
+    assert_allclose(result["precision"].per_class, [3 / 5, 4 / 5])
+    assert_allclose(result["recall"].per_class, [3 / 4, 4 / 6])
+    assert_allclose(result["Jaccard"].per_class, [3 / 6, 4 / 7])
+    assert_allclose(result["F1"].per_class, [2 / 3, 8 / 11])
+    assert result["Jaccard"].value == pytest.approx((3 / 6 + 4 / 7) / 2)
+
+
+def test_order_of_means_and_spread_domain_5():
+    truth = [labels((0, 2), (1, 2)), labels((0, 4))]
+    predicted = [labels((0, 2), (1, 1), (0, 1)), labels((0, 4))]
+    # Recall of phase 0: 1 and 1; of phase 1: 1/2 and absent.
+    by_class = metrics.recall(truth, predicted, mean="videos-then-classes")
+    by_video = metrics.recall(truth, predicted, mean="classes-then-videos")
+    pooled = metrics.recall(truth, predicted, mean="pooled")
+    assert by_class.value == pytest.approx((1 + 1 / 2) / 2) and by_class.spread_over == "phases"
+    assert by_class.spread == pytest.approx(np.std([1, 0.5], ddof=1))
+    assert by_video.value == pytest.approx((3 / 4 + 1) / 2) and by_video.spread_over == "videos"
+    assert pooled.value == pytest.approx((1 + 1 / 2) / 2) and pooled.per_video == ()
+    assert by_class.left_out == ("phase 1 in 1 of 2 videos: absent from the truth",)
+    assert (by_class.n_videos, by_class.n_frames, by_class.n_classes) == (2, 8, 2)
+    named = dataclasses.replace(by_class, split="test 2")
+    text = str(named)
+    for words in ("recall", "strict", "test 2", "2 videos", "8 frames", "2 classes", "over phases"):
+        assert words in text
+    assert json.loads(json.dumps(named.asdict()))["split"] == "test 2"
+
+
+def test_accuracy_per_video_and_pooled():
+    truth, predicted = [labels((0, 2)), labels((0, 8))], [labels((0, 2)), labels((0, 4), (1, 4))]
+    per_video = metrics.accuracy(truth, predicted)
+    assert per_video.value == pytest.approx(0.75)
+    assert per_video.spread == pytest.approx(np.std([1, 0.5], ddof=1)) and per_video.spread_over == "videos"
+    assert metrics.accuracy(truth, predicted, mean="pooled").value == pytest.approx(0.6)
+
+
+def test_three_nan_policies_domain_7():
+    """The video lacks phase 2, which is predicted all the same, and phase 3, which nobody mentions."""
+    truth = labels((0, 4), (1, 4))
+    predicted = labels((0, 4), (1, 2), (2, 2))
+    names = ["a", "b", "c", "d"]
+    values = {a: metrics.jaccard(truth, predicted, absent=a, names=names) for a in ("truth", "both", "zero")}
+    assert values["truth"].value == pytest.approx((1 + 1 / 2) / 2)
+    assert values["both"].value == pytest.approx((1 + 1 / 2 + 0) / 3)
+    assert values["zero"].value == pytest.approx((1 + 1 / 2 + 0 + 0) / 4)
+    assert [values[a].n_classes for a in values] == [2, 3, 4]
+    assert values["truth"].left_out == ("c: absent from the truth", "d: absent from the truth")
+    assert len({v.convention for v in values.values()}) == 3
+
+
+def test_never_predicted_phase_has_precision_zero_or_none():
+    truth, predicted = labels((0, 4), (1, 4)), labels((0, 8))
+    assert metrics.precision(truth, predicted).value == pytest.approx(0.25)
+    hidden = metrics.precision(truth, predicted, unpredicted="nan")
+    assert hidden.value == pytest.approx(0.5) and "never predicted" in hidden.left_out[0]
+
+
+@QUICK
+@given(label_pairs())
+def test_jaccard_is_at_most_precision_and_recall_domain_6(pair):
+    table = {m.name: np.array(m.per_class) for m in metrics.phase_metrics(*pair)}
+    present = ~np.isnan(table["Jaccard"])
+    bound = np.minimum(table["precision"], table["recall"])
+    assert (table["Jaccard"][present] <= bound[present] + 1e-12).all()
+    # F1 and Jaccard of one class are functions of each other.
+    assert_allclose(table["F1"][present], (2 * table["Jaccard"] / (1 + table["Jaccard"]))[present])
+
+
+def test_unknown_frames_are_left_out():
+    truth, predicted = np.array([0, -1, 1, -1]), np.array([0, 1, 1, 0])
+    result = metrics.accuracy(truth, predicted)
+    assert result.value == 1 and result.n_frames == 2
+
+
+def test_empty_video_is_left_out_and_said_so():
+    empty = np.zeros(0, int)
+    result = metrics.accuracy([labels((0, 4)), empty], [labels((0, 4)), empty])
+    assert result.value == 1 and result.n_videos == 1 and result.left_out == ("1 videos: no frame",)
+    assert math.isnan(metrics.accuracy(empty, empty).value)
+
+
+def test_confusion_matrix():
+    matrix = metrics.confusion_matrix([labels((0, 2), (1, 2))], [labels((0, 3), (2, 1))])
+    assert matrix.tolist() == [[2, 0, 0], [1, 0, 1], [0, 0, 0]]
+
+
+# Relaxed boundaries.
+
+
+def naive_relaxed(truth, predicted, t_max, rules, bug):
+    """The official script retold frame by frame, with 0-based indices."""
+    out = [int(p) - int(g) for g, p in zip(truth, predicted, strict=True)]
+    start = 0
+    while start < len(truth):
+        end = start
+        while end < len(truth) and truth[end] == truth[start]:
+            end += 1
+        phase, t = int(truth[start]), min(t_max, end - start)
+        for i in range(start, start + t):
+            if out[i] in rules.late.get(phase, (-1,)):
+                out[i] = 0
+        marks = [out[i] in rules.early.get(phase, (1,)) for i in range(end - t, end)]
+        for i, mark in enumerate(marks):
+            if mark:
+                out[(start if bug else end - t) + i] = 0
+        start = end
+    return np.array(out) == 0
+
+
+@QUICK
+@given(label_pairs(7), st.integers(1, 12), st.booleans(), st.sampled_from([metrics.TMRNET, metrics.SVRCNET]))
+def test_relaxed_against_naive(pair, window, bug, rules):
+    truth, predicted = np.repeat(pair, 3, axis=1)  # longer segments
+    mode = "relaxed-official" if bug else "relaxed-fixed"
+    right = naive_relaxed(truth, predicted, window, rules, bug)
+    table = metrics.phase_metrics(truth, predicted, modes=(mode,), fps=window / 10, rules=rules)
+    table = {m.name: m for m in table}
+    assert table["accuracy"].value == pytest.approx(right.mean())
+    for p, share in enumerate(table["Jaccard"].per_class):
+        union = (truth == p) | (predicted == p)
+        if (truth == p).any():
+            assert share == pytest.approx(right[union].mean())
+            assert table["recall"].per_class[p] == pytest.approx(min(1, right[union].sum() / (truth == p).sum()))
+        else:
+            assert math.isnan(share)
+
+
+def test_relaxed_bug_hits_the_wrong_end_domain_1():
+    truth, predicted = labels((2, 30), (3, 30)), labels((2, 25), (3, 35))  # leaves phase 2 five seconds early
+    modes = ("strict", "relaxed-official", "relaxed-fixed")
+    found = [m for m in metrics.phase_metrics(truth, predicted, modes=modes) if m.name == "Jaccard"]
+    strict, official, fixed = found
+    assert_allclose(fixed.per_class[2:], [1, 1])
+    assert_allclose(official.per_class[2:], [25 / 30, 30 / 35])
+    assert_allclose(strict.per_class[2:], [25 / 30, 30 / 35])
+    assert "bug included" in official.convention and "bug fixed" in fixed.convention
+
+
+def test_relaxed_bug_forgives_what_it_should_not():
+    truth = labels((0, 20), (1, 20))
+    predicted = labels((3, 10), (1, 10), (1, 20))  # ten frames of nonsense, then ten seconds early
+    official = metrics.accuracy(truth, predicted, mode="relaxed-official")
+    fixed = metrics.accuracy(truth, predicted, mode="relaxed-fixed")
+    assert (official.value, fixed.value) == (30 / 40, 30 / 40)
+    # The same share of right frames, but the script forgives the nonsense and not the early transition.
+    assert metrics.recall(truth, predicted, mode="relaxed-official").per_class[0] == pytest.approx(10 / 20)
+
+
+def test_one_call_gives_both_modes_with_their_names_domain_3():
+    truth, predicted = labels((0, 30), (1, 30)), labels((0, 25), (1, 35))
+    results = metrics.phase_metrics(truth, predicted, modes=("strict", "relaxed-official"))
+    assert len(results) == 10
+    assert all("strict" in m.convention for m in results[:5])
+    assert all("official" in m.convention for m in results[5:])
+
+
+@pytest.mark.parametrize("mode", ["relaxed-official", "relaxed-fixed"])
+def test_relaxed_never_above_one_domain_4(mode):
+    truth = labels((0, 12), (1, 12), (2, 12))
+    predicted = labels((0, 20), (1, 12), (2, 4))
+    for metric in metrics.phase_metrics(truth, predicted, modes=(mode,)):
+        assert metric.value <= 1 and max(metric.per_class, default=0) <= 1
+
+
+def test_fps_25_on_1_fps_rows_warns_domain_2():
+    truth, predicted = labels((0, 1000), (1, 1000)), labels((0, 900), (1, 1100))
+    with pytest.warns(UserWarning, match=r"pass fps=rows per second"):
+        flattered = metrics.jaccard(truth, predicted, mode="relaxed-fixed", fps=25)
+    assert flattered.value > metrics.jaccard(truth, predicted, mode="relaxed-fixed").value
+    frames = 25 * np.arange(2000)
+    with pytest.warns(UserWarning, match=r"25 video frames apart.*250 s"):
+        metrics.jaccard(truth, predicted, mode="relaxed-fixed", fps=25, frame_numbers=[frames])
+    metrics.jaccard(truth, predicted, mode="relaxed-fixed", fps=1, frame_numbers=frames)  # no warning
+
+
+def test_relaxed_refuses_another_phase_order():
+    truth = labels((0, 30), (1, 30))
+    swapped = [*metrics.PHASES[:4], metrics.PHASES[6], metrics.PHASES[5], metrics.PHASES[4]]
+    with pytest.raises(ValueError, match="renumber"):
+        metrics.jaccard(truth, truth, mode="relaxed-official", names=swapped)
+    spelled = [n.upper().replace("DISSECTION", " dissection") for n in metrics.PHASES]
+    assert metrics.jaccard(truth, truth, mode="relaxed-official", names=spelled).value == 1
+
+
+# Segments.
+
+
+def test_changes_and_over_segmentation():
+    truth = [labels((0, 5), (1, 5)), labels((0, 5))]
+    predicted = [labels((0, 2), (1, 1), (0, 2), (1, 5)), labels((0, 5))]
+    changes = metrics.phase_changes(predicted)
+    assert changes.value == 3 and changes.per_video == (3, 0) and changes.unit == "changes"
+    assert metrics.over_segmentation(truth, predicted).value == pytest.approx((4 / 2 + 1) / 2)
+    assert metrics.over_segmentation(truth, predicted, mean="pooled").value == pytest.approx(5 / 3)
+
+
+def test_edit_score_by_hand():
+    truth = labels((0, 5), (1, 5), (2, 5))
+    assert metrics.edit_score(truth, labels((0, 1), (1, 13), (2, 1))).value == 1  # durations do not count
+    assert metrics.edit_score(truth, labels((0, 5), (2, 10))).value == pytest.approx(1 - 1 / 3)
+    flicker = labels((0, 4), (1, 1), (0, 1), (1, 4), (2, 5))  # 0 1 0 1 2 against 0 1 2
+    assert metrics.edit_score(truth, flicker).value == pytest.approx(1 - 2 / 5)
+
+
+@QUICK
+@given(st.lists(st.integers(0, 2), max_size=6), st.lists(st.integers(0, 2), max_size=6))
+def test_edit_distance_against_its_definition(a, b):
+    def distance(x, y):
+        if not x or not y:
+            return len(x) + len(y)
+        return min(distance(x[1:], y) + 1, distance(x, y[1:]) + 1, distance(x[1:], y[1:]) + (x[0] != y[0]))
+
+    from hmmjax.metrics.segments import _edit_distance
+
+    assert _edit_distance(a, b) == distance(a, b)
+
+
+def test_segmental_f1_by_hand():
+    truth = labels((0, 10), (1, 10))
+    predicted = labels((0, 4), (1, 1), (0, 5), (1, 10))  # two pieces of phase 0: IoU .4 and .5; phase 1: .1 and 1
+    assert metrics.segmental_f1(truth, predicted, 0.5).value == pytest.approx(2 * 2 / (2 + 4))
+    assert metrics.segmental_f1(truth, predicted, 0.1).value == pytest.approx(2 * 2 / (2 + 4))
+    assert metrics.segmental_f1(truth, predicted, 0.6).value == pytest.approx(2 * 1 / (2 + 4))
+    assert metrics.segmental_f1(truth, truth, 1.0).value == 1
+    pooled = metrics.segmental_f1([truth, truth], [truth, predicted], 0.5)
+    per_video = metrics.segmental_f1([truth, truth], [truth, predicted], 0.5, mean="videos")
+    assert pooled.value == pytest.approx(2 * 4 / (4 + 6)) and per_video.value == pytest.approx((1 + 2 / 3) / 2)
+    assert pooled.name == "segmental F1@50"
+
+
+def test_transition_delay_by_hand():
+    truth = labels((0, 10), (1, 10), (2, 10), (3, 5))
+    predicted = labels((0, 14), (1, 3), (2, 18))  # phase 1 is 4 late, phase 2 is 3 early, phase 3 never comes
+    delay = metrics.transition_delay(truth, predicted)
+    assert delay.value == pytest.approx((4 - 3) / 2) and delay.unit == "seconds"
+    assert delay.spread == pytest.approx(np.std([4, -3], ddof=1)) and delay.spread_over == "transitions"
+    assert delay.left_out[0].startswith("1 of 3 transitions")
+    assert metrics.transition_delay(truth, predicted, fps=2, absolute=True).value == pytest.approx(3.5 / 2)
+
+
+def test_segments_refuse_unknown_frames():
+    with pytest.raises(ValueError, match="unpad"):
+        metrics.edit_score(np.array([0, -1, 1]), np.array([0, 0, 1]))
+
+
+# Input.
+
+
+def test_unpad():
+    values = np.arange(12).reshape(2, 3, 2)
+    mask = np.array([[True, True, False], [True, False, False]])
+    assert [v.tolist() for v in metrics.unpad(values, mask)] == [[[0, 1], [2, 3]], [[6, 7]]]
+    assert [v.tolist() for v in metrics.unpad(values[0], mask[0])] == [[[0, 1], [2, 3]]]
+    with pytest.raises(ValueError, match="mask has shape"):
+        metrics.unpad(values, mask[:, :2])
+
+
+@pytest.mark.parametrize(
+    ("truth", "predicted", "words"),
+    [
+        ([np.zeros(3, int)], [np.zeros(4, int)], "join them on their frame numbers"),
+        ([np.zeros(3, int)], [np.zeros(3, int)] * 2, "same videos"),
+        ([np.zeros(3, int)], [np.full(3, -1)], "unpad"),
+        ([np.zeros((2, 3), int)], [np.zeros((2, 3), int)], "without a batch axis"),
+        ([], [], "no video"),
+    ],
+)
+def test_bad_phases_are_refused(truth, predicted, words):
+    with pytest.raises(ValueError, match=words):
+        metrics.accuracy(truth, predicted)
+
+
+def test_probabilities_and_unknown_options_are_refused(unchecked):
+    with pytest.raises(TypeError, match="argmax"):
+        metrics.accuracy(np.zeros(3, int), np.zeros(3))
+    for options in ({"mean": "macro"}, {"absent": "nan"}, {"mode": "relaxed"}, {"unpredicted": "one"}):
+        with pytest.raises(ValueError, match="use one of"):
+            metrics.jaccard(np.zeros(3, int), np.zeros(3, int), **options)
+    with pytest.raises(ValueError, match="name every phase"):
+        metrics.accuracy(np.array([0, 1]), np.array([0, 1]), names=["a"])
