@@ -1,0 +1,40 @@
+"""Exact coupled hidden Markov models over surgical phases and tools.
+
+`fit(params, obs, mask, labels=...)` learns, `posterior`, `filter` and `decode` infer; emission families and
+transition models are objects inside `Params`, swapped by swapping the object.
+"""
+
+from hmmjax import emissions, transitions
+from hmmjax._pytree import pytree
+from hmmjax.counting import estimate
+from hmmjax.inference import decode, filter, log_likelihood, posterior
+from hmmjax.learning import fit
+from hmmjax.priors import Priors
+from hmmjax.sampling import sample
+from hmmjax.starting import init_params
+from hmmjax.types import Decoded, FitResult, Labels, Observations, Params, PhaseChain, Posterior, ToolChains
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Decoded",
+    "FitResult",
+    "Labels",
+    "Observations",
+    "Params",
+    "PhaseChain",
+    "Posterior",
+    "Priors",
+    "ToolChains",
+    "decode",
+    "emissions",
+    "estimate",
+    "filter",
+    "fit",
+    "init_params",
+    "log_likelihood",
+    "posterior",
+    "pytree",
+    "sample",
+    "transitions",
+]

@@ -1,0 +1,66 @@
+"""Checks on concrete arrays, each of which names the field, the cause and the fix."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+
+def is_concrete(*trees: Any) -> bool:
+    """Whether no leaf is being traced, so that values may be looked at."""
+    return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
+
+
+def check_array(name: str, x: Any) -> None:
+    """TypeError unless `x` is an array."""
+    if not hasattr(x, "shape") or not hasattr(x, "dtype"):
+        raise TypeError(f"{name} must be an array, got {type(x).__name__}. Wrap it: jnp.asarray(...).")
+
+
+def check_shape(name: str, x: Any, shape: tuple[int, ...], meaning: str) -> None:
+    """ValueError unless `x` has that shape."""
+    check_array(name, x)
+    if tuple(x.shape) != shape:
+        raise ValueError(f"{name} has shape {tuple(x.shape)} but must be {shape}, {meaning}.")
+
+
+def check_probabilities(name: str, x: Any) -> None:
+    """ValueError unless every entry is finite and in [0, 1]."""
+    check_array(name, x)
+    if not np.issubdtype(x.dtype, np.floating) and x.dtype.name != "bfloat16":
+        raise TypeError(f"{name} must be floating point probabilities, got {x.dtype}.")
+    x = np.asarray(x, np.float64)
+    bad = ~((x >= 0) & (x <= 1 + 1e-5))
+    if bad.any():
+        where = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise ValueError(
+            f"{name} must hold probabilities in [0, 1], but entry {where} is {x[where]!r}. "
+            "Parameters are probabilities, not logs or counts: normalise counts, exponentiate logs."
+        )
+
+
+def check_rows(name: str, x: Any, square: bool = False) -> None:
+    """ValueError unless every row (last axis) is a distribution."""
+    check_probabilities(name, x)
+    if x.ndim < 1 or (square and (x.ndim < 2 or x.shape[-1] != x.shape[-2])):
+        raise ValueError(f"{name} must be square in its last two axes (from state, to state), got shape {x.shape}.")
+    total = np.asarray(x, np.float64).sum(-1)
+    # A float32 row of n entries may miss one by a few roundings; nothing that anybody typed or counted misses more.
+    bad = np.abs(total - 1) > 1e-4
+    if bad.any():
+        where = tuple(int(i) for i in np.argwhere(bad)[0])
+        row = f"row {where}" if where else "the row"
+        raise ValueError(
+            f"{name}: {row} sums to {total[where]:.6g}, but every row must sum to one. "
+            "Divide by x.sum(-1, keepdims=True); rows are the current state, columns the next or observed one."
+        )
+
+
+def check_positive(name: str, x: Any) -> None:
+    """ValueError unless every entry is finite and positive."""
+    check_array(name, x)
+    values = np.asarray(x, np.float64)
+    bad = ~(np.isfinite(values) & (values > 0))
+    if bad.any():
+        where = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise ValueError(f"{name} must be positive and finite, but entry {where} is {values[where]!r}.")

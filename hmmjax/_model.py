@@ -1,0 +1,132 @@
+"""From parameters and data to potentials: emission tables, labels, and the three shapes a model can have."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from hmmjax import _numerics as num
+from hmmjax import messages
+from hmmjax._data import Data, dtype_of, is_float
+from hmmjax._pytree import pytree
+from hmmjax._typing import Array
+from hmmjax.messages import Potentials
+from hmmjax.types import Params
+
+
+@pytree
+class Tables:
+    """Everything the likelihood is a function of. Absent tracks are None.
+
+    Attributes:
+        phase_initial: (L,) probabilities.
+        phase_transition: (L, L) probabilities.
+        tool_initial: (K, L, 2) probabilities, or (K, 2) without phases.
+        tool_transition: the transition model's probability tables.
+        phases: (B, T, L) log-evidence.
+        tools: (B, T, K, 2) log-evidence.
+    """
+
+    phase_initial: Any
+    phase_transition: Any
+    tool_initial: Any
+    tool_transition: Any
+    phases: Any
+    tools: Any
+
+
+def tables(params: Params, data: Data) -> Tables:
+    """Probability tables of `params` and log-evidence tables of `data` under its emissions, labels included."""
+    dtype = dtype_of(params)
+    cast = partial(jnp.asarray, dtype=dtype)
+    phases, tools = params.phases, params.tools
+    real = jnp.arange(data.observed.shape[1]) < data.lengths[:, None]
+    out: dict[str, Any] = dict.fromkeys(("phase_initial", "phase_transition", "tool_initial", "tool_transition"))
+    out |= {"phases": None, "tools": None}
+    if phases is not None:
+        out["phase_initial"], out["phase_transition"] = cast(phases.initial), cast(phases.transition)
+        evidence = _evidence(phases.emission, data.phases, data.observed, dtype)
+        shape = (*data.observed.shape, phases.num_phases)
+        evidence = jnp.zeros(shape, dtype) if evidence is None else evidence
+        out["phases"] = _clamp(evidence, data.phase_labels, real)
+    if tools is not None:
+        present = cast(tools.initial)
+        out["tool_initial"] = jnp.stack([1 - present, present], -1)
+        out["tool_transition"] = jax.tree.map(cast, tools.transition.tables())
+        evidence = _evidence(tools.emission, data.tools, data.observed, dtype)
+        shape = (*data.observed.shape, tools.num_tools, 2)
+        evidence = jnp.zeros(shape, dtype) if evidence is None else evidence
+        out["tools"] = _clamp(evidence, data.tool_labels, real)
+    return Tables(**out)
+
+
+def harmless(observations: Any, observed: Array, dtype: Any) -> Any:
+    """Observations with unobserved frames replaced, so that neither values nor gradients see what is there."""
+    if observations is None:
+        return None
+    keep = observed if observations.ndim == 2 else observed[..., None]
+    if is_float(observations):
+        return jnp.where(keep, observations.astype(dtype), 0.5)
+    return jnp.where(keep, observations, 0)
+
+
+def _evidence(emission: Any, observations: Any, observed: Array, dtype: Any) -> Any:
+    if observations is None or emission is None:
+        return None
+    table = emission.log_prob(harmless(observations, observed, dtype)).astype(dtype)
+    return jnp.where(observed.reshape(*observed.shape, *[1] * (table.ndim - 2)), table, 0)
+
+
+def _clamp(evidence: Array, labels: Any, real: Array) -> Array:
+    """Remove the states that a known label contradicts."""
+    real = real.reshape(*real.shape, *[1] * (evidence.ndim - 2))
+    evidence = jnp.where(real, evidence, 0)
+    if labels is None:
+        return evidence
+    label = labels[..., None]
+    contradicted = real & (label >= 0) & (label != jnp.arange(evidence.shape[-1]))
+    return jnp.where(contradicted, -jnp.inf, evidence)
+
+
+def joint(per_tool: Array) -> Array:
+    """(..., K, 2) log-tables to their sums (..., 2**K) over configurations, tool 0 slowest."""
+    out = per_tool[..., 0, :]
+    for k in range(1, per_tool.shape[-2]):
+        out = (out[..., :, None] + per_tool[..., k, None, :]).reshape(*out.shape[:-1], -1)
+    return out
+
+
+def bits(num_tools: int) -> Array:
+    """(2**K, K) presence of each tool in each configuration."""
+    return (jnp.arange(2**num_tools)[:, None] >> jnp.arange(num_tools - 1, -1, -1)) & 1
+
+
+def potentials(params: Params, table: Tables, lengths: Array, backend: str) -> Potentials:
+    """The coupled chain; without phases, K chains stacked on a leading axis of everything but lengths."""
+    if params.tools is None:
+        nothing = jnp.zeros((*table.phases.shape[:2], 1), table.phases.dtype)
+        return Potentials(table.phase_initial[:, None], table.phase_transition, (), table.phases, nothing, lengths)
+    if params.phases is None:
+        evidence = jnp.moveaxis(table.tools, 2, 0)
+        nothing = jnp.zeros((*evidence.shape[:-1], 1), evidence.dtype)
+        return Potentials(table.tool_initial[..., None], table.tool_transition, (), evidence, nothing, lengths)
+    initial = table.phase_initial[:, None]
+    for k in range(params.num_tools):
+        initial = (initial[:, :, None] * table.tool_initial[k][:, None, :]).reshape(initial.shape[0], -1)
+    sizes = messages.block_sizes(params.num_tools, backend)
+    blocks = params.tools.transition.blocks(table.tool_transition, sizes)
+    return Potentials(initial, table.phase_transition, blocks, table.phases, joint(table.tools), lengths)
+
+
+PER_TOOL = Potentials(0, 0, 0, 0, 0, None)  # type: ignore[arg-type]
+"""vmap axes of a model without phases: one chain a tool."""
+
+
+def log_normalizer(params: Params, table: Tables, lengths: Array, backend: str) -> Array:
+    """Log-likelihood (B,) as a differentiable function of the tables."""
+    p = potentials(params, table, lengths, backend)
+    run = partial(messages.log_normalizer, backend=backend)
+    if params.phases is None:
+        return num.accurate_sum(jax.vmap(lambda p: run(p), (PER_TOOL,))(p), 0)
+    return run(p)

@@ -1,0 +1,45 @@
+"""Frozen dataclasses that JAX sees as pytrees."""
+
+import dataclasses
+from typing import Any, TypeVar, dataclass_transform
+
+import jax
+
+T = TypeVar("T")
+
+
+def static(default: Any = dataclasses.MISSING) -> Any:
+    """A field that is part of the tree's structure (hashable, compared by value), not a leaf."""
+    if default is dataclasses.MISSING:
+        return dataclasses.field(metadata={"static": True})
+    return dataclasses.field(default=default, metadata={"static": True})
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static))
+def pytree(cls: type[T]) -> type[T]:
+    """Make `cls` a frozen dataclass registered with JAX; fields marked `static()` are structure.
+
+    Rebuilding a tree bypasses ``__init__``, so that JAX may put anything (axis numbers, tracers, sentinels) at the
+    leaves.
+    """
+    cls = dataclasses.dataclass(frozen=True)(cls)
+    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+    leaves = tuple(f.name for f in fields if not f.metadata.get("static"))
+    structure = tuple(f.name for f in fields if f.metadata.get("static"))
+
+    def flatten(tree: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        return tuple(getattr(tree, n) for n in leaves), tuple(getattr(tree, n) for n in structure)
+
+    def flatten_with_keys(tree: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        children, aux = flatten(tree)
+        keys = tuple(jax.tree_util.GetAttrKey(n) for n in leaves)
+        return tuple(zip(keys, children, strict=True)), aux
+
+    def unflatten(aux: tuple[Any, ...], children: tuple[Any, ...]) -> Any:
+        tree = object.__new__(cls)
+        for name, value in (*zip(leaves, children, strict=True), *zip(structure, aux, strict=True)):
+            object.__setattr__(tree, name, value)
+        return tree
+
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+    return cls

@@ -1,0 +1,98 @@
+"""Parameters of labelled videos by counting, in one pass: the paper's shortcut."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hmmjax import _numerics as num
+from hmmjax import validation
+from hmmjax._checks import is_concrete
+from hmmjax._data import Data, dtype_of
+from hmmjax.em import Expected, maximise, statistics
+from hmmjax.inference import prepare
+from hmmjax.priors import Priors
+from hmmjax.starting import init_params
+from hmmjax.types import Labels, Observations, Params
+
+
+def estimate(
+    labels: Labels,
+    obs: Observations | None = None,
+    mask: Any = None,
+    *,
+    emissions: str = "confusion",
+    priors: Priors | None = None,
+    num_phases: int | None = None,
+) -> Params:
+    """Parameters of labelled videos by counting, in one pass: the paper's shortcut, no EM.
+
+    Args:
+        labels: phases (B, T) and/or tools (B, T, K); -1 is unknown and enters no count (nor do its pairs).
+        obs: what the recogniser said, for the emissions; None, or a track that is None, leaves that track's emission
+            at its default start (`init_params`).
+        mask: (B, T) bool; frames after the last observed one are ignored, unobserved frames do not enter emissions.
+        emissions: "confusion" or "probability", see `init_params`; must suit `obs`.
+        priors: pseudo-counts, for rare transitions.
+        num_phases: L; by default what `obs` or the labels show. Give it when the last phase may be absent.
+
+    Returns:
+        `Params` with a track for each that is labelled. Rows that no label visits are those of `init_params`.
+
+    Raises:
+        TypeError, ValueError: bad input, or no labels at all.
+
+    Source: the paper's section 4.2 (e_k, s, B_{k,p}); equals a fully labelled `fit` where rows are visited.
+    """
+    obs = Observations() if obs is None else obs
+    if not isinstance(labels, Labels) or (labels.phases is None and labels.tools is None):
+        raise ValueError("estimate counts labels: give hmmjax.Labels(phases=..., tools=...), at least one of them.")
+    if (labels.phases is None and obs.phases is not None) or (labels.tools is None and obs.tools is not None):
+        track = "phases" if labels.phases is None else "tools"
+        raise ValueError(f"obs.{track} is given but labels.{track} is not: drop the one or add the other, or use fit.")
+    priors = Priors() if priors is None else priors
+    k = 0 if labels.tools is None else labels.tools.shape[-1]
+    start = init_params(_count_phases(labels, obs, num_phases), k, emissions=emissions)
+    data, _ = prepare(start, obs, mask, labels)
+    return _estimate(start, data, priors)
+
+
+def _count_phases(labels: Labels, obs: Observations, num_phases: int | None) -> int:
+    if labels.phases is None:
+        return 0
+    validation.check_label_dtype("labels.phases", labels.phases)
+    if num_phases is not None:
+        return num_phases
+    if obs.phases is not None and jnp.issubdtype(obs.phases.dtype, jnp.floating):
+        return obs.phases.shape[-1]
+    if not is_concrete(labels, obs):
+        raise ValueError("Inside jax.jit, estimate needs num_phases: labels have no values to count phases by.")
+    seen = [np.asarray(x).max(initial=0) for x in (labels.phases, obs.phases) if x is not None]
+    return int(max(seen)) + 1
+
+
+@jax.jit
+def _estimate(start: Params, data: Data, priors: Priors) -> Params:
+    dtype = dtype_of(start)
+    real = jnp.arange(data.observed.shape[1]) < data.lengths[:, None]
+    expected: dict[str, Any] = dict.fromkeys(f.name for f in dataclasses.fields(Expected))
+    phase = tool = None
+    if start.phases is not None:
+        # A label of -1, or one in the padding, becomes a row of zeros and so enters no count.
+        phase = jax.nn.one_hot(data.phase_labels, start.num_phases, dtype=dtype) * real[..., None]
+        expected["phase_initial"] = phase[:, 0].sum(0)
+        expected["phase_transition"] = num.einsum("btp,btq->pq", phase[:, :-1], phase[:, 1:])
+        expected["phase_emission"] = statistics(start.phases, data.phases, phase, data)
+    if start.tools is not None:
+        tool = jax.nn.one_hot(data.tool_labels, 2, dtype=dtype) * real[..., None, None]
+        if phase is None:
+            expected["tool_initial"] = tool[:, 0].sum(0)
+            expected["tool_transition"] = num.einsum("btki,btkj->kij", tool[:, :-1], tool[:, 1:])
+        else:
+            expected["tool_initial"] = num.einsum("bkj,bq->kqj", tool[:, 0], phase[:, 0])
+            pairs = num.einsum("btki,btkj,btq->kqij", tool[:, :-1], tool[:, 1:], phase[:, 1:])
+            expected["tool_transition"] = pairs
+        expected["tool_emission"] = statistics(start.tools, data.tools, tool, data)
+    return maximise(start, Expected(**expected), priors, frozenset())

@@ -1,0 +1,8 @@
+"""Emission families: what a recogniser says, given what is there. One file per family."""
+
+from hmmjax.emissions.base import Emission, PhaseEmission, ToolEmission
+from hmmjax.emissions.beta import ToolBeta
+from hmmjax.emissions.confusion import PhaseConfusion, ToolConfusion
+from hmmjax.emissions.dirichlet import PhaseDirichlet
+
+__all__ = ["Emission", "PhaseConfusion", "PhaseDirichlet", "PhaseEmission", "ToolBeta", "ToolConfusion", "ToolEmission"]

@@ -1,0 +1,83 @@
+"""Maximum likelihood for Dirichlet concentrations, from mean log-probabilities."""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.scipy.special import digamma, polygamma
+
+from hmmjax import _numerics as num
+from hmmjax._typing import Array, Float
+
+OUTPUT_EPS = 1e-6
+"""Recogniser outputs are clipped to [OUTPUT_EPS, 1 - OUTPUT_EPS]: a float32 softmax saturates to exactly 0 and 1,
+where a Dirichlet or Beta density is zero or infinite."""
+
+MAX_CONCENTRATION = 1e4
+"""Largest sum of a state's concentrations. Identical outputs have no maximum likelihood estimate (the density would
+be a spike of infinite height); the fit stops here, and `hmmjax.fit` warns."""
+
+MIN_CONCENTRATION = 1e-3
+"""Smallest concentration, for the mirror image: outputs that are all 0 or 1."""
+
+
+def log_normaliser(concentration: Float[Array, "... n"]) -> Float[Array, "..."]:
+    """Log of the multivariate Beta function, as a chain of two-argument ones that keep their digits in float32."""
+    tail = jnp.cumsum(concentration[..., ::-1], -1)[..., ::-1]
+    return jnp.sum(num.log_beta(concentration[..., :-1], tail[..., 1:]), -1)
+
+
+def log_density(concentration: Float[Array, "... n"], log_y: Float[Array, "... n"]) -> Float[Array, "..."]:
+    """Dirichlet log-density of exp(log_y) with respect to its first n - 1 coordinates."""
+    return jnp.sum((concentration - 1) * log_y, -1) - log_normaliser(concentration)
+
+
+def fit_concentration(
+    mean_log: Float[Array, "... n"], weight: Float[Array, "..."], previous: Float[Array, "... n"]
+) -> Float[Array, "... n"]:
+    """Concentrations that maximise the weighted Dirichlet likelihood; states of weight zero keep `previous`.
+
+    Args:
+        mean_log: weighted mean of log-probabilities per state.
+        weight: total weight per state.
+        previous: where to start; the result is never less likely than it.
+
+    Newton's method in the form that inverts the Hessian in linear time (Minka, "Estimating a Dirichlet
+    distribution"), halving any step that leaves the positive domain or loses likelihood.
+    """
+    n = mean_log.shape[-1]
+    shape = previous.shape
+    mean_log, start = mean_log.reshape(-1, n), previous.reshape(-1, n)
+
+    def objective(c: Array, m: Array) -> Array:
+        return log_density(c, m)
+
+    def one(m: Array, c0: Array) -> Array:
+        def newton(state: tuple) -> tuple:
+            c, value, _, i = state
+            total = c.sum()
+            gradient = digamma(total) - digamma(c) + m
+            q = -polygamma(1, c)
+            z = polygamma(1, total)
+            b = jnp.sum(gradient / q) / (1 / z + jnp.sum(1 / q))
+            step = (gradient - b) / q
+
+            def attempt(j: Array) -> tuple[Array, Array]:
+                new = jnp.maximum(c - step * 0.5**j, jnp.maximum(c / 16, MIN_CONCENTRATION))
+                new = new * jnp.minimum(1, MAX_CONCENTRATION / new.sum())
+                return new, objective(new, m)
+
+            # Sixteen step lengths at once cost less than a loop, and the best of them is never worse than staying.
+            candidates, values = jax.vmap(attempt)(jnp.arange(16.0, dtype=c.dtype))
+            best = jnp.argmax(jnp.where(jnp.isnan(values), -jnp.inf, values))
+            better = values[best] > value
+            c = jnp.where(better, candidates[best], c)
+            return c, jnp.where(better, values[best], value), ~better, i + 1
+
+        def unfinished(state: tuple) -> Array:
+            return ~state[2] & (state[3] < 100)
+
+        start = (c0, objective(c0, m), jnp.array(False), jnp.array(0))
+        return lax.while_loop(unfinished, newton, start)[0]
+
+    fitted = jax.vmap(one)(mean_log, start).reshape(shape)
+    return jnp.where((weight > 0)[..., None], fitted, previous)

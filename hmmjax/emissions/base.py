@@ -1,0 +1,73 @@
+"""What an emission family is.
+
+A family says how probable an observation is under each hidden state, and how to fit itself to weighted observations.
+To add one, write a frozen dataclass decorated with `hmmjax.pytree` that derives from `PhaseEmission` or
+`ToolEmission`, in one file, and export it from ``hmmjax/emissions/__init__.py``; the conformance suite in
+``tests/test_emissions.py`` then runs over it.
+"""
+
+from typing import Any, ClassVar, Self
+
+import jax
+
+from hmmjax._typing import Array
+
+
+class Emission:
+    """Base of every family. ``...`` below stands for any leading axes, usually (B, T).
+
+    Attributes:
+        track: "phases" or "tools".
+        observes: "labels" (integers) or "probabilities" (floats), what the family accepts.
+    """
+
+    track: ClassVar[str]
+    observes: ClassVar[str]
+
+    def log_prob(self, observations: Any) -> Array:
+        """Log-density of each observation under each state: (..., L) for phases, (..., K, 2) for tools."""
+        raise TypeError(f"{type(self).__name__} must define log_prob")
+
+    def statistics(self, observations: Any, posterior: Array) -> Any:
+        """Sufficient statistics, weighted by `posterior` (same shape as `log_prob`'s answer), summed over ``...``.
+
+        Must add up: the statistics of two sets of frames are the sum of theirs. Frames of weight zero must not count.
+        """
+        raise TypeError(f"{type(self).__name__} cannot be fitted by EM: define statistics and maximize, or freeze it")
+
+    def maximize(self, statistics: Any, pseudo_counts: Any = 0.0) -> Self:
+        """The family that maximises expected log-density plus `log_prior`; states of weight zero keep their value."""
+        raise TypeError(f"{type(self).__name__} cannot be fitted by EM: define statistics and maximize, or freeze it")
+
+    def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
+        """Logarithm of the (unnormalised) prior density that `pseudo_counts` stand for."""
+        raise TypeError(f"{type(self).__name__} has no prior: leave its pseudo-counts at 0")
+
+    def sample(self, key: jax.Array, states: Array) -> Array:
+        """Draw one observation for each hidden state: `states` is int (...,) for phases, 0/1 (..., K) for tools."""
+        raise TypeError(f"{type(self).__name__} must define sample")
+
+    def check(self) -> None:
+        """Raise ValueError, naming the field, when the (concrete) parameters are not valid."""
+
+
+class PhaseEmission(Emission):
+    """A family over the L phases."""
+
+    track = "phases"
+
+    @property
+    def num_phases(self) -> int:
+        """L."""
+        raise TypeError(f"{type(self).__name__} must define num_phases")
+
+
+class ToolEmission(Emission):
+    """A family over the two states of each of the K tools."""
+
+    track = "tools"
+
+    @property
+    def num_tools(self) -> int:
+        """K."""
+        raise TypeError(f"{type(self).__name__} must define num_tools")

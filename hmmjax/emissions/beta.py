@@ -1,0 +1,83 @@
+"""Beta emissions: the recogniser's sigmoid output per tool (the paper's psi)."""
+
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+
+from hmmjax import _numerics as num
+from hmmjax._checks import check_positive
+from hmmjax._pytree import pytree
+from hmmjax._typing import Array, Float
+from hmmjax.emissions import _concentration as dirichlet
+from hmmjax.emissions.base import ToolEmission
+
+
+@pytree
+class ToolBeta(ToolEmission):
+    """The probability said of tool k given its presence d is Beta(concentration[k, d, 0], concentration[k, d, 1]).
+
+    Attributes:
+        concentration: (K, 2, 2) positive; the last axis is (for pi, for 1 - pi).
+
+    Outputs are clipped to [1e-6, 1 - 1e-6]. Pseudo-counts: pseudo-frames per state that look uniform on [0, 1].
+
+    Source: the paper's first extension, psi.
+    """
+
+    concentration: Array
+    observes = "probabilities"
+
+    @property
+    def num_tools(self) -> int:
+        """K."""
+        return self.concentration.shape[0]
+
+    @classmethod
+    def initial(cls, num_tools: int) -> Self:
+        """Low outputs when the tool is absent, high ones when it is present."""
+        return cls(jnp.broadcast_to(jnp.array([[0.5, 2.0], [1.5, 0.5]]), (num_tools, 2, 2)))
+
+    def log_prob(self, observations: Float[Array, "... K"]) -> Float[Array, "... K 2"]:
+        """Log-density of each output (..., K) under absence and presence (..., K, 2)."""
+        concentration = jnp.asarray(self.concentration)
+        log_y = _log_pair(observations)
+        return num.einsum("...kj,kdj->...kd", log_y, concentration - 1) - dirichlet.log_normaliser(concentration)
+
+    def statistics(self, observations: Float[Array, "... K"], posterior: Float[Array, "... K 2"]) -> dict[str, Array]:
+        """Total weight (K, 2) and weighted sum of log-outputs (K, 2, 2)."""
+        k = posterior.shape[-2]
+        posterior = posterior.reshape(-1, k, 2)
+        log_y = _log_pair(observations).reshape(-1, k, 2)
+        return {"weight": posterior.sum(0), "log": num.einsum("nkd,nkj->kdj", posterior, log_y)}
+
+    def maximize(self, statistics: dict[str, Array], pseudo_counts: Any = 0.0) -> Self:
+        """Weighted maximum likelihood (or MAP) by a safeguarded Newton iteration."""
+        previous = jnp.asarray(self.concentration)
+        weight = statistics["weight"] + pseudo_counts
+        # A uniform output has mean log-probability digamma(1) - digamma(2) = -1.
+        total = statistics["log"] - pseudo_counts
+        mean = total / jnp.where(weight > 0, weight, 1)[..., None]
+        return type(self)(dirichlet.fit_concentration(mean, weight, previous))
+
+    def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
+        """Log-density of the pseudo-frames."""
+        concentration = jnp.asarray(self.concentration)
+        return jnp.sum(pseudo_counts * dirichlet.log_density(concentration, -jnp.ones_like(concentration)))
+
+    def sample(self, key: jax.Array, states: Array) -> Array:
+        """Sigmoid outputs (..., K) for presence 0/1 (..., K)."""
+        concentration = jnp.asarray(self.concentration)
+        chosen = jnp.where((states == 1)[..., None], concentration[:, 1], concentration[:, 0])
+        return jax.random.beta(key, chosen[..., 0], chosen[..., 1])
+
+    def check(self) -> None:
+        """Raise ValueError unless every concentration is positive."""
+        check_positive("tools.emission.concentration", self.concentration)
+
+
+def _log_pair(y: Array) -> Array:
+    # 1 - eps is not a float32 to the last digit: clip the complement as well, so that both logs are bounded alike.
+    present = jnp.log(jnp.clip(y, dirichlet.OUTPUT_EPS, 1 - dirichlet.OUTPUT_EPS))
+    absent = jnp.log(jnp.clip(1 - y, dirichlet.OUTPUT_EPS, 1 - dirichlet.OUTPUT_EPS))
+    return jnp.stack([present, absent], -1)

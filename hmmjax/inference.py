@@ -1,0 +1,170 @@
+"""Posterior, filter, most probable path and likelihood of given parameters."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from hmmjax import _data, _model, messages, validation
+from hmmjax import _numerics as num
+from hmmjax._checks import is_concrete
+from hmmjax._data import Data
+from hmmjax._typing import Array
+from hmmjax.types import Decoded, Labels, Observations, Params, Posterior
+
+
+def prepare(params: Params, obs: Observations, mask: Any, labels: Labels | None) -> tuple[Data, bool]:
+    """Batch, check and (when nothing is traced) pad to a bucketed length."""
+    concrete = is_concrete(params, obs, mask, labels)
+    if concrete:
+        validation.check_params(params)
+        validation.check_mask(mask)
+        if labels is not None:
+            validation.check_label_dtype("labels.phases", getattr(labels, "phases", None))
+            validation.check_label_dtype("labels.tools", getattr(labels, "tools", None))
+    data, batched = _data.collect(obs, mask, labels)
+    if concrete:
+        validation.check_data(params, data)
+        data = _data.pad_frames(data, _data.bucket(data.observed.shape[1]))
+    return data, batched
+
+
+def _call(run: Callable, params: Params, obs: Observations, mask: Any, labels: Labels | None, backend: str) -> Any:
+    data, batched = prepare(params, obs, mask, labels)
+    first = next(x for x in (mask, *jax.tree.leaves((obs, labels))) if x is not None)
+    num_frames = first.shape[1 if batched else 0]
+    per_video, per_frame = run(params, data, backend=messages.choose(backend))
+    per_frame = jax.tree.map(lambda x: x[:, :num_frames], per_frame)
+    if not batched:
+        per_video, per_frame = jax.tree.map(lambda x: x[0], (per_video, per_frame))
+    return per_video, per_frame
+
+
+@partial(jax.jit, static_argnames="backend")
+def _log_likelihood(params: Params, data: Data, backend: str) -> tuple[Array, None]:
+    return _model.log_normalizer(params, _model.tables(params, data), data.lengths, backend), None
+
+
+@partial(jax.jit, static_argnames="backend")
+def _posterior(params: Params, data: Data, backend: str) -> tuple[Array, tuple]:
+    table = _model.tables(params, data)
+
+    def run(phases: Any, tools: Any) -> Array:
+        changed = _model.Tables(
+            table.phase_initial, table.phase_transition, table.tool_initial, table.tool_transition, phases, tools
+        )
+        return _model.log_normalizer(params, changed, data.lengths, backend)
+
+    value, vjp = jax.vjp(run, table.phases, table.tools)
+    phases, tools = vjp(jnp.ones_like(value))
+    return value, (phases, None if tools is None else tools[..., 1])
+
+
+@partial(jax.jit, static_argnames="backend")
+def _filter(params: Params, data: Data, backend: str) -> tuple[Array, tuple]:
+    table = _model.tables(params, data)
+    p = _model.potentials(params, table, data.lengths, backend)
+    real = (jnp.arange(data.observed.shape[1]) < data.lengths[:, None])[..., None]
+    run = partial(messages.filter, backend=backend)
+    if params.phases is None:
+        out = jax.vmap(lambda p: run(p), (_model.PER_TOOL,))(p)
+        value = num.accurate_sum(out.log_normalizer, 0)
+        # One impossible tool makes the whole video impossible.
+        tools = jnp.where((value > -jnp.inf)[:, None, None], jnp.moveaxis(out.phases[..., 1], 0, -1), 0)
+        return value, (None, jnp.where(real, tools, 0))
+    out = run(p)
+    possible = real & (out.log_normalizer > -jnp.inf)[:, None, None]
+    phases, tools = jnp.where(possible, out.phases, 0), None
+    if params.tools is not None:
+        presence = _model.bits(params.num_tools).astype(out.configs.dtype)
+        tools = jnp.where(possible, num.einsum("btc,ck->btk", out.configs, presence), 0)
+    return out.log_normalizer, (phases, tools)
+
+
+@partial(jax.jit, static_argnames="backend")
+def _decode(params: Params, data: Data, backend: str) -> tuple[Array, tuple]:
+    table = _model.tables(params, data)
+    p = _model.potentials(params, table, data.lengths, backend)
+    real = jnp.arange(data.observed.shape[1]) < data.lengths[:, None]
+    if params.phases is None:
+        path = jax.vmap(messages.viterbi, (_model.PER_TOOL,))(p)
+        value = num.accurate_sum(path.log_prob, 0)
+        phases, tools = None, jnp.moveaxis(path.phases, 0, -1)
+    else:
+        path = messages.viterbi(p)
+        value, phases = path.log_prob, path.phases
+        tools = None if params.tools is None else _model.bits(params.num_tools)[path.configs]
+    real = real & (value > -jnp.inf)[:, None]
+    phases = None if phases is None else jnp.where(real, phases, -1)
+    tools = None if tools is None else jnp.where(real[..., None], tools, -1).astype(jnp.int32)
+    return value, (phases, tools)
+
+
+def log_likelihood(
+    params: Params, obs: Observations, mask: Any = None, labels: Labels | None = None, *, backend: str = "auto"
+) -> Array:
+    """Log-probability of the observations (and labels), in nats.
+
+    Args:
+        params: the model, L phases and K tools.
+        obs: (B, T, ...) observations, or (T, ...) of a single video.
+        mask: (B, T) bool, True where observed; None is all. Frames after a video's last observed one are ignored.
+        labels: known states, evidence in their own right.
+        backend: "auto" or a name in `hmmjax.messages.BACKENDS`.
+
+    Returns:
+        (B,), or a scalar for a single video; -inf for an impossible video, 0 for one with no observed frame.
+        Differentiable in `params` and in probability observations, at the cost of one E-step.
+
+    Raises:
+        TypeError, ValueError: bad input, with cause and fix (concrete arrays only).
+
+    Source: the paper's likelihood; the sum over the coupled chain's paths by the forward recursion.
+    """
+    return _call(_log_likelihood, params, obs, mask, labels, backend)[0]
+
+
+def posterior(
+    params: Params, obs: Observations, mask: Any = None, labels: Labels | None = None, *, backend: str = "auto"
+) -> Posterior:
+    """Marginals of every hidden state given the whole video: the smoother.
+
+    Arguments and errors as `log_likelihood`.
+
+    Returns:
+        `Posterior` with phases (B, T, L), tools (B, T, K) = P(tool present), log_likelihood (B,). Frames after the
+        last observed one are 0.
+
+    Source: the paper's E-step (Appendix S2.2, misprints put right), as derivatives of the log-likelihood with respect
+    to log-evidence.
+    """
+    value, (phases, tools) = _call(_posterior, params, obs, mask, labels, backend)
+    return Posterior(phases, tools, value)
+
+
+def filter(params: Params, obs: Observations, mask: Any = None, *, backend: str = "auto") -> Posterior:
+    """Marginals of every hidden state given the past and present only: what can be said live.
+
+    Arguments, errors and shapes as `posterior`; the answer for a frame never depends on later frames.
+
+    Source: the forward recursion of Appendix S2.2.
+    """
+    value, (phases, tools) = _call(_filter, params, obs, mask, None, backend)
+    return Posterior(phases, tools, value)
+
+
+def decode(
+    params: Params, obs: Observations, mask: Any = None, labels: Labels | None = None, *, backend: str = "auto"
+) -> Decoded:
+    """The jointly most probable path of phases and tools (Viterbi).
+
+    Arguments and errors as `log_likelihood`.
+
+    Returns:
+        `Decoded` with phases (B, T), tools (B, T, K) int32, -1 after the last observed frame, and log_prob (B,), the
+        log-probability of that path together with the observations.
+    """
+    value, (phases, tools) = _call(_decode, params, obs, mask, labels, backend)
+    return Decoded(phases, tools, value)

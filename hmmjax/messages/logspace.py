@@ -1,0 +1,121 @@
+"""Forward recursion and most probable path wholly in logarithms: slow, simple, and out of reach of underflow.
+
+It answers where the scaled recursions find a video impossible although it may only be extremely improbable
+(evidence against the only configurations that the transitions allow, by more than float32 can hold), and its
+gradient, by plain reverse-mode differentiation, is the independent check of the explicit backward sweep.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from hmmjax import _numerics as num
+from hmmjax._typing import Array
+from hmmjax.messages.potentials import Filtered, Path, Potentials
+
+_AXES = Potentials(None, None, None, 0, 0, 0)  # type: ignore[arg-type]
+
+
+def _push(x: Array, log_blocks: tuple[Array, ...]) -> Array:
+    shape, right = x.shape, x.shape[-1]
+    for block in log_blocks:
+        n = block.shape[-1]
+        right //= n
+        x = x.reshape(shape[0], -1, n, right)
+        x = num.logsumexp(x[:, :, :, None, :] + block[:, None, :, :, None], 2)
+    return x.reshape(shape)
+
+
+def _forward(potentials: Potentials) -> tuple[Array, tuple[Array, Array]]:
+    log_transition = num.log(potentials.transition)
+    log_blocks = tuple(num.log(b) for b in potentials.blocks)
+
+    def step(predicted: Array, frame: tuple) -> tuple:
+        phases, configs, t = frame
+        joint = predicted + phases[:, None] + configs
+        total = num.logsumexp(joint.reshape(-1), 0)
+        alpha = joint - jnp.where(jnp.isfinite(total), total, 0)
+        mixed = num.logsumexp(alpha[:, None, :] + log_transition[:, :, None], 0)
+        marginals = jnp.exp(num.logsumexp(alpha, 1)), jnp.exp(num.logsumexp(alpha, 0))
+        return _push(mixed, log_blocks), (jnp.where(t < potentials.lengths, total, 0), marginals)
+
+    first = num.log(potentials.initial).astype(potentials.phases.dtype)
+    frames = (potentials.phases, potentials.configs, jnp.arange(potentials.phases.shape[0]))
+    _, (steps, marginals) = lax.scan(step, first, frames)
+    return num.accurate_sum(steps), marginals
+
+
+def log_normalizer(potentials: Potentials) -> Array:
+    """Log-normalisers (B,), differentiable in every potential by plain autodiff."""
+    return jax.vmap(_forward, (_AXES,))(potentials)[0]
+
+
+def filter(potentials: Potentials) -> Filtered:
+    """Marginals given the past."""
+    log_normalizer, (phases, configs) = jax.vmap(_forward, (_AXES,))(potentials)
+    return Filtered(phases, configs, log_normalizer)
+
+
+def _push_max(x: Array, log_blocks: tuple[Array, ...]) -> Array:
+    shape, right = x.shape, x.shape[-1]
+    for block in log_blocks:
+        n = block.shape[-1]
+        right //= n
+        x = x.reshape(shape[0], -1, n, right)
+        x = jnp.max(x[:, :, :, None, :] + block[:, None, :, :, None], 2)
+    return x.reshape(shape)
+
+
+def _viterbi(potentials: Potentials) -> Path:
+    """Best path of one video: maxima only on the way forwards; on the way back one column's argmax is found again."""
+    log_transition = jnp.log(potentials.transition)
+    log_blocks = tuple(jnp.log(b) for b in potentials.blocks)
+    length = potentials.lengths
+    num_configs = potentials.configs.shape[-1]
+
+    def step(predicted: Array, frame: tuple) -> tuple:
+        phases, configs, t = frame
+        score = predicted + phases[:, None] + configs
+        top = num.finite_max(score, (0, 1))
+        # Frames in the padding repeat the last real score, so that the traceback may start at the end.
+        score = jnp.where(t < length, score - top, predicted)
+        mixed = jnp.max(score[:, None, :] + log_transition[:, :, None], 0)
+        following = jnp.where(t < length - 1, _push_max(mixed, log_blocks), score)
+        return following, (score, jnp.where(t < length, top, 0))
+
+    first = jnp.log(potentials.initial).astype(potentials.phases.dtype)
+    frames = (potentials.phases, potentials.configs, jnp.arange(potentials.phases.shape[0]))
+    final, (scores, tops) = lax.scan(step, first, frames)
+    best = jnp.max(final)
+    log_prob = num.accurate_sum(tops) + best
+
+    def back(state: tuple, inputs: tuple) -> tuple:
+        score, t = inputs
+        q, c = state
+        column = score + log_transition[:, q][:, None] + _log_column(log_blocks, q, c, num_configs)
+        column = jnp.where(t >= length - 1, score, column)
+        flat = jnp.argmax(column)
+        state = jnp.where(t < length, flat // num_configs, q), jnp.where(t < length, flat % num_configs, c)
+        return state, state
+
+    start = jnp.zeros((), flat_dtype := jnp.argmax(final).dtype), jnp.zeros((), flat_dtype)
+    _, (phases, configs) = lax.scan(back, start, (scores, frames[2]), reverse=True)
+    log_prob = jnp.where(length > 0, log_prob, 0)
+    return Path(phases.astype(jnp.int32), configs.astype(jnp.int32), log_prob)
+
+
+def _log_column(log_blocks: tuple[Array, ...], q: Array, c: Array, num_configs: int) -> Array:
+    """Log-probability (C,) of reaching configuration c in phase q from every configuration before."""
+    column = jnp.zeros((1,), log_blocks[0].dtype if log_blocks else jnp.float32)
+    right = num_configs
+    for block in log_blocks:
+        n = block.shape[-1]
+        right //= n
+        own = (c // right) % n
+        column = (column[:, None] + block[q][:, own][None, :]).reshape(-1)
+    return column
+
+
+def viterbi(potentials: Potentials) -> Path:
+    """Most probable paths (B, T). Memory: T L C floats a video; time as for one forward pass and L C a step back."""
+    return jax.vmap(_viterbi, (_AXES,))(potentials)

@@ -1,0 +1,253 @@
+"""Pictures of a video: phase ribbons and tool timelines, truth beside prediction beside stabilised prediction.
+
+Needs matplotlib (the ``data`` extra). Figures are built without pyplot: no global state, no display needed.
+"""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: Okabe and Ito's colours, which colour-blind readers can tell apart, ordered so that phases that follow each other
+#: contrast; then greys and browns for more than seven classes.
+PHASE_COLOURS = (
+    "#CC79A7", "#0072B2", "#F0E442", "#009E73", "#E69F00", "#56B4E9", "#D55E00",
+    "#000000", "#8C6D31", "#7B4173", "#BDBDBD", "#31527B",
+)  # fmt: skip
+#: One colour for each row of a tool: the truth, what the recogniser says, what comes out.
+ROW_COLOURS = {"truth": "#2B2B2B", "raw": "#D55E00", "filtered": "#7FB8DB", "stabilised": "#0072B2"}
+_UNLABELLED = "#EDEDED"
+_TEXT, _FAINT = "#222222", "#767676"
+
+_WIDTH = 16.0  # inches; 1600 pixels at 100 dots per inch
+_LEFT, _RIGHT = 2.05, 2.25  # inches kept for names and for numbers
+_ROW, _BAND = 0.42, 0.58  # inches per phase row and per tool
+
+
+def plot_video(
+    seconds: Any,
+    *,
+    phases: Mapping[str, Any] | None = None,
+    tools: Mapping[str, Any] | None = None,
+    tool_posterior: Any = None,
+    phase_names: Sequence[str] | None = None,
+    tool_names: Sequence[str] | None = None,
+    title: str = "",
+    step: float | None = None,
+) -> "Figure":
+    """Phase ribbons above tool timelines on one time axis, with the number of changes of each row in the margin.
+
+    Args:
+        seconds: (n,) times of the frames in seconds, increasing; gaps stay empty.
+        phases: rows from top to bottom, for instance ``{"truth": ..., "raw": ..., "stabilised": ...}``, each (n,) int
+            labels; -1 is unlabelled and hatched. None leaves the ribbon out.
+        tools: likewise (n, K) of 0, 1 or -1.
+        tool_posterior: (n, K) probabilities, drawn as a shade in the last row of each tool.
+        phase_names: (L,) names.
+        tool_names: (K,) names.
+        title: for instance the video's name.
+        step: seconds that a frame stands for; None takes the smallest distance between frames, or 1 s for one frame.
+
+    Returns:
+        A matplotlib figure, 1600 pixels wide at 100 dots per inch.
+
+    Raises:
+        ValueError: when there is nothing to draw or shapes disagree.
+    """
+    from matplotlib.figure import Figure
+
+    seconds = np.asarray(seconds, float)
+    rows = {name: np.asarray(values) for name, values in (phases or {}).items()}
+    bands = {name: np.asarray(values) for name, values in (tools or {}).items()}
+    if seconds.ndim != 1 or seconds.size == 0 or not (rows or bands):
+        raise ValueError("nothing to draw: give seconds (n,) and phases or tools")
+    for name, values in (*rows.items(), *bands.items()):
+        if values.shape[0] != seconds.size:
+            raise ValueError(f"{name} has {values.shape[0]} frames, seconds {seconds.size}")
+    if step is None:
+        step = float(np.diff(seconds).min()) if seconds.size > 1 else 1.0
+    count = next(iter(bands.values())).shape[1] if bands else 0
+    heights = [_ROW * len(rows)] * bool(rows) + [_BAND * count] * bool(bands)
+    top, between, bottom = 1.0 if rows else 0.8, 0.68, 0.62
+    height = top + sum(heights) + between * (len(heights) - 1) + bottom
+    figure = Figure(figsize=(_WIDTH, height), facecolor="white")
+    edge = height - top
+    axes = []
+    for size in heights:
+        box = (_LEFT / _WIDTH, (edge - size) / height, (_WIDTH - _LEFT - _RIGHT) / _WIDTH, size / height)
+        axes.append(figure.add_axes(box, sharex=axes[0] if axes else None))
+        edge -= size + between
+    figure.text(0.25 / _WIDTH, 1 - 0.2 / height, title, size=15, weight="bold", va="top", color=_TEXT)
+    if rows:
+        _draw_phases(axes[0], seconds, rows, step, phase_names)
+    if bands:
+        posterior = None if tool_posterior is None else np.asarray(tool_posterior, float)
+        _draw_tools(axes[-1], seconds, bands, posterior, step, tool_names)
+    for axis in axes:
+        _finish(axis, seconds, step, last=axis is axes[-1])
+    return figure
+
+
+def save_figure(figure: "Figure", path: str | os.PathLike[str], *, force: bool = False) -> None:
+    """Save as a picture (by suffix), atomically.
+
+    Raises:
+        FileExistsError: when `path` exists and `force` is False.
+    """
+    from hmmjax.io.write import atomic
+
+    with atomic(path, force=force) as temporary:
+        figure.savefig(temporary, dpi=100, facecolor="white")
+
+
+def changes(labels: Any) -> int:
+    """How often consecutive labels differ; pairs with an unlabelled (-1) frame do not count."""
+    labels = np.asarray(labels)
+    known = (labels[1:] >= 0) & (labels[:-1] >= 0)
+    return int(((labels[1:] != labels[:-1]) & known).sum())
+
+
+def words(name: str) -> str:
+    """A class name for reading: "CalotTriangleDissection" is "Calot triangle dissection"."""
+    parts = re.sub(r"(?<=[a-z])(?=[A-Z])|[_\-]+", " ", name).split()
+    return " ".join([*parts[:1], *(part if part.isupper() else part.lower() for part in parts[1:])])
+
+
+def _spans(seconds: np.ndarray, values: np.ndarray, step: float) -> list[tuple[float, float, int]]:
+    """Runs of equal values as (start, width, value); a gap in time ends a run."""
+    breaks = np.flatnonzero((np.diff(values) != 0) | (np.diff(seconds) > 1.5 * step)) + 1
+    starts, ends = np.r_[0, breaks], np.r_[breaks, values.size] - 1
+    return [
+        (seconds[a] / 60, (seconds[b] - seconds[a] + step) / 60, int(values[a]))
+        for a, b in zip(starts, ends, strict=True)
+    ]
+
+
+def _bars(axis: "Axes", spans: Sequence[tuple[float, float]], y: float, height: float, **style: Any) -> None:
+    if spans:
+        axis.broken_barh(list(spans), (y, height), linewidth=0, **style)
+
+
+def _draw_phases(
+    axis: "Axes", seconds: np.ndarray, rows: Mapping[str, np.ndarray], step: float, names: Sequence[str] | None
+) -> None:
+    from matplotlib.patches import Patch
+
+    present = {int(p) for values in rows.values() for p in np.unique(values) if p >= 0}
+    total = max([*(p + 1 for p in present), len(names or ()), 1])
+    labels = [words(names[p]) if names is not None else f"phase {p}" for p in range(total)]
+    for position, (name, values) in enumerate(rows.items()):
+        runs = _spans(seconds, values, step)
+        for phase in sorted(present):
+            colour = PHASE_COLOURS[phase % len(PHASE_COLOURS)]
+            _bars(axis, [r[:2] for r in runs if r[2] == phase], position + 0.06, 0.88, facecolor=colour)
+        _unlabelled(axis, [r[:2] for r in runs if r[2] < 0], position + 0.06, 0.88)
+        axis.text(-0.008, position + 0.5, name, transform=axis.get_yaxis_transform(), ha="right", va="center",
+                  size=11, color=_TEXT)  # fmt: skip
+        axis.text(1.012, position + 0.5, f"{changes(values)}", transform=axis.get_yaxis_transform(), ha="left",
+                  va="center", size=11, color=_TEXT)  # fmt: skip
+    _above(axis, 1.012, "phase changes", "left")
+    axis.set_ylim(len(rows), 0)
+    handles = [Patch(facecolor=PHASE_COLOURS[p % len(PHASE_COLOURS)], label=labels[p]) for p in range(total)]
+    if any((values < 0).any() for values in rows.values()):
+        handles.append(Patch(facecolor=_UNLABELLED, hatch="////", edgecolor="#BBBBBB", linewidth=0, label="unlabelled"))
+    _legend(axis, handles, raised=0.2)
+
+
+def _draw_tools(
+    axis: "Axes",
+    seconds: np.ndarray,
+    bands: Mapping[str, np.ndarray],
+    posterior: np.ndarray | None,
+    step: float,
+    names: Sequence[str] | None,
+) -> None:
+    from matplotlib.patches import Patch
+
+    count = next(iter(bands.values())).shape[1]
+    # The last row is taller: its probability is drawn behind it.
+    unit = 0.86 / (len(bands) + (0.7 if posterior is not None else 0))
+    spare = iter(PHASE_COLOURS[3:])
+    colours = {name: ROW_COLOURS.get(name) or next(spare) for name in bands}
+    last = list(bands)[-1]
+    for tool in range(count):
+        if tool % 2 == 0:
+            axis.axhspan(tool, tool + 1, facecolor="#F5F5F5", linewidth=0, zorder=0)
+        for row, (name, values) in enumerate(bands.items()):
+            y, height = tool + 0.08 + row * unit, 0.82 * unit
+            if name == last and posterior is not None:
+                _shade(axis, seconds, posterior[:, tool], step, y, 1.62 * unit, colours[name])
+                y += 0.8 * unit
+            runs = _spans(seconds, values[:, tool], step)
+            _bars(axis, [r[:2] for r in runs if r[2] == 1], y, height, facecolor=colours[name], zorder=3)
+            _unlabelled(axis, [r[:2] for r in runs if r[2] < 0], y, height)
+            axis.text(1.042 + 0.042 * row, tool + 0.5, f"{changes(values[:, tool])}",
+                      transform=axis.get_yaxis_transform(), ha="right", va="center", size=11,
+                      color=colours[name])  # fmt: skip
+        label = words(names[tool]) if names is not None else f"tool {tool + 1}"
+        axis.text(-0.008, tool + 0.5, label, transform=axis.get_yaxis_transform(), ha="right", va="center", size=11,
+                  color=_TEXT)  # fmt: skip
+    _above(axis, 1.012, "on/off changes", "left")
+    axis.set_ylim(count, 0)
+    handles = [Patch(facecolor=colours[name], label=name) for name in bands]
+    if posterior is not None:
+        handles.append(Patch(facecolor=colours[last], alpha=0.32, label="probability of presence"))
+    if any((values < 0).any() for values in bands.values()):
+        handles.append(Patch(facecolor=_UNLABELLED, hatch="////", edgecolor="#BBBBBB", linewidth=0, label="unlabelled"))
+    _legend(axis, handles)
+
+
+def _shade(axis: "Axes", seconds: np.ndarray, p: np.ndarray, step: float, y: float, height: float, colour: str) -> None:
+    """The posterior as an area that grows upwards from the bottom of its row, broken at gaps in time."""
+    for a, b in _runs_of_time(seconds, step):
+        edges = np.r_[seconds[a : b + 1], seconds[b] + step] / 60
+        top = y + height * (1 - np.r_[p[a : b + 1], p[b]])
+        axis.fill_between(edges, top, y + height, step="post", facecolor=colour, alpha=0.32, linewidth=0, zorder=2)
+
+
+def _runs_of_time(seconds: np.ndarray, step: float) -> list[tuple[int, int]]:
+    breaks = np.flatnonzero(np.diff(seconds) > 1.5 * step) + 1
+    return list(zip(np.r_[0, breaks], np.r_[breaks, seconds.size] - 1, strict=True))
+
+
+def _unlabelled(axis: "Axes", spans: Sequence[tuple[float, float]], y: float, height: float) -> None:
+    _bars(axis, spans, y, height, facecolor=_UNLABELLED, hatch="////", edgecolor="#BBBBBB", zorder=1)
+
+
+def _above(axis: "Axes", x: float, text: str, align: Any) -> None:
+    axis.annotate(text, (x, 1), xycoords="axes fraction", xytext=(0, 7), textcoords="offset points", ha=align,
+                  size=10, color=_FAINT)  # fmt: skip
+
+
+def _legend(axis: "Axes", handles: Sequence[Any], raised: float = 0.0) -> None:
+    """Above the axis, `raised` inches higher where the margin's heading would be in the way."""
+    axis.legend(
+        handles=list(handles),
+        loc="lower left",
+        bbox_to_anchor=(-0.005, 1.0 + raised / axis.bbox.height * axis.figure.dpi),
+        ncols=min(len(handles), 8),
+        frameon=False,
+        fontsize=10,
+        handlelength=1.1,
+        handleheight=1.0,
+        columnspacing=1.4,
+        handletextpad=0.5,
+        borderaxespad=0.2,
+    )
+
+
+def _finish(axis: "Axes", seconds: np.ndarray, step: float, *, last: bool) -> None:
+    axis.set_xlim(seconds[0] / 60, (seconds[-1] + step) / 60)
+    axis.set_yticks([])
+    for side in ("top", "left", "right"):
+        axis.spines[side].set_visible(False)
+    axis.spines["bottom"].set_color("#999999")
+    axis.tick_params(axis="x", length=4, color="#999999", labelsize=10, labelcolor=_TEXT, labelbottom=last)
+    if last:
+        axis.set_xlabel("minutes", size=11, color=_TEXT)

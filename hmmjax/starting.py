@@ -1,0 +1,51 @@
+"""Where to start: parameters before anything is known."""
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from hmmjax import emissions as families
+from hmmjax import transitions
+from hmmjax.types import Params, PhaseChain, ToolChains
+
+
+def init_params(
+    num_phases: int = 0, num_tools: int = 0, *, emissions: str = "probability", stay: float = 0.98
+) -> Params:
+    """A sensible start: sticky chains, recognisers that are right more often than wrong.
+
+    Args:
+        num_phases: L; 0 for a model without phases.
+        num_tools: K; 0 for a model without tools.
+        emissions: "probability" (PhaseDirichlet, ToolBeta) or "confusion" (PhaseConfusion, ToolConfusion).
+        stay: probability that a phase or a tool's presence lasts another frame.
+
+    Raises:
+        ValueError: neither phases nor tools, or an unknown kind of emissions.
+    """
+    if num_phases < 0 or num_tools < 0 or num_phases + num_tools == 0:
+        raise ValueError(f"num_phases={num_phases}, num_tools={num_tools}: at least one of them must be positive.")
+    phase_family, tool_family = _families(emissions)
+    phases = tools = None
+    if num_phases:
+        away = (1 - stay) / max(num_phases - 1, 1)
+        same = jnp.eye(num_phases, dtype=bool)
+        transition = jnp.where(same, stay if num_phases > 1 else 1.0, away)
+        initial = jnp.full((num_phases,), 1 / num_phases)
+        phases = PhaseChain(initial, transition, phase_family.initial(num_phases))
+    if num_tools:
+        lead = (num_tools, num_phases) if num_phases else (num_tools,)
+        matrix = jnp.broadcast_to(jnp.array([[stay, 1 - stay], [1 - stay, stay]]), (*lead, 2, 2))
+        transition = transitions.PhaseConditioned(matrix)
+        tools = ToolChains(jnp.full(lead, 0.5), transition, tool_family.initial(num_tools))
+    return Params(phases, tools)
+
+
+def _families(kind: str) -> tuple[Any, Any]:
+    pairs = {
+        "probability": (families.PhaseDirichlet, families.ToolBeta),
+        "confusion": (families.PhaseConfusion, families.ToolConfusion),
+    }
+    if kind not in pairs:
+        raise ValueError(f"emissions={kind!r} is unknown; choose {' or '.join(map(repr, pairs))}.")
+    return pairs[kind]

@@ -1,0 +1,6 @@
+"""Transition models of the tools: how they move, given the phase. One file per model."""
+
+from hmmjax.transitions.base import ToolTransition
+from hmmjax.transitions.phase_conditioned import PhaseConditioned
+
+__all__ = ["PhaseConditioned", "ToolTransition"]

@@ -1,0 +1,165 @@
+"""The pytrees that go in and come out: parameters, observations, labels, posteriors.
+
+Shapes use B videos, T frames, L phases, K tools. A single video may leave out B.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from hmmjax._pytree import pytree
+from hmmjax._typing import Array
+
+
+@pytree
+class PhaseChain:
+    """The phases' Markov chain and what the recogniser says of it.
+
+    Attributes:
+        initial: (L,) probabilities of the first frame's phase.
+        transition: (L, L) probabilities of the next phase (column) given the current one (row); rows sum to one.
+        emission: a phase emission family of `hmmjax.emissions`, or None where no recogniser watches the phase.
+    """
+
+    initial: Array
+    transition: Array
+    emission: Any = None
+
+    @property
+    def num_phases(self) -> int:
+        """L."""
+        return self.transition.shape[-1]
+
+
+@pytree
+class ToolChains:
+    """K two-state chains of tool presence, driven by the phase where the model has one.
+
+    Attributes:
+        initial: (K, L) probability that tool k is present in the first frame given its phase; (K,) without phases.
+        transition: a transition model of `hmmjax.transitions`.
+        emission: a tool emission family of `hmmjax.emissions`, or None where no recogniser watches the tools.
+    """
+
+    initial: Array
+    transition: Any
+    emission: Any = None
+
+    @property
+    def num_tools(self) -> int:
+        """K."""
+        return self.initial.shape[0]
+
+
+@pytree
+class Params:
+    """The coupled hidden Markov model; either track may be None (phases only, tools only)."""
+
+    phases: PhaseChain | None = None
+    tools: ToolChains | None = None
+
+    @property
+    def num_phases(self) -> int:
+        """L, or 0 without phases."""
+        return 0 if self.phases is None else self.phases.num_phases
+
+    @property
+    def num_tools(self) -> int:
+        """K, or 0 without tools."""
+        return 0 if self.tools is None else self.tools.num_tools
+
+
+@pytree
+class Observations:
+    """What a recogniser says, frame by frame.
+
+    Attributes:
+        phases: int labels (B, T), or probabilities (B, T, L); None when nobody looks at the phase.
+        tools: int labels (B, T, K), or probabilities of presence (B, T, K); None when nobody looks at the tools.
+    """
+
+    phases: Any = None
+    tools: Any = None
+
+    def discretize(self, threshold: float = 0.5) -> "Observations":
+        """Probabilities to labels: the most probable phase, and each tool at or above `threshold`.
+
+        Labels pass through unchanged. Undefined (NaN) frames become label 0 and must be masked, as before.
+        """
+
+        def is_float(x: Any) -> bool:
+            return x is not None and jnp.issubdtype(x.dtype, jnp.floating)
+
+        phases, tools = self.phases, self.tools
+        if is_float(phases):
+            xp = np if isinstance(phases, np.ndarray) else jnp
+            phases = xp.argmax(xp.nan_to_num(phases), -1).astype(np.int32)
+        if is_float(tools):
+            tools = (tools >= threshold).astype(np.int32)
+        return dataclasses.replace(self, phases=phases, tools=tools)
+
+
+@pytree
+class Labels:
+    """What is known for certain: phases int (B, T), tools int (B, T, K); -1 is unknown, None is all unknown."""
+
+    phases: Any = None
+    tools: Any = None
+
+
+@pytree
+class Posterior:
+    """Marginals of the hidden states, and how well the model explains the observations.
+
+    Attributes:
+        phases: (B, T, L) probability of each phase; None without phases.
+        tools: (B, T, K) probability that each tool is present; None without tools.
+        log_likelihood: (B,) natural logarithm, in nats.
+
+    Frames after a video's last observed one are zero in both tracks, and so is all of an impossible video, whose
+    log-likelihood is -inf.
+    """
+
+    phases: Array | None
+    tools: Array | None
+    log_likelihood: Array
+
+
+@pytree
+class Decoded:
+    """The jointly most probable path.
+
+    Attributes:
+        phases: (B, T) int32; None without phases.
+        tools: (B, T, K) int32 0 or 1; None without tools.
+        log_prob: (B,) log-probability of that path together with the observations, in nats.
+
+    Frames after a video's last observed one are -1, and so is all of an impossible video, whose log_prob is -inf.
+    """
+
+    phases: Array | None
+    tools: Array | None
+    log_prob: Array
+
+
+@pytree
+class FitResult:
+    """What `fit` found.
+
+    Attributes:
+        params: the fitted parameters.
+        history: (num_iterations + 1,) the objective (log-likelihood plus log-prior, summed over videos, in nats) at
+            the starting parameters and after each iteration; the last entry belongs to `params`. Inside `jax.jit`
+            its length is fixed and unused entries are NaN.
+        log_likelihood: the same for the log-likelihood alone.
+        num_iterations: EM iterations done.
+        converged: whether the last iteration gained less than the tolerance; False when iterations ran out.
+    """
+
+    params: Params
+    history: Array
+    log_likelihood: Array
+    num_iterations: Any
+    converged: Any
