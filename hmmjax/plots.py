@@ -124,7 +124,7 @@ def _spans(seconds: np.ndarray, values: np.ndarray, step: float) -> list[tuple[f
     breaks = np.flatnonzero((np.diff(values) != 0) | (np.diff(seconds) > 1.5 * step)) + 1
     starts, ends = np.r_[0, breaks], np.r_[breaks, values.size] - 1
     return [
-        (seconds[a] / 60, (seconds[b] - seconds[a] + step) / 60, int(values[a]))
+        (float(seconds[a]) / 60, float(seconds[b] - seconds[a] + step) / 60, int(values[a]))
         for a, b in zip(starts, ends, strict=True)
     ]
 
@@ -213,7 +213,7 @@ def _shade(axis: "Axes", seconds: np.ndarray, p: np.ndarray, step: float, y: flo
 
 def _runs_of_time(seconds: np.ndarray, step: float) -> list[tuple[int, int]]:
     breaks = np.flatnonzero(np.diff(seconds) > 1.5 * step) + 1
-    return list(zip(np.r_[0, breaks], np.r_[breaks, seconds.size] - 1, strict=True))
+    return list(zip([0, *breaks.tolist()], [*(breaks - 1).tolist(), seconds.size - 1], strict=True))
 
 
 def _unlabelled(axis: "Axes", spans: Sequence[tuple[float, float]], y: float, height: float) -> None:

@@ -1,0 +1,56 @@
+"""Read and write anybody's predictions, annotations and models. NumPy only; pickles are never opened.
+
+tracks = hmmjax.io.read("predictions/", phase_names="cholec80")
+videos = hmmjax.io.join(tracks)
+obs, labels, mask, index = hmmjax.io.to_batch(videos, hmmjax.io.read_annotations("annotations/"))
+"""
+
+from hmmjax.io.batch import BatchIndex, to_batch
+from hmmjax.io.errors import FormatError
+from hmmjax.io.join import align_classes, join, label_rows, match_annotations, sample
+from hmmjax.io.model_file import ModelFile, load_params, save_params
+from hmmjax.io.names import (
+    CHOLEC80_PHASES,
+    CHOLEC80_TOOLS,
+    CHOLECT50_TOOLS,
+    M2CAI16_PHASES,
+    TF_CHOLEC80_PHASES,
+    resolve_names,
+)
+from hmmjax.io.read import find_files, natural, read, read_annotations
+from hmmjax.io.records import Layout, Track, Video
+from hmmjax.io.spec import video_id
+from hmmjax.io.write import atomic, save_npz, write, write_csv, write_posteriors
+
+__all__ = [
+    "CHOLEC80_PHASES",
+    "CHOLEC80_TOOLS",
+    "CHOLECT50_TOOLS",
+    "M2CAI16_PHASES",
+    "TF_CHOLEC80_PHASES",
+    "BatchIndex",
+    "FormatError",
+    "Layout",
+    "ModelFile",
+    "Track",
+    "Video",
+    "align_classes",
+    "atomic",
+    "find_files",
+    "join",
+    "label_rows",
+    "load_params",
+    "match_annotations",
+    "natural",
+    "read",
+    "read_annotations",
+    "resolve_names",
+    "sample",
+    "save_npz",
+    "save_params",
+    "to_batch",
+    "video_id",
+    "write",
+    "write_csv",
+    "write_posteriors",
+]

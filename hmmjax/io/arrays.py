@@ -1,0 +1,208 @@
+"""NPZ and NPY files. Pickles are never opened.
+
+An NPZ holds one array per video and track, ``<what>_<video>``: ``phase_01``, ``phases_41``, ``tools_41``,
+``score_61``, ``logits_71`` ...; next to them, all optional, ``frames_<video>`` (n,) frame numbers, ``phase_names``,
+``tool_names``, and ``fps``, the frames per second of the counter that ``frames_*`` count with.
+"""
+
+import re
+import zipfile
+import zlib
+from collections.abc import Mapping
+
+import numpy as np
+
+from hmmjax.io.errors import FormatError
+from hmmjax.io.names import find_name, unknown_name
+from hmmjax.io.records import Layout, Track
+from hmmjax.io.spec import Spec, check_frames, check_labels, check_scores, video_id
+
+_KEY = re.compile(r"(phases?|tools?|scores?|logits?|probs?|probabilit(?:y|ies)|labels?|pred(?:iction)?s?)_(\w+)")
+_NAMES = {"phase_names": "phases", "phases_names": "phases", "tool_names": "tools", "tools_names": "tools"}
+#: Keys of our own result files that are no predictions.
+_OURS = re.compile(r"(frames|log_likelihood|filtered_(phases|tools))_\w+|fps|convention|fold_\w+")
+
+
+def load_arrays(file: str) -> dict[str, np.ndarray]:
+    """All arrays of an NPZ, or of an NPY under the key "". Object arrays are refused.
+
+    Raises:
+        FormatError: for a file that is damaged, not what its name says, or pickled.
+    """
+    try:
+        with open(file, "rb") as handle:
+            data = np.load(handle, allow_pickle=False)
+            if isinstance(data, np.ndarray):
+                return {"": data}
+            return {key: data[key] for key in data.files}
+    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        if "allow_pickle" in str(error) or "pickled" in str(error):
+            raise pickle_error(file, "it holds Python objects, or is no NumPy file") from None
+        raise FormatError(
+            f"the file is damaged or cut short ({error})", file=file, fix="copy or export it again"
+        ) from None
+
+
+def pickle_error(file: str, cause: str = "pickles can run any code when they are opened") -> FormatError:
+    """The refusal of a pickle, with the way out."""
+    return FormatError(
+        cause,
+        file=file,
+        fix="where you trust the file, load it yourself and save plain arrays: "
+        "np.savez('predictions.npz', phases_41=..., frames_41=..., phase_names=[...])",
+    )
+
+
+def read_arrays(file: str, spec: Spec) -> list[Track]:
+    """The tracks of an NPZ (many videos) or NPY (one video).
+
+    Raises:
+        FormatError: naming file, array, row, cause and fix.
+    """
+    arrays = load_arrays(file)
+    if "" in arrays:
+        return [_track(file, "", video_id(file), _npy_track(file, arrays[""], spec), arrays, {}, spec)]
+    names = {_NAMES[key]: _strings(file, key, arrays[key]) for key in arrays if key in _NAMES}
+    chosen, ignored = [], []
+    for key in arrays:
+        if key in _NAMES or _OURS.fullmatch(key):
+            continue
+        match = _KEY.fullmatch(key)
+        if match is None:
+            ignored.append(key)
+        else:
+            chosen.append((key, *match.groups()))
+    if not chosen:
+        raise FormatError(
+            f"no predictions among its arrays ({', '.join(arrays) or 'there are none'})",
+            file=file,
+            fix="name them phases_<video> or tools_<video>, for instance phases_41",
+        )
+    tracks = []
+    for key, what, name in chosen:
+        track = _key_track(file, key, what, arrays[key], names, spec)
+        if spec.track in (None, track):
+            tracks.append(_track(file, key, video_id(name), track, arrays, names, spec))
+    if not tracks:
+        raise FormatError(f"no {spec.track} among its arrays ({', '.join(arrays)})", file=file)
+    if ignored:
+        notice = f"{file}: arrays not understood and not used: {', '.join(ignored)}"
+        tracks[0] = Track(**{**vars(tracks[0]), "notices": (*tracks[0].notices, notice)})
+    return tracks
+
+
+def _npy_track(file: str, values: np.ndarray, spec: Spec) -> str:
+    if spec.track:
+        return spec.track
+    guess = [track for track in ("phases", "tools") if re.search(rf"{track[:-1]}", file.rsplit("/", 1)[-1].lower())]
+    if len(guess) == 1:
+        return guess[0]
+    if values.ndim == 1:
+        return "phases"
+    raise FormatError("are these phases or tools?", file=file, fix="say track='phases' or track='tools'")
+
+
+def _key_track(
+    file: str, key: str, what: str, values: np.ndarray, names: Mapping[str, tuple[str, ...]], spec: Spec
+) -> str:
+    if what.startswith("phase"):
+        return "phases"
+    if what.startswith("tool"):
+        return "tools"
+    if spec.track:
+        return spec.track
+    if len(names) == 1:
+        return next(iter(names))
+    if values.ndim == 1:
+        return "phases"
+    raise FormatError(
+        f"does the array {key} hold phases or tools?", file=file, fix="say track='phases' or track='tools'"
+    )
+
+
+def _strings(file: str, key: str, values: np.ndarray) -> tuple[str, ...]:
+    if values.dtype.kind == "S":
+        values = np.char.decode(values, "utf-8")
+    if values.dtype.kind != "U" or values.ndim != 1:
+        raise FormatError(f"the array {key} must be a list of strings", file=file)
+    return tuple(str(name) for name in values)
+
+
+def _track(
+    file: str,
+    key: str,
+    video: str,
+    track: str,
+    arrays: Mapping[str, np.ndarray],
+    names: Mapping[str, tuple[str, ...]],
+    spec: Spec,
+) -> Track:
+    values = arrays[key]
+    place = f"{file}[{key}]" if key else file
+    wanted = (1, 2) if track == "phases" else (2,)
+    if values.ndim not in wanted or values.dtype.kind not in "biuf":
+        shape = "(frames,) labels or (frames, phases) scores" if track == "phases" else "(frames, tools)"
+        raise FormatError(f"an array of numbers {shape} expected, {values.dtype} {values.shape} found", file=place)
+    if len(values) == 0:
+        raise FormatError("no frames", file=place, fix="leave this video out")
+    frames, frames_key, fps, notices = _frames(file, key, arrays, len(values), spec)
+    check_frames(frames, lambda row: row + 1, place)
+    classes = _class_names(file, track, names, spec)
+    if classes is not None and values.ndim == 2 and values.shape[1] != len(classes):
+        raise FormatError(f"{values.shape[1]} columns but {len(classes)} class names", file=place)
+    kind = spec.kind.get(track)
+    if kind is None:
+        whole = values.dtype.kind in "biu" and track == "tools"
+        kind = "labels" if whole or values.ndim == 1 else "logits" if key.startswith("logit") else "probabilities"
+        if kind == "logits":
+            notices.append(f"{place}: taken as logits by its name")
+    if (kind == "labels") != (values.ndim == 1) and track == "phases":
+        raise FormatError(f"an array {values.shape} of phases cannot hold {kind}", file=place, fix="correct the kind")
+
+    def where(row: int) -> int:
+        return row + 1
+
+    if kind == "labels":
+        numbers = values.astype(np.int64) if values.dtype.kind in "biu" else values
+        checked = check_labels(numbers, track, None if classes is None else len(classes), spec, where, place)
+    else:
+        checked = check_scores(values, track, kind, where, place)
+    layout = Layout(format="npz" if key else "npy", kind=kind, key=key or None, frames_key=frames_key)
+    return Track(video, track, frames, checked, classes, fps, layout, file, tuple(notices))
+
+
+def _class_names(file: str, track: str, names: Mapping[str, tuple[str, ...]], spec: Spec) -> tuple[str, ...] | None:
+    """The file's own class names, else the declared order; spelt as declared where both are there."""
+    own, declared = names.get(track), spec.names.get(track)
+    if own is None or declared is None:
+        return own or declared
+    for name in own:
+        if find_name(name, declared) is None:
+            raise unknown_name(name, declared, track, file=file)
+    return tuple(declared[find_name(name, declared)] for name in own)  # type: ignore[index]
+
+
+def _frames(
+    file: str, key: str, arrays: Mapping[str, np.ndarray], count: int, spec: Spec
+) -> tuple[np.ndarray, str | None, float, list[str]]:
+    """Frame numbers, the key they came from, the counter's rate, and what to tell."""
+    suffix = key.split("_", 1)[1] if "_" in key else ""
+    frames_key = f"frames_{suffix}"
+    fps = spec.counter_fps
+    if "fps" in arrays:
+        fps = float(arrays["fps"])
+        if spec.fps is not None and spec.fps != fps:
+            raise FormatError(f"the file counts {fps:g} frames per second, {spec.fps:g} were declared", file=file)
+    if frames_key in arrays:
+        frames = arrays[frames_key]
+        if frames.shape != (count,) or frames.dtype.kind not in "iu":
+            raise FormatError(
+                f"{frames_key} must be {count} whole numbers like {key}, {frames.dtype} {frames.shape} found", file=file
+            )
+        return frames.astype(np.int64), frames_key, fps, []
+    offset = spec.offset or 0
+    notice = (
+        f"{file}: no frame numbers; rows are taken as frames {offset}, {offset + spec.step}, {offset + 2 * spec.step} "
+        f"... of a counter at {fps:g} per second"
+    )
+    return spec.row_frames(count), None, fps, [notice]

@@ -1,0 +1,233 @@
+"""Write tracks in the layout they were read in, and result files; never half a file, never over another one."""
+
+import contextlib
+import csv
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hmmjax.io.errors import FormatError
+from hmmjax.io.names import permutation
+from hmmjax.io.records import Layout, Track
+
+#: Logits are written for probabilities clipped to this distance from 0 and 1.
+LOGIT_CLIP = 1e-12
+
+PathLike = str | os.PathLike[str]
+
+
+@contextlib.contextmanager
+def atomic(path: PathLike, *, force: bool = False) -> Iterator[str]:
+    """A temporary file beside `path` that becomes `path` when the block ends well, and vanishes otherwise.
+
+    Raises:
+        FileExistsError: when `path` exists and `force` is False.
+    """
+    path = Path(path)
+    if path.exists() and not force:
+        raise FileExistsError(f"{path} exists already. Fix: choose another place, or overwrite it with force")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
+    os.close(handle)
+    try:
+        yield temporary
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def write(tracks: Sequence[Track], folder: PathLike, *, like: Sequence[Track], force: bool = False) -> list[Path]:
+    """Write results in the files' own layouts, under their own names.
+
+    Files that hold one track go to ``folder/phases`` or ``folder/tools``, files with both to ``folder/both``.
+
+    Args:
+        tracks: results: probabilities, or labels, of the same videos and tracks as `like`; classes in any order.
+        folder: where to write.
+        like: the tracks as read: their layouts, kinds (a file of labels gets labels, at a threshold of 0.5; a file of
+            logits gets logits) and class order.
+        force: overwrite.
+
+    Returns:
+        The files written. Detections have no boxes after stabilisation and are written as a csv of probabilities.
+
+    Raises:
+        FileExistsError: when one of them exists and `force` is False.
+    """
+    results = {(track.video, track.track): track for track in tracks}
+    files: dict[str, list[Track]] = {}
+    for original in like:
+        result = results[original.video, original.track]
+        files.setdefault(original.source, []).append(_as_read(result, original))
+    targets = {source: _target(Path(folder), source, members) for source, members in files.items()}
+    if len(set(targets.values())) < len(targets):
+        twice = next(t for t in targets.values() if list(targets.values()).count(t) > 1)
+        raise FormatError(f"two input files would both be written to {twice}", fix="rename one, or write them apart")
+    for source, members in files.items():
+        with atomic(targets[source], force=force) as temporary:
+            _write_file(temporary, members)
+    return list(targets.values())
+
+
+def _target(folder: Path, source: str, members: Sequence[Track]) -> Path:
+    tracks = {member.track for member in members}
+    name = Path(source).name
+    if members[0].layout.format == "detections":
+        name = f"{Path(source).stem}.csv"
+    return folder / (tracks.pop() if len(tracks) == 1 else "both") / name
+
+
+def _as_read(result: Track, original: Track) -> Track:
+    """The result in the original's class order, kind and layout."""
+    if original.names is not None and result.names is not None:
+        order = permutation(result.names, original.names, result.track, original.source)
+        if result.values.ndim == 2:
+            result = Track(**{**vars(result), "values": result.values[:, order], "names": original.names})
+        else:
+            result = result.reorder(original.names)
+    values: np.ndarray = result.values
+    if original.layout.kind == "labels":
+        values = result.labels()
+    elif original.layout.kind == "logits":
+        p = np.clip(values.astype(np.float64), LOGIT_CLIP, 1)
+        values = np.log(p) - (0 if result.track == "phases" else np.log(np.clip(1 - p, LOGIT_CLIP, 1)))
+    layout = original.layout
+    if layout.heads:
+        layout = original.take(np.isin(original.frames, result.frames, assume_unique=True)).layout
+    return Track(**{**vars(result), "values": values, "names": original.names, "layout": layout})
+
+
+def _write_file(path: str, members: Sequence[Track]) -> None:
+    layout = members[0].layout
+    if layout.format in ("npz", "npy"):
+        _write_arrays(path, members)
+    elif layout.format == "cadene":
+        lines = [
+            ";".join((head, *cells))
+            for member in members
+            for head, cells in zip(member.layout.heads, _cells(member), strict=True)
+        ]
+        _write_lines(path, lines, "\n")
+    elif layout.format == "detections":
+        names = members[0].names or ()
+        rows = [[str(f), *cells] for f, cells in zip(members[0].frames, _cells(members[0]), strict=True)]
+        _write_lines(path, [",".join(row) for row in [["Frame", *names], *rows]], "\n")
+    else:
+        _write_text(path, members, layout)
+
+
+def _write_text(path: str, members: Sequence[Track], layout: Layout) -> None:
+    frames = members[0].frames
+    table = np.full((frames.size, layout.header_columns), "", object)
+    table[:, layout.frame_column] = frames.astype(str)
+    for member in members:
+        table[:, list(member.layout.columns)] = _cells(member)
+    end = layout.delimiter if layout.trailing else ""
+    lines = [layout.delimiter.join(row) + end for row in table]
+    _write_lines(path, lines if layout.header is None else [layout.header, *lines], layout.newline)
+
+
+def _cells(track: Track) -> list[list[str]]:
+    """Values as text: names or indices for labels, nine significant digits (exact float32) for scores."""
+    spelling = track.layout.spelling
+    if spelling is not None and track.values.ndim == 1:
+        return [[spelling[i] if i >= 0 else "-1"] for i in track.values]
+    rows = track.values if track.values.ndim == 2 else track.values[:, None]
+    if track.is_labels:
+        offset = 1 if track.layout.format == "cadene" else 0
+        return [[str(v + offset) for v in row] for row in rows.tolist()]
+    return [[f"{v:.9g}" for v in row] for row in rows.tolist()]
+
+
+def _write_lines(path: str, lines: Sequence[str], newline: str) -> None:
+    Path(path).write_bytes((newline.join(lines) + newline).encode("utf-8"))
+
+
+def _write_arrays(path: str, members: Sequence[Track]) -> None:
+    def array(track: Track) -> np.ndarray:
+        return track.values if track.is_labels else track.values.astype(np.float32)
+
+    if members[0].layout.format == "npy":
+        with open(path, "wb") as file:
+            np.save(file, array(members[0]), allow_pickle=False)
+        return
+    arrays: dict[str, Any] = {}
+    for member in members:
+        key = str(member.layout.key)
+        arrays[key] = array(member)
+        suffix = key.split("_", 1)[-1]
+        # Frames are always written: a result may have fewer rows than the file that numbered them by position.
+        arrays[f"frames_{suffix}"] = member.frames
+        arrays["fps"] = np.float64(member.fps)
+        if member.names is not None:
+            arrays[f"{member.track[:-1]}_names"] = np.array(member.names)
+    save_npz(path, arrays, force=True)
+
+
+def save_npz(path: PathLike, arrays: Mapping[str, Any], *, force: bool = False) -> None:
+    """An NPZ without Python objects, written atomically.
+
+    Raises:
+        FileExistsError: when `path` exists and `force` is False.
+    """
+    with atomic(path, force=force) as temporary, open(temporary, "wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **{key: np.asarray(value) for key, value in arrays.items()})
+
+
+def write_posteriors(
+    path: PathLike,
+    tracks: Sequence[Track],
+    *,
+    log_likelihood: Mapping[str, float] | None = None,
+    extra: Mapping[str, Any] | None = None,
+    force: bool = False,
+) -> None:
+    """The result file: posteriors of all videos in one NPZ, which `hmmjax.io.read` reads back.
+
+    Its arrays, for each video (``41`` for "video41", else the whole identifier):
+
+    - ``phases_41`` (n, L) float32: P(phase | the whole video); ``tools_41`` (n, K) float32: P(tool present | ...);
+    - ``frames_41`` (n,) int64: frame numbers;
+    - ``log_likelihood_41``: natural logarithm, in nats;
+
+    and once: ``phase_names``, ``tool_names`` (when known), ``fps`` (frames per second of the frame counter).
+
+    Raises:
+        FileExistsError: when `path` exists and `force` is False.
+    """
+    arrays: dict[str, Any] = {}
+    for track in tracks:
+        suffix = track.video.removeprefix("video")
+        arrays[f"{track.track}_{suffix}"] = track.values if track.is_labels else track.values.astype(np.float32)
+        arrays[f"frames_{suffix}"] = track.frames
+        arrays["fps"] = np.float64(track.fps)
+        if track.names is not None:
+            arrays[f"{track.track[:-1]}_names"] = np.array(track.names)
+    for video, value in (log_likelihood or {}).items():
+        arrays[f"log_likelihood_{video.removeprefix('video')}"] = np.float64(value)
+    save_npz(path, {**arrays, **(extra or {})}, force=force)
+
+
+def write_csv(path: PathLike, rows: Sequence[Mapping[str, Any]], *, force: bool = False) -> None:
+    """Rows with the same keys as a csv with a header.
+
+    Raises:
+        FileExistsError: when `path` exists and `force` is False.
+    """
+    with atomic(path, force=force) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]) if rows else [])
+        writer.writeheader()
+        writer.writerows(rows)

@@ -1,0 +1,120 @@
+"""Model files: any family, no pickle, clear refusals."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hmmjax
+from hmmjax import io
+
+
+def example(emissions="probability"):
+    return hmmjax.init_params(7, 3, emissions=emissions)
+
+
+@pytest.mark.parametrize("emissions", ["confusion", "probability"])
+@pytest.mark.parametrize("tracks", ["both", "phases", "tools"])
+def test_round_trip(tmp_path, emissions, tracks):
+    params = hmmjax.init_params(0 if tracks == "tools" else 4, 0 if tracks == "phases" else 3, emissions=emissions)
+    io.save_params(tmp_path / "m.npz", params, fps=1.0, metadata={"videos": ["video41"]})
+    model = io.load_params(tmp_path / "m.npz")
+    assert jax.tree.structure(model.params) == jax.tree.structure(params)
+    for a, b in zip(jax.tree.leaves(model.params), jax.tree.leaves(params), strict=True):
+        assert np.asarray(a).dtype == np.asarray(b).dtype
+        np.testing.assert_array_equal(a, b)
+    assert (model.fps, model.metadata, model.phase_names) == (1.0, {"videos": ["video41"]}, None)
+
+
+def test_tuples_of_families_and_missing_ones(tmp_path):
+    params = example()
+    both = (params.phases.emission, example("confusion").phases.emission)
+    params = hmmjax.Params(
+        hmmjax.PhaseChain(params.phases.initial, params.phases.transition, both),
+        hmmjax.ToolChains(params.tools.initial, params.tools.transition, None),
+    )
+    io.save_params(tmp_path / "m.npz", params)
+    again = io.load_params(tmp_path / "m.npz").params
+    assert again.tools.emission is None
+    assert [type(e).__name__ for e in again.phases.emission] == ["PhaseDirichlet", "PhaseConfusion"]
+
+
+def test_a_loaded_model_infers_the_same(tmp_path):
+    params = example("confusion")
+    obs = hmmjax.Observations(jnp.array([0, 0, 3, 0]), None)
+    io.save_params(tmp_path / "m.npz", params, phase_names=io.CHOLEC80_PHASES, tool_names=("a", "b", "c"))
+    model = io.load_params(tmp_path / "m.npz")
+    assert model.phase_names == io.CHOLEC80_PHASES
+    np.testing.assert_array_equal(hmmjax.posterior(model.params, obs).phases, hmmjax.posterior(params, obs).phases)
+
+
+def test_names_must_fit(tmp_path):
+    with pytest.raises(ValueError, match="7 names for 3 tools"):
+        io.save_params(tmp_path / "m.npz", example(), tool_names=io.CHOLEC80_TOOLS)
+
+
+def test_foreign_classes_are_not_saved(tmp_path):
+    @hmmjax.pytree
+    class PhaseConfusion:
+        matrix: object
+
+    chain = hmmjax.PhaseChain(np.ones(1), np.ones((1, 1)), PhaseConfusion(np.ones((1, 1))))
+    with pytest.raises(TypeError, match="not exported"):
+        io.save_params(tmp_path / "m.npz", hmmjax.Params(chain))
+    assert not (tmp_path / "m.npz").exists()
+
+
+def edit(path, change):
+    with np.load(path) as data:
+        arrays = dict(data)
+    header = json.loads(str(arrays["header"]))
+    change(header, arrays)
+    arrays["header"] = np.array(json.dumps(header))
+    np.savez(path, **arrays)
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        (lambda h, a: h.update(version=2), "model format 2.*update hmmjax"),
+        (lambda h, a: h.update(format="other"), "'other' file, not a model"),
+        (lambda h, a: h["params"].update({"class": "os.system"}), "unknown model part 'os.system'.*this version knows"),
+        (lambda h, a: h["params"]["fields"].update(colour={"value": 1}), "do not fit together"),
+        (lambda h, a: h["params"]["fields"]["phases"].pop("class"), "do not fit together"),
+        (lambda h, a: a.pop("params.phases.initial"), "params.phases.initial is missing"),
+        (lambda h, a: h.pop("fps"), "do not fit together"),
+    ],
+)
+def test_bad_headers(tmp_path, change, cause):
+    path = tmp_path / "m.npz"
+    io.save_params(path, example())
+    edit(path, change)
+    with pytest.raises(io.FormatError, match=cause):
+        io.load_params(path)
+
+
+def test_bad_files(tmp_path):
+    path = tmp_path / "m.npz"
+    io.save_params(path, example())
+    (tmp_path / "cut.npz").write_bytes(path.read_bytes()[:-300])
+    np.savez(tmp_path / "other.npz", phases_1=np.zeros(3))
+    np.savez(tmp_path / "pickled.npz", header=np.array({"a": 1}, dtype=object))
+    np.savez(tmp_path / "garbled.npz", header=np.array("{"))
+    for name, cause in (
+        ("none.npz", "no such model file"),
+        ("cut.npz", "damaged or cut short"),
+        ("other.npz", "no hmmjax model"),
+        ("pickled.npz", "Python objects"),
+        ("garbled.npz", "header cannot be read"),
+    ):
+        with pytest.raises(io.FormatError, match=cause):
+            io.load_params(tmp_path / name)
+
+
+def test_models_are_not_overwritten(tmp_path):
+    io.save_params(tmp_path / "m.npz", example())
+    with pytest.raises(FileExistsError):
+        io.save_params(tmp_path / "m.npz", example())
+    io.save_params(tmp_path / "m.npz", example(), force=True)

@@ -1,0 +1,101 @@
+"""Pictures: everything that can be missing may be missing, and the numbers beside the rows are right."""
+
+import numpy as np
+import pytest
+
+from hmmjax import io, plots
+
+P, T = io.CHOLEC80_PHASES, io.CHOLEC80_TOOLS
+
+
+def texts(figure):
+    return [t.get_text() for axis in figure.axes for t in (*axis.texts, *axis.get_legend().get_texts())]
+
+
+def example(n=50, **more):
+    rng = np.random.default_rng(0)
+    phases = {name: rng.integers(0, 7, n).astype(np.int32) for name in ("truth", "raw", "stabilised")}
+    tools = {name: rng.integers(0, 2, (n, 7)).astype(np.int32) for name in ("truth", "raw", "stabilised")}
+    return {
+        "seconds": np.arange(n) * 1.0,
+        "phases": phases,
+        "tools": tools,
+        "tool_posterior": rng.random((n, 7)),
+        "phase_names": P,
+        "tool_names": T,
+        "title": "video41",
+        **more,
+    }
+
+
+def draw(**kwargs):
+    return plots.plot_video(kwargs.pop("seconds"), **kwargs)
+
+
+@pytest.mark.parametrize("n", [1, 2, 50])
+def test_a_picture_of_any_length(tmp_path, n):
+    figure = draw(**example(n))
+    plots.save_figure(figure, tmp_path / "video41.png")
+    from PIL import Image
+
+    with Image.open(tmp_path / "video41.png") as image:
+        assert image.size[0] == 1600
+    with pytest.raises(FileExistsError):
+        plots.save_figure(figure, tmp_path / "video41.png")
+
+
+def test_margins_count_changes():
+    data = example()
+    found = texts(draw(**data))
+    for values in data["phases"].values():
+        assert str(plots.changes(values)) in found
+    assert "Calot triangle dissection" in found and "Specimen bag" in found and "on/off changes" in found
+
+
+@pytest.mark.parametrize("missing", ["phases", "tools", "tool_posterior", "phase_names", "tool_names"])
+def test_anything_may_be_missing(tmp_path, missing):
+    figure = draw(**example(**{missing: None}))
+    assert len(figure.axes) == (1 if missing in ("phases", "tools") else 2)
+    plots.save_figure(figure, tmp_path / "a.png")
+
+
+def test_without_truth():
+    data = example()
+    del data["phases"]["truth"], data["tools"]["truth"]
+    found = texts(draw(**data))
+    assert "truth" not in found and "stabilised" in found
+
+
+def test_unlabelled_frames_are_hatched_and_named(tmp_path):
+    data = example()
+    data["phases"]["truth"][10:20] = -1
+    data["tools"]["truth"][:, 3] = -1
+    figure = draw(**data)
+    assert texts(figure).count("unlabelled") == 2
+    assert any(c.get_hatch() for axis in figure.axes for c in axis.collections)
+    assert "unlabelled" not in texts(draw(**example()))
+    plots.save_figure(figure, tmp_path / "a.png")
+
+
+def test_changes_do_not_count_across_unknown_frames():
+    assert plots.changes(np.array([0, 0, 1, -1, 2, 2, 0])) == 2
+    assert plots.changes(np.array([1])) == 0
+
+
+def test_gaps_in_time_stay_empty():
+    spans = plots._spans(np.array([0.0, 1, 2, 60, 61]), np.array([1, 1, 2, 2, 2]), 1.0)
+    np.testing.assert_allclose(np.array(spans)[:, :2] * 60, [[0, 2], [2, 1], [60, 2]])
+
+
+def test_more_classes_than_colours(tmp_path):
+    data = example(phase_names=None)
+    data["phases"]["raw"] = np.arange(50, dtype=np.int32) % 15
+    plots.save_figure(draw(**data), tmp_path / "a.png")
+
+
+def test_nothing_to_draw():
+    for data in ({"phases": None, "tools": None}, {"seconds": np.zeros(0), "phases": {"raw": np.zeros(0, int)}}):
+        with pytest.raises(ValueError, match="nothing to draw"):
+            draw(**example(**data))
+    with pytest.raises(ValueError, match="raw has 3 frames, seconds 50"):
+        draw(**example(phases={"raw": np.zeros(3, int)}))
