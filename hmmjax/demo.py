@@ -7,6 +7,7 @@ do. A coupled HMM learnt from labelled videos then stabilises what M says of oth
 
 import argparse
 import dataclasses
+import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy as np
 import hmmjax
 from hmmjax import metrics
 from hmmjax.metrics import Metric, unpad
-from hmmjax.simulate import PHASES, TOOLS, simulate_surgeries, stack
+from hmmjax.simulate import PHASES, TOOLS, Surgery, simulate_surgeries, stack
 from hmmjax.types import Labels, Observations
 
 #: One transition that nobody has seen may still happen in the next video.
@@ -50,7 +51,7 @@ class Outcome:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m hmmjax.demo", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m hmmjax.demo", description="Stabilise simulated surgeries.")
     parser.add_argument("--out", type=Path, default=Path("demo-output"), help="folder for pictures and figures")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter videos")
     parser.add_argument("--seed", type=int, default=0, help="of the simulation")
@@ -63,7 +64,7 @@ def run(out: Path, *, quick: bool = False, seed: int = 0) -> dict[str, dict[str,
 
     Args:
         out: folder to write to; made if missing.
-        quick: 6 videos of 15 minutes in place of 12 of Cholec80's mean length.
+        quick: 8 videos of 25 minutes in place of 12 of Cholec80's mean length.
         seed: of the simulation.
 
     Returns:
@@ -72,7 +73,7 @@ def run(out: Path, *, quick: bool = False, seed: int = 0) -> dict[str, dict[str,
     from rich.console import Console
 
     console = Console()
-    num_train, num_test, minutes = (4, 2, 15.0) if quick else (8, 4, 38.4)
+    num_train, num_test, minutes = (5, 3, 25.0) if quick else (8, 4, 38.4)
     surgeries = simulate_surgeries(num_train + num_test, seed, minutes=minutes)
     train, test = surgeries[:num_train], surgeries[num_train:]
     console.print(
@@ -82,16 +83,17 @@ def run(out: Path, *, quick: bool = False, seed: int = 0) -> dict[str, dict[str,
     with console.status("stabilising"):
         outcomes = stabilise(stack(train), stack(test))
     truth = [s.phases for s in test], [s.tools for s in test]
+    changes, switches = metrics.phase_changes(truth[0]), metrics.tool_changes(truth[1])
     results = {outcome.name: score(*truth, outcome) for outcome in outcomes}
     console.print(table(results))
     for line in conventions(results):
         console.print(line, style="dim", highlight=False)
-    console.print("seconds, compilation included: " + ", ".join(f"{o.name} {o.seconds:.1f}" for o in outcomes[1:]))
-    out.mkdir(parents=True, exist_ok=True)
-    for n, surgery in enumerate(test):
-        picture = out / f"{surgery.name}.png"
-        draw(picture, surgery, {o.name: (o.phases[n], o.tools[n]) for o in outcomes})
-        console.print(f"wrote {picture}")
+    console.print(
+        f"M_H confusion reads M's labels, M_H probability its probabilities. "
+        f"The truth changes phase {changes.value:.0f} times and switches tools on or off {switches.value:.0f} times."
+    )
+    console.print("Seconds, compilation included: " + ", ".join(f"{o.name} {o.seconds:.1f}" for o in outcomes[1:]))
+    write(out, test, outcomes, results, console.print)
     return results
 
 
@@ -108,18 +110,18 @@ def stabilise(train: Batch, test: Batch) -> list[Outcome]:
     labels, seen, mask = train
     _, raw, test_mask = test
     outcomes = [Outcome("M", unpad(raw.discretize().phases, test_mask), unpad(raw.tools, test_mask), 0.0)]
-    changes: tuple[tuple[str, Callable[[Observations], Observations]], ...] = (
+    families: tuple[tuple[str, Callable[[Observations], Observations]], ...] = (
         ("confusion", lambda obs: obs.discretize()),
         ("probability", lambda obs: obs),
     )
-    for emissions, prepare in changes:
+    for emissions, prepare in families:
         start = time.perf_counter()
         params = hmmjax.estimate(labels, prepare(seen), mask, emissions=emissions, priors=PRIORS)
         posterior = hmmjax.posterior(params, prepare(raw), test_mask)
         phases, tools = np.asarray(posterior.phases).argmax(-1), np.asarray(posterior.tools)
         seconds = time.perf_counter() - start
         outcomes.append(
-            Outcome(f"M_H, {emissions} emissions", unpad(phases, test_mask), unpad(tools, test_mask), seconds)
+            Outcome(f"M_H {emissions}", unpad(phases, test_mask), unpad(tools, test_mask), seconds)
         )
     return outcomes
 
@@ -137,11 +139,12 @@ def score(phases: Sequence[np.ndarray], tools: Sequence[np.ndarray], outcome: Ou
 
 
 def table(results: dict[str, dict[str, Metric]]) -> Any:
-    """A Rich table: a row for each system, a column for each figure."""
+    """A Rich table: a row for each system, a column for each figure; 80 characters wide."""
+    from rich.box import SIMPLE_HEAVY
     from rich.table import Table
 
-    grid = Table(title="Test videos: the recogniser M, and M_H, its outputs stabilised by the coupled HMM")
-    grid.add_column("")
+    grid = Table(box=SIMPLE_HEAVY, padding=(0, 0), title="Test videos: M, the recogniser; M_H, stabilised")
+    grid.add_column("", no_wrap=True)
     for name in next(iter(results.values())):
         grid.add_column(name, justify="right")
     for system, figures in results.items():
@@ -153,6 +156,40 @@ def conventions(results: dict[str, dict[str, Metric]]) -> list[str]:
     """How each figure is measured, a line each."""
     figures = next(iter(results.values()))
     return [f"{name}: {metric.convention}; {metric.n_videos} videos" for name, metric in figures.items()]
+
+
+def write(
+    out: Path,
+    surgeries: Sequence[Surgery],
+    outcomes: Sequence[Outcome],
+    results: dict[str, dict[str, Metric]],
+    tell: Callable[[str], None],
+) -> None:
+    """Write figures.json and a picture of each video; the last outcome is the one whose tools are drawn."""
+    from hmmjax.plots import plot_video, save_figure
+
+    out.mkdir(parents=True, exist_ok=True)
+    records = [{"system": name, **metric.asdict()} for name, row in results.items() for metric in row.values()]
+    # NaN has no place in JSON; it stands for "no such figure" here.
+    records = [{k: None if v != v else v for k, v in record.items()} for record in records]
+    (out / "figures.json").write_text(json.dumps(records, indent=1), encoding="utf-8")
+    raw, *_, best = outcomes
+    for n, surgery in enumerate(surgeries):
+        figure = plot_video(
+            np.arange(len(surgery)),
+            phases={"truth": surgery.phases, **{o.name: o.phases[n] for o in outcomes}},
+            tools={"truth": surgery.tools, "raw": _present(raw.tools[n]), "stabilised": _present(best.tools[n])},
+            tool_posterior=best.tools[n],
+            phase_names=PHASES,
+            tool_names=TOOLS,
+            title=f"{surgery.name}: stabilised tools are those of {best.name}",
+        )
+        save_figure(figure, out / f"{surgery.name}.png", force=True)
+    tell(f"wrote {len(surgeries)} pictures and figures.json to {out}")
+
+
+def _present(probabilities: np.ndarray) -> np.ndarray:
+    return (probabilities >= 0.5).astype(np.int32)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,9 @@ persistent each tool is); no label file is read. The recogniser is one formula f
 
 Slow noise makes runs of errors, flicker makes changes that never happened, and a gain above the honest one makes
 the probabilities over-confident. Phases are recognised from a window of time, as recurrent networks do: a change is
-noticed late, and flicker is weaker than for tools, which are recognised frame by frame.
+noticed late, and flicker is weaker than for tools, which are recognised frame by frame. How certain the tool
+recogniser sounds has little to do with how far it is from changing its mind, so that wrong frames are sure of
+themselves as well.
 """
 
 import dataclasses
@@ -18,18 +20,10 @@ from statistics import NormalDist
 
 import numpy as np
 
+from hmmjax.io.names import CHOLEC80_PHASES, CHOLEC80_TOOLS
 from hmmjax.types import Labels, Observations
 
-PHASES = (
-    "Preparation",
-    "CalotTriangleDissection",
-    "ClippingCutting",
-    "GallbladderDissection",
-    "GallbladderPackaging",
-    "CleaningCoagulation",
-    "GallbladderRetraction",
-)
-TOOLS = ("Grasper", "Bipolar", "Hook", "Scissors", "Clipper", "Irrigator", "SpecimenBag")
+PHASES, TOOLS = CHOLEC80_PHASES, CHOLEC80_TOOLS
 
 #: The six phase orders of Cholec80 and how many of its 80 videos follow each.
 PHASE_ORDERS = (
@@ -70,27 +64,31 @@ class Recogniser:
 
     Attributes:
         noise: standard deviation of all noise together; 0 is a perfect (if late) recogniser.
-        tool_flicker: share of the noise's variance that is independent from second to second.
-        phase_flicker: the same for phases.
-        drift: share of the variance that is constant over a video (its light, its patient).
-        slow_seconds: correlation time of the rest, which makes whole runs of errors.
+        drift: share of the noise's variance that is constant over a video (its light, its patient).
+        phase_flicker: share that is independent from second to second, for phases.
+        tool_flicker: the same for tools.
+        phase_run_seconds: correlation time of the rest, which makes whole runs of errors, for phases.
+        tool_run_seconds: the same for tools.
         window_seconds: past seconds that the phase is recognised from.
         phase_gap: how far the scores of neighbouring phases are apart.
         phase_gain: factor on phase scores before the softmax.
         tool_gain: factor on tool scores before the sigmoid.
+        candour: how much a tool's score says about its own reliability: 1 all, 0 nothing.
         hit_rate: (K,) share of a tool's frames in which it is seen, at threshold 0.5 and noise 1.
         false_alarm_rate: (K,) share of the other frames in which it is seen all the same.
     """
 
     noise: float = 1.0
-    tool_flicker: float = 0.15
-    phase_flicker: float = 0.002
     drift: float = 0.15
-    slow_seconds: float = 40.0
+    phase_flicker: float = 0.0015
+    tool_flicker: float = 0.15
+    phase_run_seconds: float = 25.0
+    tool_run_seconds: float = 6.0
     window_seconds: int = 10
-    phase_gap: float = 2.05
+    phase_gap: float = 1.95
     phase_gain: float = 3.5
-    tool_gain: float = 5.0
+    tool_gain: float = 4.0
+    candour: float = 0.4
     hit_rate: tuple[float, ...] = (0.84, 0.75, 0.95, 0.70, 0.78, 0.74, 0.82)
     false_alarm_rate: tuple[float, ...] = (0.22, 0.012, 0.06, 0.006, 0.007, 0.012, 0.012)
 
@@ -191,7 +189,9 @@ def recognise_phases(rng: np.random.Generator, phases: np.ndarray, recogniser: R
     num = len(PHASES)
     distance = np.abs(np.arange(num)[:, None] - np.arange(num))
     score = -np.where(distance == 0, 0.0, recogniser.phase_gap + 0.35 * (distance - 1))[phases]
-    lasting, flicker = _noise(rng, score.shape, recogniser, recogniser.phase_flicker)
+    lasting, flicker = _noise(
+        rng, score.shape, recogniser.drift, recogniser.phase_flicker, recogniser.phase_run_seconds
+    )
     seen = _window_mean(score + recogniser.noise * lasting, recogniser.window_seconds)
     logits = recogniser.phase_gain * (seen + recogniser.noise * flicker)
     odds = np.exp(logits - logits.max(-1, keepdims=True))
@@ -204,8 +204,11 @@ def recognise_tools(rng: np.random.Generator, tools: np.ndarray, recogniser: Rec
     hit = np.array([quantile(rate) for rate in recogniser.hit_rate])
     false_alarm = np.array([quantile(rate) for rate in recogniser.false_alarm_rate])
     score = np.where(tools == 1, hit, false_alarm)
-    lasting, flicker = _noise(rng, score.shape, recogniser, recogniser.tool_flicker)
-    logits = recogniser.tool_gain * (score + recogniser.noise * (lasting + flicker))
+    lasting, flicker = _noise(rng, score.shape, recogniser.drift, recogniser.tool_flicker, recogniser.tool_run_seconds)
+    score = score + recogniser.noise * (lasting + flicker)
+    mood = np.exp((1 - recogniser.candour) * rng.standard_normal(score.shape))
+    certainty = np.abs(score) ** recogniser.candour * mood
+    logits = np.clip(recogniser.tool_gain * np.sign(score) * certainty, -50, 50)
     return (1 / (1 + np.exp(-logits))).astype(np.float32)
 
 
@@ -238,18 +241,16 @@ def _window_mean(score: np.ndarray, window: int) -> np.ndarray:
 
 
 def _noise(
-    rng: np.random.Generator, shape: tuple[int, int], recogniser: Recogniser, flicker: float
+    rng: np.random.Generator, shape: tuple[int, int], drift: float, flicker: float, run_seconds: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Noise (T, channels) of variance one together: what lasts (drift and runs), and flicker."""
-    length, channels = shape
-    decay = np.exp(-1 / max(recogniser.slow_seconds, 1e-6))
+    decay = np.exp(-1 / max(run_seconds, 1e-6))
     steps = rng.standard_normal(shape)
     steps[1:] *= np.sqrt(1 - decay**2)
-    slow = np.empty(shape)
-    now = np.zeros(channels)
-    for t in range(length):
-        now = decay * now + steps[t]
-        slow[t] = now
-    drift = rng.standard_normal(channels)
-    lasting = np.sqrt(recogniser.drift) * drift + np.sqrt(1 - flicker - recogniser.drift) * slow
+    runs = np.empty(shape)
+    now = np.zeros(shape[1])
+    for t, step in enumerate(steps):
+        now = decay * now + step
+        runs[t] = now
+    lasting = np.sqrt(drift) * rng.standard_normal(shape[1]) + np.sqrt(1 - flicker - drift) * runs
     return lasting, np.sqrt(flicker) * rng.standard_normal(shape)
