@@ -36,10 +36,19 @@ def _call(run: Callable, params: Params, obs: Observations, mask: Any, labels: L
     first = next(x for x in (mask, *jax.tree.leaves((obs, labels))) if x is not None)
     num_frames = first.shape[1 if batched else 0]
     per_video, per_frame = run(params, data, backend=messages.choose(backend))
+    if is_concrete(per_video) and bool(jnp.any(per_video == -jnp.inf)):
+        per_video, per_frame = _rescue(run, params, data, per_video, per_frame)
     per_frame = jax.tree.map(lambda x: x[:, :num_frames], per_frame)
     if not batched:
         per_video, per_frame = jax.tree.map(lambda x: x[0], (per_video, per_frame))
     return per_video, per_frame
+
+
+def _rescue(run: Callable, params: Params, data: Data, per_video: Array, per_frame: Any) -> Any:
+    """Ask again in logarithms about the videos that came out impossible: they may only be very improbable."""
+    lost = np.flatnonzero(np.asarray(per_video) == -np.inf)
+    again = run(params, jax.tree.map(lambda x: x[lost], data), backend="logspace")
+    return jax.tree.map(lambda a, b: jnp.asarray(a).at[lost].set(b), (per_video, per_frame), again)
 
 
 @partial(jax.jit, static_argnames="backend")
@@ -112,7 +121,9 @@ def log_likelihood(
         obs: (B, T, ...) observations, or (T, ...) of a single video.
         mask: (B, T) bool, True where observed; None is all. Frames after a video's last observed one are ignored.
         labels: known states, evidence in their own right.
-        backend: "auto" or a name in `hmmjax.messages.BACKENDS`.
+        backend: "auto" or a name in `hmmjax.messages.BACKENDS`. The fast backends hold evidence about the tools in a
+            float32 of range e**-87 a frame; a video that comes out impossible is asked about again with "logspace",
+            which has no such bound. Inside your own `jax.jit` or `jax.grad` choose "logspace" yourself if you need it.
 
     Returns:
         (B,), or a scalar for a single video; -inf for an impossible video, 0 for one with no observed frame.

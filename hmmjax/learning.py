@@ -89,6 +89,10 @@ def fit(
     converged = False
     while True:
         following, objective, likelihood, values = _em_step(params, data, priors, backend, frozen)
+        if backend != "logspace" and not np.isfinite(values).all():
+            # Perhaps only very improbable: logarithms know, and stay for the rest of the fit.
+            backend = "logspace"
+            following, objective, likelihood, values = _em_step(params, data, priors, backend, frozen)
         _require_possible(np.asarray(values), history)
         history.append(float(objective))
         likelihoods.append(float(likelihood))

@@ -1,10 +1,10 @@
 """Messages along the chain: one file per backend, all behind the functions below.
 
 A backend is a module with `forward`, `backward` and `filter` (see `scan`, the reference) that takes
-`Potentials`. What `log_normalizer` adds is the derivative rule that joins the two sweeps, and the fall back to
-logarithms for videos that underflow.
+`Potentials`; `log_normalizer` adds the derivative rule that joins the two sweeps.
 """
 
+import dataclasses
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -12,13 +12,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from hmmjax._typing import Array
 from hmmjax.messages import logspace, scan
 from hmmjax.messages.potentials import Filtered, Path, Potentials
 
-BACKENDS: dict[str, ModuleType] = {"scan": scan}
+BACKENDS: dict[str, ModuleType] = {"scan": scan, "logspace": logspace}
 """Backends by name; "auto" chooses among them by hardware and shape."""
 
 
@@ -47,52 +46,28 @@ def log_normalizer(potentials: Potentials, backend: str) -> Array:
 
     A video that is impossible has -inf and a gradient of zero. Source: model.md's identity, Eisner (2016).
     """
-    value, _ = BACKENDS[backend].forward(potentials, keep=False)
-    return _rescue(value, potentials)
+    return BACKENDS[backend].forward(potentials, keep=False)[0]
 
 
 def _forward(potentials: Potentials, backend: str) -> tuple[Array, tuple]:
-    scaled, kept = BACKENDS[backend].forward(potentials, keep=True)
-    return _rescue(scaled, potentials), (potentials, kept, scaled)
+    value, kept = BACKENDS[backend].forward(potentials, keep=True)
+    return value, (potentials, kept, value)
 
 
 def _backward(backend: str, residuals: tuple, cotangent: Array) -> tuple[Any]:
-    potentials, kept, scaled = residuals
-    lost = scaled == -jnp.inf
-    grads = BACKENDS[backend].backward(potentials, kept, jnp.where(lost, 0, cotangent))
-
-    def rescue(grads: Potentials) -> Potentials:
-        value, vjp = jax.vjp(logspace.log_normalizer, potentials)
-        extra = vjp(jnp.where(lost & jnp.isfinite(value), cotangent, 0))[0]
-        extra = jax.tree.map(lambda g, x: g if _is_integer(x) else g + x, grads, extra)
-        return extra
-
-    grads = lax.cond(jnp.any(lost), rescue, lambda grads: grads, grads)
-    return (jax.tree.map(lambda g: np.zeros(g.shape, jax.dtypes.float0) if _is_integer(g) else g, grads),)
-
-
-def _is_integer(x: Any) -> bool:
-    return x.dtype == jax.dtypes.float0 or jnp.issubdtype(x.dtype, jnp.integer)
+    potentials, kept, value = residuals
+    cotangent = jnp.where(jnp.isfinite(value), cotangent, 0)
+    grads = BACKENDS[backend].backward(potentials, kept, cotangent)
+    nothing = np.zeros(potentials.lengths.shape, jax.dtypes.float0)
+    return (dataclasses.replace(grads, lengths=nothing),)
 
 
 log_normalizer.defvjp(_forward, _backward)
 
 
-def _rescue(value: Array, potentials: Potentials) -> Array:
-    lost = value == -jnp.inf
-    return lax.cond(jnp.any(lost), lambda: jnp.where(lost, logspace.log_normalizer(potentials), value), lambda: value)
-
-
 def filter(potentials: Potentials, backend: str) -> Filtered:
-    """Marginals given the past; zero throughout for an impossible video."""
-    scaled = BACKENDS[backend].filter(potentials)
-    lost = scaled.log_normalizer == -jnp.inf
-
-    def rescue() -> Filtered:
-        slow = logspace.filter(potentials)
-        return jax.tree.map(lambda a, b: jnp.where(lost.reshape(-1, *[1] * (a.ndim - 1)), a, b), slow, scaled)
-
-    return lax.cond(jnp.any(lost), rescue, lambda: scaled)
+    """Marginals given the past."""
+    return BACKENDS[backend].filter(potentials)
 
 
 viterbi = logspace.viterbi

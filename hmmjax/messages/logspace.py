@@ -45,9 +45,17 @@ def _forward(potentials: Potentials) -> tuple[Array, tuple[Array, Array]]:
     return num.accurate_sum(steps), marginals
 
 
-def log_normalizer(potentials: Potentials) -> Array:
-    """Log-normalisers (B,), differentiable in every potential by plain autodiff."""
-    return jax.vmap(_forward, (_AXES,))(potentials)[0]
+def forward(potentials: Potentials, keep: bool) -> tuple[Array, None]:
+    """Log-normalisers (B,), differentiable in every potential by plain autodiff; nothing is kept."""
+    del keep
+    return jax.vmap(_forward, (_AXES,))(potentials)[0], None
+
+
+def backward(potentials: Potentials, kept: None, cotangent: Array) -> Potentials:
+    """Derivative of sum(cotangent * log-normalisers), by reverse-mode differentiation of the recursion."""
+    del kept
+    _, vjp = jax.vjp(lambda p: forward(p, keep=False)[0], potentials)
+    return vjp(cotangent)[0]
 
 
 def filter(potentials: Potentials) -> Filtered:
