@@ -1,0 +1,40 @@
+"""The networks that turn frames into features; `build` makes one by name."""
+
+from collections.abc import Callable
+
+from flax import nnx
+
+from models.backbones.base import Backbone, Features
+from models.backbones.plain import alexnet, vgg16
+from models.backbones.resnet import resnet18, resnet34, resnet50
+from models.backbones.swin import swin_b, swin_s, swin_t
+
+BACKBONES: dict[str, Callable[..., Backbone]] = {
+    "alexnet": alexnet,
+    "vgg16": vgg16,
+    "resnet18": resnet18,
+    "resnet34": resnet34,
+    "resnet50": resnet50,
+    "swin_t": swin_t,
+    "swin_s": swin_s,
+    "swin_b": swin_b,
+}
+
+
+def build(name: str, *, rngs: nnx.Rngs, **options) -> Backbone:
+    """A backbone by torchvision's name for it.
+
+    Args:
+        name: a key of `BACKBONES`.
+        rngs: for the initial parameters.
+        options: `classes`, `dtype`, `remat`, and what the network adds to them.
+
+    Raises:
+        ValueError: for a name that is not there.
+    """
+    if name not in BACKBONES:
+        raise ValueError(f"unknown backbone {name!r}: choose one of {', '.join(BACKBONES)}")
+    return BACKBONES[name](rngs=rngs, **options)
+
+
+__all__ = ["BACKBONES", "Backbone", "Features", "build"]

@@ -1,0 +1,137 @@
+"""Self-attention inside shifted windows, with a learned bias for each relative position."""
+
+from functools import partial
+
+import jax
+import numpy as np
+from flax import nnx
+from jax import Array
+from jax import numpy as jnp
+from jax.typing import DTypeLike
+
+#: What torchvision adds to the logit of two tokens that only the shift brought together.
+APART = -100.0
+
+truncated_normal = nnx.initializers.truncated_normal(0.02)
+
+
+def dense(inputs: int, outputs: int, *, bias: bool = True, dtype: DTypeLike, rngs: nnx.Rngs) -> nnx.Linear:
+    """A dense layer initialised as Swin's are."""
+    return nnx.Linear(inputs, outputs, use_bias=bias, dtype=dtype, kernel_init=truncated_normal, rngs=rngs)
+
+
+class WindowAttention(nnx.Module):
+    """Multi-head self-attention inside windows of a feature map.
+
+    Args:
+        width: channels C.
+        heads: number of heads.
+        window: side of a window.
+        shift: how far windows are shifted against the grid; 0 on an axis that has one window only.
+        align: pad the tokens of a window to a multiple of this inside the two batched products, which run faster
+            on matrix units when their sides are multiples of 8; the result is the same.
+        dtype: of the computation; the softmax is in float32.
+        rngs: for the initial parameters.
+    """
+
+    def __init__(
+        self, width: int, heads: int, window: int, shift: int, *, align: int = 1, dtype: DTypeLike, rngs: nnx.Rngs
+    ):
+        self.qkv = dense(width, 3 * width, dtype=dtype, rngs=rngs)
+        self.proj = dense(width, width, dtype=dtype, rngs=rngs)
+        table = truncated_normal(rngs.params(), ((2 * window - 1) ** 2, heads), jnp.float32)
+        self.relative_position_bias_table = nnx.Param(table)
+        self.heads = heads
+        self.window = window
+        self.shift = shift
+        self.align = align
+        self.dtype = dtype
+
+    def __call__(self, x: Array) -> Array:
+        """(N, H, W, C) to (N, H, W, C)."""
+        n, height, width, channels = x.shape
+        heads, side = self.heads, self.window
+        rows, columns = -(-height // side), -(-width // side)
+        shift = tuple(self.shift if count > 1 else 0 for count in (rows, columns))
+        x = jnp.pad(x, ((0, 0), (0, rows * side - height), (0, columns * side - width), (0, 0)))
+        qkv = self.qkv(x)
+        if any(shift):
+            qkv = jnp.roll(qkv, (-shift[0], -shift[1]), (1, 2))
+        # One transposition makes windows and heads: (3, N, windows, heads, tokens, channels of a head).
+        qkv = qkv.reshape(n, rows, side, columns, side, 3, heads, channels // heads).transpose(5, 0, 1, 3, 6, 2, 4, 7)
+        qkv = qkv.reshape(3, n, rows * columns, heads, side * side, channels // heads)
+        out = self._attend(*qkv, window_regions(rows, columns, side, shift) if any(shift) else None)
+        out = out.reshape(n, rows, columns, heads, side, side, -1).transpose(0, 1, 4, 2, 5, 3, 6)
+        out = out.reshape(n, rows * side, columns * side, channels)
+        if any(shift):
+            out = jnp.roll(out, shift, (1, 2))
+        return self.proj(out[:, :height, :width])
+
+    def _attend(self, q: Array, k: Array, v: Array, regions: np.ndarray | None) -> Array:
+        """Attention of (N, windows, heads, tokens, d); only tokens of one region (windows, tokens) see each other."""
+        tokens = q.shape[-2]
+        spare = -tokens % self.align
+        q, k, v = (jnp.pad(a, ((0, 0),) * 3 + ((0, spare), (0, 0))) for a in (q, k, v))
+        bias = jnp.pad(self._bias(), ((0, 0), (0, spare), (0, spare)))
+        bias = jnp.where(jnp.arange(tokens + spare) < tokens, bias, -jnp.inf)
+        if regions is not None:
+            regions = jnp.pad(jnp.asarray(regions), ((0, 0), (0, spare)))
+            bias = bias + jnp.where(regions[:, None, :, None] == regions[:, None, None, :], 0, APART)
+        logits = jnp.einsum("nwhqd,nwhkd->nwhqk", q, k).astype(bias.dtype)
+        weights = softmax(logits * q.shape[-1] ** -0.5 + bias, self.dtype)
+        return jnp.einsum("nwhqk,nwhkd->nwhqd", weights, v)[..., :tokens, :]
+
+    def _bias(self) -> Array:
+        """(heads, tokens, tokens). A product with one-hot rows: a gather's gradient has no fixed order on a GPU."""
+        table = self.relative_position_bias_table[...]
+        index = relative_position_index(self.window)
+        rows = jax.nn.one_hot(index.reshape(-1), len(table), dtype=table.dtype)
+        bias = jnp.matmul(rows, table, precision=jax.lax.Precision.HIGHEST)
+        return bias.reshape(*index.shape, self.heads).transpose(2, 0, 1)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1,))
+def softmax(logits: Array, dtype: DTypeLike) -> Array:
+    """Softmax over the last axis, of which only the result in `dtype` is kept for the backward pass.
+
+    Args:
+        logits: (..., n), float32.
+        dtype: of the result.
+
+    Returns:
+        (..., n).
+    """
+    return jax.nn.softmax(logits, axis=-1).astype(dtype)
+
+
+def _softmax_forward(logits, dtype):
+    weights = softmax(logits, dtype)
+    return weights, weights
+
+
+def _softmax_backward(dtype, weights, grad):
+    weights, grad = weights.astype(jnp.float32), grad.astype(jnp.float32)
+    return (weights * (grad - (weights * grad).sum(-1, keepdims=True)),)
+
+
+softmax.defvjp(_softmax_forward, _softmax_backward)
+
+
+def relative_position_index(window: int) -> np.ndarray:
+    """Row of the bias table for each pair of tokens of a window: (window ** 2, window ** 2)."""
+    y, x = np.divmod(np.arange(window * window), window)
+    return (y[:, None] - y + window - 1) * (2 * window - 1) + (x[:, None] - x + window - 1)
+
+
+def window_regions(rows: int, columns: int, side: int, shift: tuple[int, int]) -> np.ndarray:
+    """Which part of the map each token of a shifted window comes from: (rows * columns, side ** 2).
+
+    The shift wraps around, so that windows at the lower and right edges hold tokens from opposite ends.
+    """
+
+    def bands(count: int, by: int) -> np.ndarray:
+        position = np.arange(count * side)
+        return (position >= (count - 1) * side).astype(np.int32) + ((position >= count * side - by) if by else 0)
+
+    labels = 3 * bands(rows, shift[0])[:, None] + bands(columns, shift[1])
+    return labels.reshape(rows, side, columns, side).transpose(0, 2, 1, 3).reshape(rows * columns, side * side)

@@ -1,0 +1,41 @@
+"""What every backbone answers."""
+
+from typing import NamedTuple
+
+from flax import nnx
+from jax import Array
+
+
+class Features(NamedTuple):
+    """A backbone's answer.
+
+    Attributes:
+        pooled: (N, D), what a classifier reads.
+        maps: stride to the deepest feature map at that stride, (N, about H / stride, about W / stride, C). Under
+            `jit` a map that nobody reads costs nothing.
+    """
+
+    pooled: Array
+    maps: dict[int, Array]
+
+
+class Backbone(nnx.Module):
+    """A network called as ``backbone(images, key=None)`` on normalised images (N, H, W, 3), answering `Features`.
+
+    The key is for dropout and stochastic depth, and only training needs it. Modules carry torchvision's names, so
+    that the path of a parameter is its name in a torchvision state dict.
+
+    Attributes:
+        width: D, the length of a pooled feature.
+        head_name: torchvision's name of the layer that classifies; a backbone built without classes lacks it.
+    """
+
+    width: int
+    head_name: str
+
+    def classify(self, images: Array, *, key: Array | None = None) -> Array:
+        """Logits (N, classes) of images (N, H, W, 3), by torchvision's own last layer."""
+        layer = self
+        for name in self.head_name.split("."):
+            layer = layer[int(name)] if name.isdigit() else getattr(layer, name)
+        return layer(self(images, key=key).pooled)

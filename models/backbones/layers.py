@@ -1,0 +1,299 @@
+"""The layers that Flax leaves out, or that a GPU runs better written by hand.
+
+Activations are NHWC. Parameters are float32; layers compute in their `dtype` and take statistics in float32.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import Array
+from jax.typing import DTypeLike
+
+#: The generator torchvision draws convolutions of ResNet and VGG from (He, fan out).
+he_normal = nnx.initializers.variance_scaling(2.0, "fan_out", "normal")
+#: torch's own default: uniform within one over the root of the fan-in.
+torch_uniform = nnx.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
+
+
+def conv(
+    inputs: int,
+    outputs: int,
+    size: int,
+    stride: int = 1,
+    padding: int = 0,
+    *,
+    bias: bool = True,
+    dtype: DTypeLike,
+    rngs: nnx.Rngs,
+    kernel_init=he_normal,
+) -> nnx.Conv:
+    """A square convolution with torch's explicit symmetric padding."""
+    return nnx.Conv(
+        inputs,
+        outputs,
+        (size, size),
+        stride,
+        padding=[(padding, padding)] * 2,
+        use_bias=bias,
+        dtype=dtype,
+        kernel_init=kernel_init,
+        rngs=rngs,
+    )
+
+
+class BatchNorm(nnx.Module):
+    """Batch normalisation over (N, H, W), with the addition and ReLU that follow it in a residual block.
+
+    One operation with one hand-written gradient, because what autodiff keeps for the backward pass (float32 copies
+    of activations) costs more than the arithmetic: training a ResNet is bound by memory traffic. Under a sharded
+    batch the statistics are those of the whole batch.
+
+    Args:
+        features: number of channels C.
+        momentum: share of the new batch in the running statistics, as in torch.
+        epsilon: added to the variance.
+    """
+
+    def __init__(self, features: int, *, momentum: float = 0.1, epsilon: float = 1e-5):
+        self.scale = nnx.Param(jnp.ones(features, jnp.float32))
+        self.bias = nnx.Param(jnp.zeros(features, jnp.float32))
+        self.mean = nnx.BatchStat(jnp.zeros(features, jnp.float32))
+        self.var = nnx.BatchStat(jnp.ones(features, jnp.float32))
+        self.momentum = momentum
+        self.epsilon = epsilon
+        self.use_running_average = False
+
+    def __call__(self, x: Array, residual: Array | None = None, *, relu: bool = False) -> Array:
+        """Normalise, add `residual`, rectify.
+
+        Args:
+            x: (N, H, W, C).
+            residual: (N, H, W, C) or None.
+            relu: whether to rectify.
+
+        Returns:
+            (N, H, W, C), in x's dtype.
+        """
+        scale, bias = self.scale[...], self.bias[...]
+        if self.use_running_average:
+            gain = scale * jax.lax.rsqrt(self.var[...] + self.epsilon)
+            return _finish(x * gain + (bias - self.mean[...] * gain), residual, relu, x.dtype)
+        out, mean, var = _batch_norm(x, scale, bias, residual, relu, self.epsilon)
+        count = x.size // x.shape[-1]
+        unbiased = var * (count / max(count - 1, 1))  # torch keeps the sample variance, but normalises by the other
+        self.mean[...] += self.momentum * jax.lax.stop_gradient(mean - self.mean[...])
+        self.var[...] += self.momentum * jax.lax.stop_gradient(unbiased - self.var[...])
+        return out
+
+    def set_view(self, use_running_average: bool | None = None) -> None:
+        """What ``nnx.view`` calls."""
+        if use_running_average is not None:
+            self.use_running_average = use_running_average
+
+
+def _finish(y: Array, residual: Array | None, relu: bool, dtype: DTypeLike) -> Array:
+    if residual is not None:
+        y = y + residual
+    return (jax.nn.relu(y) if relu else y).astype(dtype)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(4, 5))
+def _batch_norm(
+    x: Array, scale: Array, bias: Array, residual: Array | None, relu: bool, epsilon: float
+) -> tuple[Array, Array, Array]:
+    return _batch_norm_forward(x, scale, bias, residual, relu, epsilon)[0]
+
+
+def _batch_norm_forward(x, scale, bias, residual, relu, epsilon):
+    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    # Both moments in one pass over x.
+    mean = wide.mean((0, 1, 2))
+    var = jnp.maximum((wide * wide).mean((0, 1, 2)) - mean * mean, 0)
+    inverse = jax.lax.rsqrt(var + epsilon)
+    out = _finish((wide - mean) * (inverse * scale) + bias, residual, relu, x.dtype)
+    # Only whether there is a residual matters later: an empty tuple says so without keeping an array.
+    return (out, mean, var), (x, scale, mean, inverse, None if residual is None else (), out if relu else None)
+
+
+def _batch_norm_backward(relu, epsilon, kept, cotangents):
+    x, scale, mean, inverse, residual, out = kept
+    grad = cotangents[0].astype(mean.dtype)
+    if relu:
+        grad = jnp.where(out > 0, grad, 0)
+    normal = (x.astype(mean.dtype) - mean) * inverse
+    count = x.size // x.shape[-1]
+    bias_grad = grad.sum((0, 1, 2))
+    scale_grad = (grad * normal).sum((0, 1, 2))
+    x_grad = (inverse * scale) * (grad - (bias_grad + normal * scale_grad) / count)
+    return x_grad.astype(x.dtype), scale_grad, bias_grad, None if residual is None else grad.astype(x.dtype)
+
+
+_batch_norm.defvjp(_batch_norm_forward, _batch_norm_backward)
+
+
+class LayerNorm(nnx.Module):
+    """Layer normalisation over channels, its gradient by hand for the reason `BatchNorm` gives.
+
+    Args:
+        features: number of channels C.
+        epsilon: added to the variance.
+    """
+
+    def __init__(self, features: int, *, epsilon: float = 1e-5):
+        self.scale = nnx.Param(jnp.ones(features, jnp.float32))
+        self.bias = nnx.Param(jnp.zeros(features, jnp.float32))
+        self.epsilon = epsilon
+
+    def __call__(self, x: Array) -> Array:
+        """(..., C) to (..., C), in x's dtype."""
+        return _layer_norm(x, self.scale[...], self.bias[...], self.epsilon)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _layer_norm(x: Array, scale: Array, bias: Array, epsilon: float) -> Array:
+    return _layer_norm_forward(x, scale, bias, epsilon)[0]
+
+
+def _layer_norm_forward(x, scale, bias, epsilon):
+    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    mean = wide.mean(-1, keepdims=True)
+    var = jnp.maximum((wide * wide).mean(-1, keepdims=True) - mean * mean, 0)
+    inverse = jax.lax.rsqrt(var + epsilon)
+    return ((wide - mean) * inverse * scale + bias).astype(x.dtype), (x, scale, mean, inverse)
+
+
+def _layer_norm_backward(epsilon, kept, grad):
+    x, scale, mean, inverse = kept
+    normal = (x.astype(mean.dtype) - mean) * inverse
+    grad = grad.astype(mean.dtype)
+    axes = tuple(range(x.ndim - 1))
+    inner = grad * scale
+    x_grad = inverse * (inner - inner.mean(-1, keepdims=True) - normal * (inner * normal).mean(-1, keepdims=True))
+    return x_grad.astype(x.dtype), (grad * normal).sum(axes), grad.sum(axes)
+
+
+_layer_norm.defvjp(_layer_norm_forward, _layer_norm_backward)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
+def max_pool(x: Array, size: int, stride: int, padding: int = 0) -> Array:
+    """Maximum over size by size windows.
+
+    The gradient goes to the first maximum of a window, as in torch. It is written by hand since XLA's own
+    (select-and-scatter) runs on atomics: slow, and in no fixed order.
+
+    Args:
+        x: (N, H, W, C).
+        size: the window's side.
+        stride: distance between windows.
+        padding: rows and columns of minus infinity on each side.
+
+    Returns:
+        (N, (H + 2 padding - size) // stride + 1, ..., C).
+    """
+    edges = (padding, padding)
+    return jax.lax.reduce_window(
+        x, -jnp.inf, jax.lax.max, (1, size, size, 1), (1, stride, stride, 1), ((0, 0), edges, edges, (0, 0))
+    )
+
+
+def _max_pool_forward(x, size, stride, padding):
+    padded = jnp.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)), constant_values=-jnp.inf)
+    rows, columns = ((side - size) // stride + 1 for side in padded.shape[1:3])
+
+    def shifted(k):
+        i, j = divmod(k, size)
+        return padded[:, i : i + stride * (rows - 1) + 1 : stride, j : j + stride * (columns - 1) + 1 : stride]
+
+    best, where = shifted(0), jnp.zeros((), jnp.uint8)
+    for k in range(1, size * size):
+        candidate = shifted(k)
+        where = jnp.where(candidate > best, jnp.uint8(k), where)
+        best = jnp.maximum(candidate, best)
+    return best, (where, x.shape)
+
+
+def _max_pool_backward(size, stride, padding, kept, grad):
+    where, shape = kept
+    total = jnp.zeros((), jnp.promote_types(grad.dtype, jnp.float32))
+    for k in range(size * size):
+        here = jnp.where(where == k, grad, 0).astype(total.dtype)
+        # Back to where the window's k-th element lay; negative padding drops what lay in the padding.
+        spread = [(0, 0, 0)]
+        for start, side, windows in zip(divmod(k, size), shape[1:3], grad.shape[1:3], strict=True):
+            low = start - padding
+            spread.append((low, side - low - (stride * (windows - 1) + 1), stride - 1))
+        total += jax.lax.pad(here, jnp.zeros((), total.dtype), [*spread, (0, 0, 0)])
+    return (total.astype(grad.dtype),)
+
+
+max_pool.defvjp(_max_pool_forward, _max_pool_backward)
+
+
+def adaptive_average_pool(x: Array, size: int) -> Array:
+    """Average into size by size bins, with torch's bin edges.
+
+    Args:
+        x: (N, H, W, C).
+        size: bins along each axis.
+
+    Returns:
+        (N, size, size, C).
+    """
+    if x.shape[1:3] == (size, size):
+        return x
+
+    def bins(length: int) -> Array:
+        position = jnp.arange(length)
+        start = (jnp.arange(size) * length) // size
+        stop = -((-(jnp.arange(size) + 1) * length) // size)
+        inside = (position >= start[:, None]) & (position < stop[:, None])
+        return (inside / inside.sum(1, keepdims=True)).astype(x.dtype)
+
+    return jnp.einsum("nhwc,ih,jw->nijc", x, bins(x.shape[1]), bins(x.shape[2]))
+
+
+@jax.checkpoint
+def gelu(x: Array) -> Array:
+    """The exact GELU, recomputed in the backward pass: keeping its float32 intermediate costs more than erf does."""
+    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    return (0.5 * wide * (1 + jax.lax.erf(wide * 2**-0.5))).astype(x.dtype)
+
+
+class Dropout(nnx.Module):
+    """Drops activations and scales the kept ones up; whole samples of a residual branch for stochastic depth.
+
+    Args:
+        rate: probability of dropping.
+        samples: drop whole samples (stochastic depth, Huang et al. 2016) and not single activations.
+    """
+
+    def __init__(self, rate: float, *, samples: bool = False):
+        self.rate = rate
+        self.samples = samples
+        self.deterministic = False
+
+    def __call__(self, x: Array, key: Array | None) -> Array:
+        """Drop from x (N, ...); `key` may be None where nothing is random."""
+        if self.deterministic or self.rate == 0:
+            return x
+        if key is None:
+            raise ValueError(
+                "dropout in training mode needs a key: pass key=jax.random.key(seed), or switch the network to "
+                "evaluation with .eval()"
+            )
+        keep = 1 - self.rate
+        shape = (x.shape[0],) + (1,) * (x.ndim - 1) if self.samples else x.shape
+        return jnp.where(jax.random.bernoulli(key, keep, shape), x / keep, 0).astype(x.dtype)
+
+    def set_view(self, deterministic: bool | None = None) -> None:
+        """What ``nnx.view`` calls."""
+        if deterministic is not None:
+            self.deterministic = deterministic
+
+
+def fold(key: Array | None, number: int) -> Array | None:
+    """The key of a network's `number`-th random layer."""
+    return None if key is None else jax.random.fold_in(key, number)

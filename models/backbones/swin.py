@@ -1,0 +1,165 @@
+"""Swin transformers (Liu et al. 2021) at any input size, padded as torchvision pads them."""
+
+from flax import nnx
+from jax import Array
+from jax import numpy as jnp
+from jax.typing import DTypeLike
+
+from models.backbones.attention import WindowAttention, dense
+from models.backbones.base import Backbone, Features
+from models.backbones.layers import Dropout, LayerNorm, conv, fold, gelu, torch_uniform
+
+
+class Block(nnx.Module):
+    """Attention inside windows, then a two-layer perceptron; each a residual branch that may be dropped.
+
+    Args:
+        width: channels C.
+        heads: number of heads.
+        window: side of a window.
+        shift: of the windows.
+        drop: probability of dropping a branch for a sample.
+        align: see `WindowAttention`.
+        dtype: of the computation.
+        rngs: for the initial parameters.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        window: int,
+        shift: int,
+        drop: float,
+        *,
+        align: int,
+        dtype: DTypeLike,
+        rngs: nnx.Rngs,
+    ):
+        self.norm1 = LayerNorm(width)
+        self.attn = WindowAttention(width, heads, window, shift, align=align, dtype=dtype, rngs=rngs)
+        self.stochastic_depth = Dropout(drop, samples=True)
+        self.norm2 = LayerNorm(width)
+        # torchvision counts its GELU and a dropout of rate 0 among the layers.
+        hidden = 4 * width
+        self.mlp = nnx.List(
+            [
+                dense(width, hidden, dtype=dtype, rngs=rngs),
+                None,
+                None,
+                dense(hidden, width, dtype=dtype, rngs=rngs),
+            ]
+        )
+
+    def __call__(self, x: Array, key: Array | None) -> Array:
+        """(N, H, W, C) to (N, H, W, C)."""
+        x = x + self.stochastic_depth(self.attn(self.norm1(x)), fold(key, 0))
+        widen, _, _, narrow = self.mlp
+        return x + self.stochastic_depth(narrow(gelu(widen(self.norm2(x)))), fold(key, 1))
+
+
+class PatchMerging(nnx.Module):
+    """Joins 2x2 neighbours into one token of twice the width.
+
+    Args:
+        width: channels C.
+        dtype: of the computation.
+        rngs: for the initial parameters.
+    """
+
+    def __init__(self, width: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
+        self.reduction = dense(4 * width, 2 * width, bias=False, dtype=dtype, rngs=rngs)
+        self.norm = LayerNorm(4 * width)
+
+    def __call__(self, x: Array) -> Array:
+        """(N, H, W, C) to (N, ceil(H / 2), ceil(W / 2), 2 C)."""
+        n, height, width, channels = x.shape
+        x = jnp.pad(x, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)))
+        x = x.reshape(n, -(-height // 2), 2, -(-width // 2), 2, channels).transpose(0, 1, 3, 4, 2, 5)
+        return self.reduction(self.norm(x.reshape(*x.shape[:3], 4 * channels)))
+
+
+class Swin(Backbone):
+    """A Swin transformer with windows of 7 and patches of 4.
+
+    Args:
+        width: channels of the first stage; each later one doubles them.
+        depths: blocks in each of the four stages.
+        heads: attention heads in each stage.
+        drop_path: stochastic depth's rate at the last block; it grows linearly from 0.
+        classes: width of torchvision's classifier; None leaves it out.
+        dtype: of the computation.
+        remat: recompute each block in the backward pass, and keep only its input.
+        align: see `WindowAttention`.
+        rngs: for the initial parameters.
+    """
+
+    head_name = "head"
+    window = 7
+
+    def __init__(
+        self,
+        width: int,
+        depths: tuple[int, int, int, int],
+        heads: tuple[int, int, int, int],
+        *,
+        drop_path: float,
+        classes: int | None = None,
+        dtype: DTypeLike = jnp.float32,
+        remat: bool = False,
+        align: int = 1,
+        rngs: nnx.Rngs,
+    ):
+        patches = conv(3, width, 4, 4, dtype=dtype, rngs=rngs, kernel_init=torch_uniform)
+        layers: list[nnx.Module] = [nnx.List([patches, None, LayerNorm(width)])]
+        done, total = 0, sum(depths)
+        for stage, depth in enumerate(depths):
+            if stage > 0:
+                layers.append(PatchMerging(width, dtype=dtype, rngs=rngs))
+                width *= 2
+            blocks = []
+            for i in range(depth):
+                shift, drop = (i % 2) * (self.window // 2), drop_path * done / (total - 1)
+                blocks.append(Block(width, heads[stage], self.window, shift, drop, align=align, dtype=dtype, rngs=rngs))
+                done += 1
+            layers.append(nnx.List(blocks))
+        self.features = nnx.List(layers)
+        self.norm = LayerNorm(width)
+        self.width = width
+        if classes is not None:
+            self.head = dense(width, classes, dtype=dtype, rngs=rngs)
+        self.dtype = dtype
+        self.remat = remat
+
+    def __call__(self, images: Array, *, key: Array | None = None) -> Features:
+        """See `Backbone`."""
+        # Only whole patches count, as for torch's convolution.
+        embed, *layers = self.features
+        patches, _, norm = embed
+        x = norm(patches(images.astype(self.dtype)))
+        call = nnx.remat(Block.__call__) if self.remat else Block.__call__
+        maps, stride, number = {}, 4, 0
+        for layer in layers:
+            if isinstance(layer, PatchMerging):
+                x, stride = layer(x), 2 * stride
+                continue
+            for block in layer:
+                x = call(block, x, fold(key, number))
+                number += 1
+            maps[stride] = x
+        return Features(self.norm(x).mean((1, 2)), maps)
+
+
+def swin_t(*, drop_path: float = 0.2, **options) -> Swin:
+    """Swin-T: 768 features. Options are those of `Swin`."""
+    return Swin(96, (2, 2, 6, 2), (3, 6, 12, 24), drop_path=drop_path, **options)
+
+
+def swin_s(*, drop_path: float = 0.3, **options) -> Swin:
+    """Swin-S: 768 features. Options are those of `Swin`."""
+    return Swin(96, (2, 2, 18, 2), (3, 6, 12, 24), drop_path=drop_path, **options)
+
+
+def swin_b(*, drop_path: float = 0.5, **options) -> Swin:
+    """Swin-B: 1,024 features. Options are those of `Swin`."""
+    return Swin(128, (2, 2, 18, 2), (4, 8, 16, 32), drop_path=drop_path, **options)

@@ -1,0 +1,155 @@
+"""torch's files of tensors, read without torch and without running anything that the file says.
+
+A ``.pth`` is a pickle that refers to raw storages. The unpickler here resolves a fixed list of names, each to a
+function of this module, and refuses every other name; so a file can build dictionaries of arrays and nothing else.
+"""
+
+import collections
+import io
+import pickle
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+_DTYPES = {
+    "DoubleStorage": np.float64,
+    "FloatStorage": np.float32,
+    "HalfStorage": np.float16,
+    "BFloat16Storage": ml_dtypes.bfloat16,
+    "LongStorage": np.int64,
+    "IntStorage": np.int32,
+    "ShortStorage": np.int16,
+    "CharStorage": np.int8,
+    "ByteStorage": np.uint8,
+    "BoolStorage": np.bool_,
+}
+_LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
+
+
+class _Storage:
+    """A flat array that is read when the first tensor asks for it (a legacy file has it after the pickle)."""
+
+    def __init__(self, dtype: np.dtype, count: int):
+        self.dtype = dtype
+        self.count = count
+        self.values: np.ndarray | None = None
+
+    def fill(self, data: bytes) -> None:
+        if len(data) != self.count * self.dtype.itemsize:
+            raise ValueError(f"a storage of {self.count} {self.dtype} numbers holds {len(data)} bytes")
+        self.values = np.frombuffer(data, self.dtype)
+
+
+class _Tensor:
+    """A view of a storage, resolved once the storage is there."""
+
+    def __init__(self, storage: Any, offset: Any, shape: Any, strides: Any):
+        if not isinstance(storage, _Storage) or len(shape) != len(strides):
+            raise pickle.UnpicklingError("malformed tensor")
+        last = offset + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
+        empty = 0 in shape
+        if min((offset, *shape, *strides)) < 0 or (not empty and last >= storage.count):
+            raise pickle.UnpicklingError("a tensor reaches outside its storage")
+        if int(np.prod(shape, dtype=object)) > storage.count:
+            raise pickle.UnpicklingError("a tensor holds more numbers than its storage")
+        self.storage, self.offset, self.shape, self.strides = storage, offset, tuple(shape), tuple(strides)
+
+    def array(self) -> np.ndarray:
+        values = self.storage.values
+        assert values is not None
+        if 0 in self.shape:
+            return np.zeros(self.shape, values.dtype)
+        steps = [step * values.itemsize for step in self.strides]
+        return np.lib.stride_tricks.as_strided(values[self.offset :], self.shape, steps).copy()
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: io.BufferedIOBase | io.BytesIO):
+        super().__init__(file)
+        self.storages: dict[str, _Storage] = {}
+
+    def find_class(self, module: str, name: str) -> Any:
+        # Bound methods and dtypes take no attributes, so that not even these can be changed by a pickle.
+        if (module, name) == ("collections", "OrderedDict"):
+            return collections.OrderedDict
+        if (module, name) in (("torch._utils", "_rebuild_tensor_v2"), ("torch._utils", "_rebuild_tensor")):
+            return self._tensor
+        if (module, name) == ("torch._utils", "_rebuild_parameter"):
+            return self._parameter
+        if module == "torch" and name in _DTYPES:
+            return np.dtype(_DTYPES[name])
+        raise pickle.UnpicklingError(
+            f"refused to load {module}.{name}: only tensors are read. Fix: in torch, save network.state_dict()"
+        )
+
+    def persistent_load(self, saved: Any) -> _Storage:
+        kind, dtype, key, _, count, *view = saved
+        if kind != "storage" or not isinstance(dtype, np.dtype) or any(part is not None for part in view):
+            raise pickle.UnpicklingError("malformed storage")
+        return self.storages.setdefault(str(key), _Storage(dtype, int(count)))
+
+    def _tensor(self, storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> _Tensor:
+        return _Tensor(storage, offset, shape, strides)
+
+    def _parameter(self, data: _Tensor, *_: Any) -> _Tensor:
+        return data
+
+
+def read_torch(path: str | Path) -> dict[str, np.ndarray]:
+    """The tensors of a torch file, in today's zip format or in that of torch before 1.6.
+
+    Args:
+        path: a file that ``torch.save(network.state_dict(), path)`` wrote, or a checkpoint that keeps the state dict
+            under ``"state_dict"`` or ``"model"``.
+
+    Returns:
+        Name to array, in torch's layout.
+
+    Raises:
+        ValueError: when the file is no such file, or asks for anything but tensors.
+    """
+    try:
+        with open(path, "rb") as file:
+            loaded = _read_zip(file) if zipfile.is_zipfile(file) else _read_legacy(file)
+    except (pickle.UnpicklingError, zipfile.BadZipFile, struct.error, EOFError, TypeError, KeyError) as error:
+        raise ValueError(f"{path}: not a torch file of tensors: {error}") from error
+    for key in ("state_dict", "model"):
+        if isinstance(loaded, dict) and isinstance(loaded.get(key), dict):
+            loaded = loaded[key]
+    if not isinstance(loaded, dict) or not all(isinstance(value, _Tensor) for value in loaded.values()):
+        raise ValueError(f"{path}: holds no state dict. Fix: in torch, save network.state_dict()")
+    return {str(name): tensor.array() for name, tensor in loaded.items()}
+
+
+def _read_zip(file: Any) -> Any:
+    with zipfile.ZipFile(file) as archive:
+        names = {name.partition("/")[2]: name for name in archive.namelist()}
+        if "data.pkl" not in names:
+            raise pickle.UnpicklingError("no data.pkl inside")
+        if "byteorder" in names and archive.read(names["byteorder"]) != b"little":
+            raise pickle.UnpicklingError("big-endian numbers")
+        unpickler = _Unpickler(io.BytesIO(archive.read(names["data.pkl"])))
+        loaded = unpickler.load()
+        for key, storage in unpickler.storages.items():
+            storage.fill(archive.read(names[f"data/{key}"]))
+    return loaded
+
+
+def _read_legacy(file: Any) -> Any:
+    file.seek(0)
+    magic, _version, _system = (_Unpickler(file).load() for _ in range(3))
+    if magic != _LEGACY_MAGIC:
+        raise pickle.UnpicklingError("no torch file")
+    unpickler = _Unpickler(file)
+    loaded = unpickler.load()
+    for key in _Unpickler(file).load():
+        storage = unpickler.storages[str(key)]
+        (count,) = struct.unpack("<q", file.read(8))
+        if count != storage.count:
+            raise pickle.UnpicklingError("a storage of unexpected length")
+        storage.fill(file.read(count * storage.dtype.itemsize))
+    return loaded

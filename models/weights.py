@@ -1,0 +1,144 @@
+"""torchvision's weights in and out of a backbone, name by name.
+
+A parameter's path in a backbone is its name in torchvision's state dict, so that no table of names is kept; what
+differs is the order of axes, and which layers are called weight or running_mean.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from models.backbones import Backbone
+from models.backbones.attention import WindowAttention, relative_position_index
+from models.backbones.layers import BatchNorm
+from models.torchfile import read_torch
+
+State = dict[str, np.ndarray]
+
+_NAMES = {"kernel": "weight", "scale": "weight", "mean": "running_mean", "var": "running_var"}
+#: torch's buffers that say nothing about the network: a count that nothing reads, and an index the shapes imply.
+_IMPLIED = ("num_batches_tracked", "relative_position_index")
+
+
+class WeightsError(ValueError):
+    """A state dict that does not fit a network.
+
+    Attributes:
+        missing: names the network has and the state dict lacks.
+        unexpected: names the network lacks.
+        misshaped: name to (shape in the network, shape in the state dict).
+    """
+
+    def __init__(self, missing: list[str], unexpected: list[str], misshaped: dict[str, tuple[tuple, tuple]]):
+        self.missing = missing
+        self.unexpected = unexpected
+        self.misshaped = misshaped
+        parts = ["the state dict does not fit the network"]
+        if missing:
+            parts.append(f"missing ({len(missing)}): {', '.join(missing)}")
+        if unexpected:
+            parts.append(f"unexpected ({len(unexpected)}): {', '.join(unexpected)}")
+        for name, (want, have) in misshaped.items():
+            parts.append(f"{name} should be {want} and is {have}")
+        parts.append("Fix: build the backbone that the weights were made for")
+        super().__init__("\n  ".join(parts))
+
+
+class _Entry(NamedTuple):
+    name: str
+    variable: nnx.Variable
+    axes: tuple[int, ...]  # torch's order of the variable's axes
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.variable.shape[axis] for axis in self.axes)
+
+
+def _entries(network: nnx.Module) -> Iterator[_Entry]:
+    for path, variable in nnx.to_flat_state(nnx.state(network)):
+        *parents, last = map(str, path)
+        rank = len(variable.shape)
+        # HWIO to OIHW, and (inputs, outputs) to (outputs, inputs).
+        axes = {4: (3, 2, 0, 1), 2: (1, 0)}[rank] if last == "kernel" else tuple(range(rank))
+        yield _Entry(".".join([*parents, _NAMES.get(last, last)]), variable, axes)
+
+
+def load_state(network: Backbone, state: Mapping[str, np.ndarray]) -> None:
+    """Put a torchvision state dict into a backbone, in place.
+
+    A backbone built without classes takes no notice of the classifier's entries. Counters of seen batches and
+    indices of relative positions are not parameters and are passed over.
+
+    Args:
+        network: changed in place; unchanged when the state dict does not fit.
+        state: name to array in torch's layout, floating.
+
+    Raises:
+        WeightsError: lists every missing, unexpected and mis-shaped entry.
+    """
+    entries = {entry.name: entry for entry in _entries(network)}
+    given = {name: value for name, value in state.items() if not name.endswith(_IMPLIED)}
+    head = network.head_name + "."
+    if not any(name.startswith(head) for name in entries):
+        given = {name: value for name, value in given.items() if not name.startswith(head)}
+    misshaped = {
+        name: (entry.shape, np.shape(given[name]))
+        for name, entry in entries.items()
+        if name in given and np.shape(given[name]) != entry.shape
+    }
+    missing, unexpected = sorted(entries.keys() - given.keys()), sorted(given.keys() - entries.keys())
+    if missing or unexpected or misshaped:
+        raise WeightsError(missing, unexpected, misshaped)
+    for name, entry in entries.items():
+        value = np.transpose(np.asarray(given[name]), np.argsort(entry.axes))
+        entry.variable.set_value(jnp.asarray(value, entry.variable.dtype))
+
+
+def export_state(network: Backbone) -> State:
+    """A backbone's weights as torchvision's state dict: name to array in torch's layout.
+
+    ``network.load_state_dict`` in torch takes it strictly, buffers included.
+    """
+    state = {
+        entry.name: np.ascontiguousarray(np.transpose(np.asarray(entry.variable[...]), entry.axes))
+        for entry in _entries(network)
+    }
+    for path, module in nnx.iter_modules(network):
+        prefix = "".join(f"{part}." for part in path)
+        if isinstance(module, BatchNorm):
+            state[prefix + "num_batches_tracked"] = np.zeros((), np.int64)
+        elif isinstance(module, WindowAttention):
+            state[prefix + "relative_position_index"] = relative_position_index(module.window).reshape(-1)
+    return state
+
+
+def read_state(path: str | Path) -> State:
+    """Read a state dict from ``.safetensors``, or from torch's ``.pth`` without running code from it.
+
+    Raises:
+        ValueError: for another kind of file, and for a pickle that holds anything but tensors.
+    """
+    path = Path(path)
+    if path.suffix == ".safetensors":
+        from safetensors.numpy import load_file
+
+        return load_file(path)
+    if path.suffix in (".pth", ".pt"):
+        return read_torch(path)
+    raise ValueError(f"{path}: weights are read from .pth, .pt or .safetensors")
+
+
+def save_state(path: str | Path, state: State) -> None:
+    """Write a state dict as ``.safetensors``."""
+    from safetensors.numpy import save_file
+
+    save_file(state, path)
+
+
+def load_weights(network: Backbone, path: str | Path) -> None:
+    """`read_state`, then `load_state`."""
+    load_state(network, read_state(path))
