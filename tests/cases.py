@@ -1,0 +1,133 @@
+"""Random problems in two forms at once: what the library takes, and what the oracles take."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import oracles
+
+import hmmjax
+
+PHASE_FAMILIES = ("PhaseConfusion", "PhaseDirichlet")
+TOOL_FAMILIES = ("ToolConfusion", "ToolBeta")
+
+
+def family(name: str, table):
+    return getattr(hmmjax.emissions, name)(table)
+
+
+def to_params(model: oracles.Model, emissions: dict, phases: str, tools: str, dtype=np.float32) -> hmmjax.Params:
+    """The library's parameters from the oracles' arrays; an empty family name means no emission."""
+
+    def cast(x):
+        return jnp.asarray(np.asarray(x, dtype))
+
+    phase_chain = tool_chains = None
+    if model.initial is not None:
+        emission = family(phases, cast(emissions[phases])) if phases else None
+        phase_chain = hmmjax.PhaseChain(cast(model.initial), cast(model.transition), emission)
+    if model.tool_initial is not None:
+        transition = hmmjax.transitions.PhaseConditioned(cast(model.tool_transition))
+        emission = family(tools, cast(emissions[tools])) if tools else None
+        tool_chains = hmmjax.ToolChains(cast(model.tool_initial), transition, emission)
+    return hmmjax.Params(phase_chain, tool_chains)
+
+
+def stack(videos):
+    """Arrays of one shape on a new first axis, or None when there is nothing."""
+    return None if videos[0] is None else np.stack(videos)
+
+
+@dataclasses.dataclass
+class Case:
+    """One batch: `params`, `obs`, `mask`, `labels` for the library; `model` and `evidence` per video for the oracles."""
+
+    params: hmmjax.Params
+    obs: hmmjax.Observations
+    mask: np.ndarray
+    labels: hmmjax.Labels | None
+    model: oracles.Model
+    emissions: dict
+    evidence: list
+
+    @property
+    def args(self):
+        return self.params, self.obs, self.mask, self.labels
+
+    def answers(self, method=oracles.enumerate_paths):
+        return [method(self.model, e) for e in self.evidence]
+
+
+def make(
+    seed: int,
+    num_phases: int,
+    num_tools: int,
+    num_frames: int = 5,
+    batch: int = 2,
+    families: tuple[str, str] = ("PhaseDirichlet", "ToolBeta"),
+    *,
+    holes: float = 0.0,
+    lengths=None,
+    known: float = 0.0,
+    unobserved: str = "",
+    sticky: float = 0.0,
+    dtype=np.float32,
+) -> Case:
+    """A random case.
+
+    `holes` is the share of frames masked out before each video's end, `lengths` the frames up to that end, `known`
+    the share of labels given (true ones), `unobserved` the track that nobody watches.
+    """
+    rng = np.random.default_rng(seed)
+    model = oracles.random_model(rng, num_phases, num_tools, sticky)
+    emissions = oracles.random_emissions(rng, num_phases, num_tools)
+    lengths = [num_frames] * batch if lengths is None else lengths
+    phases = families[0] if num_phases else ""
+    tools = families[1] if num_tools else ""
+    videos = []
+    for length in lengths:
+        hidden_phases, hidden_tools = oracles.simulate(rng, model, num_frames)
+        mask = rng.uniform(size=num_frames) >= holes
+        mask[length - 1 :] = np.arange(length - 1, num_frames) == length - 1
+        said_phases = said_tools = log_phases = log_tools = known_phases = known_tools = None
+        if num_phases and unobserved != "phases":
+            said_phases = oracles.observe(rng, phases, emissions[phases], hidden_phases)
+            log_phases = oracles.log_densities(phases, emissions[phases], said_phases)
+        if num_tools and unobserved != "tools":
+            said_tools = oracles.observe(rng, tools, emissions[tools], hidden_tools)
+            log_tools = oracles.log_densities(tools, emissions[tools], said_tools)
+        if num_phases and known:
+            known_phases = np.where(rng.uniform(size=num_frames) < known, hidden_phases, -1).astype(np.int32)
+        if num_tools and known:
+            known_tools = np.where(rng.uniform(size=hidden_tools.shape) < known, hidden_tools, -1).astype(np.int32)
+        evidence = oracles.evidence(
+            num_frames, num_phases, num_tools, log_phases, log_tools, mask, (known_phases, known_tools)
+        )
+        videos.append((said_phases, said_tools, mask, known_phases, known_tools, evidence))
+    said_phases, said_tools, mask, known_phases, known_tools = (stack(x) for x in list(zip(*videos, strict=True))[:5])
+    if said_phases is not None and said_phases.dtype.kind == "f":
+        said_phases = said_phases.astype(dtype)
+    if said_tools is not None and said_tools.dtype.kind == "f":
+        said_tools = said_tools.astype(dtype)
+    return Case(
+        params=to_params(model, emissions, phases, tools, dtype),
+        obs=hmmjax.Observations(said_phases, said_tools),
+        mask=mask,
+        labels=hmmjax.Labels(known_phases, known_tools) if known else None,
+        model=model,
+        emissions=emissions,
+        evidence=[v[5] for v in videos],
+    )
+
+
+def map_tracks(function, record):
+    """Apply to the phases and tools of Observations, Labels, Posterior or Decoded."""
+    changed = {n: None if getattr(record, n) is None else function(getattr(record, n)) for n in ("phases", "tools")}
+    return dataclasses.replace(record, **changed)
+
+
+def video(case: Case, index: int):
+    """The arguments of one video, without batch axis."""
+    obs = map_tracks(lambda x: x[index], case.obs)
+    labels = None if case.labels is None else map_tracks(lambda x: x[index], case.labels)
+    return case.params, obs, case.mask[index], labels
