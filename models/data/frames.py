@@ -1,0 +1,210 @@
+"""Labelled frames that are read at random: files on disk, JPEG bytes in memory, or arrays.
+
+A source has a length, a `table` of labels, and ``source[i]``, frame i as (H, W, 3) uint8 RGB.
+"""
+
+import csv
+import dataclasses
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from hmmjax.io import CHOLEC80_PHASES, CHOLEC80_TOOLS, FormatError
+from models.data.m2cai_locations import read_frames, read_image_set
+from models.data.splits import recording
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FrameTable:
+    """Where frames come from and what is known of them.
+
+    Attributes:
+        videos: (n,) names of videos, such as "video67".
+        frames: (n,) int64 numbers on each video's own counter.
+        phases: (n,) int32, -1 unknown.
+        tools: (n, K) int32 0 or 1, -1 unknown.
+        parts: (n,) names of the split's parts, such as "train".
+        phase_names: L names.
+        tool_names: K names.
+        fps: frames per second of the counter.
+    """
+
+    videos: np.ndarray
+    frames: np.ndarray
+    phases: np.ndarray
+    tools: np.ndarray
+    parts: np.ndarray
+    phase_names: tuple[str, ...] = CHOLEC80_PHASES
+    tool_names: tuple[str, ...] = CHOLEC80_TOOLS
+    fps: float = 25.0
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    def rows(self, part: str | None) -> np.ndarray:
+        """Row numbers of one part, or of all for None.
+
+        Raises:
+            FormatError: when no frame is in it.
+        """
+        found = np.arange(len(self)) if part is None else np.flatnonzero(self.parts == part)
+        if not len(found):
+            raise FormatError(
+                f"no frame is in the part {part!r}", fix=f"there are {', '.join(sorted(set(self.parts))) or 'none'}"
+            )
+        return found
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All of it as arrays without Python objects."""
+        values = {field.name: np.asarray(getattr(self, field.name)) for field in dataclasses.fields(self)}
+        return {name: x.astype(np.str_) if x.dtype.kind == "O" else x for name, x in values.items()}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "FrameTable":
+        """The table that `arrays` gave."""
+        values = {field.name: arrays[field.name] for field in dataclasses.fields(cls)}
+        for name in ("phase_names", "tool_names"):
+            values[name] = tuple(str(x) for x in values[name])
+        values["fps"] = float(values["fps"])
+        return cls(**values)
+
+
+class Source(Protocol):
+    """Frames read at random."""
+
+    table: FrameTable
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> np.ndarray: ...
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ImageFiles:
+    """Pictures in files.
+
+    Attributes:
+        table: of n frames.
+        paths: n files.
+        size: (height, width) to scale to; None keeps each as it is.
+    """
+
+    table: FrameTable
+    paths: tuple[Path, ...]
+    size: tuple[int, int] | None = None
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        return decode(self.paths[index].read_bytes(), self.size)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PackedImages:
+    """Pictures as encoded bytes in one array: small to carry, quick to open.
+
+    Attributes:
+        table: of n frames.
+        data: all files one after the other, uint8.
+        ends: (n,) where each ends.
+        size: (height, width) to scale to; None keeps each as it is.
+    """
+
+    table: FrameTable
+    data: np.ndarray
+    ends: np.ndarray
+    size: tuple[int, int] | None = None
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        start = 0 if index == 0 else self.ends[index - 1]
+        return decode(self.data[start : self.ends[index]].tobytes(), self.size)
+
+    def save(self, path: str | Path) -> None:
+        """Write an NPZ that `read_packed` reads."""
+        np.savez(path, allow_pickle=False, data=self.data, ends=self.ends, **self.table.arrays())
+
+
+def read_packed(path: str | Path, size: tuple[int, int] | None = None) -> PackedImages:
+    """Frames that `PackedImages.save` wrote."""
+    with np.load(path, allow_pickle=False) as file:
+        arrays = dict(file)
+    return PackedImages(FrameTable.from_arrays(arrays), arrays["data"], arrays["ends"], size)
+
+
+def pack(source: Source, rows: Sequence[int] | None = None, *, quality: int = 90) -> PackedImages:
+    """Encode frames of a source, as the source scales them, as JPEG."""
+    from PIL import Image
+
+    encoded = []
+    for row in range(len(source)) if rows is None else rows:
+        buffer = io.BytesIO()
+        Image.fromarray(source[row]).save(buffer, "JPEG", quality=quality)
+        encoded.append(np.frombuffer(buffer.getvalue(), np.uint8))
+    ends = np.cumsum([len(x) for x in encoded])
+    table = source.table if rows is None else take(source.table, np.asarray(rows))
+    return PackedImages(table, np.concatenate(encoded), ends)
+
+
+def take(table: FrameTable, rows: np.ndarray) -> FrameTable:
+    """Some rows of a table."""
+    names = ("videos", "frames", "phases", "tools", "parts")
+    return dataclasses.replace(table, **{name: getattr(table, name)[rows] for name in names})
+
+
+def decode(data: bytes, size: tuple[int, int] | None = None) -> np.ndarray:
+    """An encoded picture as (H, W, 3) uint8 RGB, scaled to (height, width) when a size is given."""
+    from PIL import Image
+
+    with Image.open(io.BytesIO(data)) as image:
+        if size is not None:
+            # A JPEG can be decoded at a half or a quarter for a fraction of the time.
+            image.draft("RGB", (2 * size[1], 2 * size[0]))
+        image = image.convert("RGB")
+        if size is not None and image.size != (size[1], size[0]):
+            image = image.resize((size[1], size[0]), Image.Resampling.BILINEAR)
+        return np.asarray(image)
+
+
+def m2cai16_locations(root: str | Path, size: tuple[int, int] | None = None) -> ImageFiles:
+    """The frames of m2cai16-tool-locations that have a picture, of all its image sets.
+
+    Tools are those that have a box; there are no frames without any. Phases come from ``frame_labels.csv``, which
+    matches frames with Cholec80's annotation, and are unknown without it.
+
+    Args:
+        root: holds Annotations, ImageSets and JPEGImages.
+        size: (height, width) to scale to.
+    """
+    root = Path(root)
+    frames, parts = [], []
+    for part in ("train", "val", "test"):
+        # Copies without all sets, or without all pictures, are in use.
+        if (root / "ImageSets" / "Main" / f"{part}.txt").exists():
+            names = [n for n in read_image_set(root, part) if (root / "JPEGImages" / f"{n}.jpg").exists()]
+            frames += read_frames(root, names)
+            parts += [part] * len(names)
+    if not frames:
+        raise FormatError("no pictures", file=root, fix="give the folder that holds ImageSets and JPEGImages")
+    known = _phases(root / "frame_labels.csv")
+    table = FrameTable(
+        videos=np.array([recording(frame.name) for frame in frames]),
+        frames=np.array([frame.frame for frame in frames], np.int64),
+        phases=np.array([known.get(frame.name, -1) for frame in frames], np.int32),
+        tools=np.stack([frame.presence for frame in frames]),
+        parts=np.array(parts),
+    )
+    return ImageFiles(table, tuple(Path(frame.image) for frame in frames), size)
+
+
+def _phases(path: Path) -> dict[str, int]:
+    if not path.exists():
+        return {}
+    with open(path, newline="", encoding="utf-8") as file:
+        return {row["frame"]: int(row["cholec80_phase"]) for row in csv.DictReader(file)}

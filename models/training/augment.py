@@ -1,0 +1,139 @@
+"""Random crops, mirroring, colour changes and blanked rectangles, for a whole batch inside the accelerator's step.
+
+Cropping, mirroring and resizing together are one linear map for each axis of the picture, so a picture becomes two
+small matrix products. Colour changes together are one affine map of RGB.
+"""
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jax import Array
+from jax import numpy as jnp
+
+from models.training.config import Augment
+
+#: RGB to luma and two axes of chroma (YIQ), in which hue is an angle.
+_YIQ = np.array([[0.299, 0.587, 0.114], [0.5959, -0.2746, -0.3213], [0.2115, -0.5227, 0.3112]], np.float32)
+
+
+class Span(NamedTuple):
+    """Parts of one axis of N pictures: beginning and length as shares of the axis (N,), and which are mirrored."""
+
+    start: Array
+    length: Array
+    mirrored: Array
+
+
+def interpolation(span: Span, inputs: int, outputs: int) -> Array:
+    """Linear interpolation of part of an axis, smoothed where it shrinks.
+
+    Args:
+        span: which part.
+        inputs: pixels along the axis.
+        outputs: pixels wanted.
+
+    Returns:
+        (N, outputs, inputs), rows that sum to one.
+    """
+    place = (jnp.arange(outputs) + 0.5) / outputs
+    place = jnp.where(span.mirrored[:, None], 1 - place, place)
+    centre = (span.start[:, None] + place * span.length[:, None]) * inputs - 0.5
+    radius = jnp.maximum(span.length * inputs / outputs, 1)[:, None, None]
+    weights = jnp.maximum(1 - jnp.abs(jnp.arange(inputs) - centre[..., None]) / radius, 0)
+    return weights / weights.sum(-1, keepdims=True)
+
+
+def resample(images: Array, rows: Span, columns: Span, size: tuple[int, int]) -> Array:
+    """Cut spans out of images (N, H, W, 3) and scale them to (N, *size, 3)."""
+    height, width = images.shape[1:3]
+    down = interpolation(rows, height, size[0])
+    along = interpolation(columns, width, size[1])
+    return jnp.einsum("niy,nyxc,njx->nijc", down, images, along, optimize=[(0, 1), (0, 1)])
+
+
+def resize(images: Array, size: tuple[int, int]) -> Array:
+    """Images (N, H, W, 3), uint8 or in [0, 1], to floats (N, *size, 3) in [0, 1]."""
+    images = _unit(images)
+    if images.shape[1:3] == tuple(size):
+        return images
+    whole = Span(jnp.zeros(len(images)), jnp.ones(len(images)), jnp.zeros(len(images), bool))
+    return resample(images, whole, whole, size)
+
+
+def augment(images: Array, key: Array, config: Augment, size: tuple[int, int]) -> Array:
+    """Random variants of pictures.
+
+    Args:
+        images: (N, H, W, 3) uint8, or floats in [0, 1].
+        key: decides all of them; a picture's variant depends on its place in the batch, not on how the batch is
+            spread over devices.
+        config: how much.
+        size: (height, width) wanted.
+
+    Returns:
+        (N, *size, 3) floats in [0, 1].
+    """
+    where, colour, blank = jax.random.split(key, 3)
+    images = resample(_unit(images), *_crops(where, len(images), config), size)
+    return _erase(_recolour(images, colour, config), blank, config.erase)
+
+
+def _unit(images: Array) -> Array:
+    return images.astype(jnp.float32) / 255 if images.dtype == jnp.uint8 else images
+
+
+def _crops(key: Array, n: int, config: Augment) -> tuple[Span, Span]:
+    area, shape, top, left, mirror = jax.random.split(key, 5)
+    area = jax.random.uniform(area, (n,), minval=config.scale, maxval=1.0)
+    limit = np.log(config.aspect)
+    ratio = jnp.exp(jax.random.uniform(shape, (n,), minval=-limit, maxval=limit))
+    height, width = jnp.minimum(jnp.sqrt(area / ratio), 1), jnp.minimum(jnp.sqrt(area * ratio), 1)
+    mirrored = jax.random.bernoulli(mirror, 0.5, (n,)) & config.flip
+    return (
+        Span(jax.random.uniform(top, (n,)) * (1 - height), height, jnp.zeros(n, bool)),
+        Span(jax.random.uniform(left, (n,)) * (1 - width), width, mirrored),
+    )
+
+
+def _recolour(images: Array, key: Array, config: Augment) -> Array:
+    n = len(images)
+    keys = jax.random.split(key, 4)
+
+    def factor(key: Array, amount: float) -> Array:
+        return jax.random.uniform(key, (n, 1, 1), minval=1 - amount, maxval=1 + amount)
+
+    brightness = factor(keys[0], config.brightness)
+    contrast = factor(keys[1], config.contrast)
+    saturation = factor(keys[2], config.saturation)[:, 0, 0]
+    angle = 2 * np.pi * jax.random.uniform(keys[3], (n,), minval=-config.hue, maxval=config.hue)
+    # In YIQ, saturation scales chroma and hue turns it.
+    turn = saturation[:, None, None] * jnp.stack(
+        [jnp.stack([jnp.cos(angle), -jnp.sin(angle)], -1), jnp.stack([jnp.sin(angle), jnp.cos(angle)], -1)], -2
+    )
+    chroma = jnp.zeros((n, 3, 3)).at[:, 0, 0].set(1).at[:, 1:, 1:].set(turn)
+    exact = jax.lax.Precision.HIGHEST
+    matrix = jnp.einsum("ab,nbc,cd->nad", np.linalg.inv(_YIQ), chroma, _YIQ, precision=exact)
+    matrix = brightness * contrast * matrix
+    mean = images.mean((1, 2))
+    offset = brightness[:, 0] * (1 - contrast[:, 0]) * mean.mean(-1, keepdims=True)
+    images = jnp.einsum("nab,nijb->nija", matrix, images) + offset[:, None, None, :]
+    return jnp.clip(images, 0, 1)
+
+
+def _erase(images: Array, key: Array, share: float) -> Array:
+    if share == 0:
+        return images
+    n, height, width, _ = images.shape
+    chosen, *keys = jax.random.split(key, 5)
+    size = jax.random.uniform(keys[0], (n, 2), minval=0.1, maxval=0.5)
+    start = jax.random.uniform(keys[1], (n, 2)) * (1 - size)
+
+    def inside(axis: int, pixels: int) -> Array:
+        place = (jnp.arange(pixels) + 0.5) / pixels
+        begin = start[:, axis, None]
+        return (place >= begin) & (place < begin + size[:, axis, None])
+
+    hidden = inside(0, height)[:, :, None] & inside(1, width)[:, None, :]
+    hidden &= jax.random.bernoulli(chosen, share, (n, 1, 1))
+    return jnp.where(hidden[..., None], images.mean((1, 2), keepdims=True), images)

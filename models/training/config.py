@@ -1,0 +1,243 @@
+"""What a training run is told, from a YAML or Python file and the command line."""
+
+import dataclasses
+import difflib
+import runpy
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """Where frames come from.
+
+    Attributes:
+        train: frames to learn from: a cache folder, a packed ``.npz``, or ``m2cai16:FOLDER`` for
+            m2cai16-tool-locations.
+        val: frames to choose by.
+        train_part: the part of `train` to take, such as "train"; None takes all.
+        val_part: the part of `val` to take.
+        load: (height, width) that pictures are decoded to; None takes a cache's or pack's own.
+        workers: threads of the Grain loader; 0 reads in the training process, which is enough for caches.
+    """
+
+    train: str = ""
+    val: str = ""
+    train_part: str | None = "train"
+    val_part: str | None = "val"
+    load: tuple[int, int] | None = None
+    workers: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Augment:
+    """Random changes to training pictures; see `models.training.augment`.
+
+    Attributes:
+        scale: least share of the picture's area that a crop keeps.
+        aspect: crops are up to this many times wider or taller than the picture.
+        flip: whether half the pictures are mirrored.
+        brightness: colours are multiplied by up to 1 plus or minus this.
+        contrast: likewise for the distance from the mean colour.
+        saturation: likewise for the distance from grey.
+        hue: rotation of hue by up to plus or minus this share of a turn.
+        erase: share of pictures in which a rectangle is blanked.
+    """
+
+    scale: float = 0.6
+    aspect: float = 1.2
+    flip: bool = True
+    brightness: float = 0.2
+    contrast: float = 0.2
+    saturation: float = 0.2
+    hue: float = 0.02
+    erase: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimizer:
+    """How parameters move.
+
+    Attributes:
+        name: "adamw" or "adam".
+        learning_rate: of the heads, at its peak.
+        backbone_scale: the backbone's learning rate as a share of that.
+        weight_decay: of AdamW, on kernels only.
+        warmup_epochs: of linear rise.
+        final_scale: learning rate at the end of the cosine, as a share of the peak.
+        clip: largest norm of the gradient; 0 for none.
+    """
+
+    name: str = "adamw"
+    learning_rate: float = 1e-3
+    backbone_scale: float = 0.1
+    weight_decay: float = 0.05
+    warmup_epochs: float = 5.0
+    final_scale: float = 0.0
+    clip: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Loss:
+    """What is minimised.
+
+    Attributes:
+        phases: weight of the phases' cross-entropy.
+        tools: weight of the tools' binary cross-entropy.
+        balance: weigh rare classes by the median class frequency over their own.
+        smoothing: label smoothing.
+    """
+
+    phases: float = 1.0
+    tools: float = 1.0
+    balance: bool = False
+    smoothing: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """A training run.
+
+    Attributes:
+        run: the folder that keeps everything of the run.
+        system: a key of `models.systems.SYSTEMS`.
+        backbone: a key of `models.backbones.BACKBONES`; None for the system's usual one.
+        options: of the backbone, such as ``{remat: true}``.
+        pretrained: torchvision weights for the backbone, ``.pth`` or ``.safetensors``.
+        size: (height, width) that the network sees.
+        mean: of RGB in [0, 1], subtracted.
+        std: by which it is divided.
+        dtype: of the computation, "float32" or "bfloat16".
+        seed: decides initial weights, order, augmentation and dropout.
+        epochs: passes over the training frames.
+        batch: frames in one update, over all devices.
+        accumulate: parts in which a batch is computed, one after the other, to save memory.
+        eval_batch: frames at once in validation.
+        eval_every: epochs between validations.
+        patience: validations without a better score after which training stops; 0 never stops early.
+        monitor: what is best: "score" (mean of mAP and phase accuracy), or "loss".
+        log_every: updates between lines of metrics.
+        save_every: updates between checkpoints, beside one at the end of each epoch; 0 for none.
+        stop_after: end the run after so many updates, as if killed; 0 runs to the end.
+        tensorboard: write event files.
+        deterministic: use only GPU kernels with a fixed order of summation, so that resuming is bit-equal there too.
+        data: see `Data`.
+        augment: see `Augment`.
+        optimizer: see `Optimizer`.
+        loss: see `Loss`.
+    """
+
+    run: str = "runs/run"
+    system: str = "toolnet"
+    backbone: str | None = None
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    pretrained: str | None = None
+    size: tuple[int, int] = (224, 224)
+    mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
+    std: tuple[float, float, float] = (0.229, 0.224, 0.225)
+    dtype: str = "bfloat16"
+    seed: int = 0
+    epochs: int = 30
+    batch: int = 64
+    accumulate: int = 1
+    eval_batch: int = 128
+    eval_every: int = 1
+    patience: int = 0
+    monitor: str = "score"
+    log_every: int = 10
+    save_every: int = 0
+    stop_after: int = 0
+    tensorboard: bool = True
+    deterministic: bool = False
+    data: Data = Data()
+    augment: Augment = Augment()
+    optimizer: Optimizer = Optimizer()
+    loss: Loss = Loss()
+
+    def __post_init__(self) -> None:
+        choices = {"dtype": ("float32", "bfloat16"), "monitor": ("score", "loss")}
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} is {getattr(self, name)!r}: choose one of {', '.join(allowed)}")
+        if self.optimizer.name not in ("adam", "adamw"):
+            raise ValueError(f"optimizer.name is {self.optimizer.name!r}: choose one of adam, adamw")
+        if self.accumulate < 1 or self.batch % self.accumulate:
+            raise ValueError(f"a batch of {self.batch} cannot be computed in {self.accumulate} equal parts")
+
+
+def read_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Config:
+    """A configuration from a file and ``key=value`` settings that go before it.
+
+    Args:
+        path: YAML with `Config`'s names, or a Python file that sets ``config``; None for the defaults.
+        overrides: such as ``optimizer.learning_rate=1e-4`` and ``size=[160,284]``.
+
+    Raises:
+        ValueError: for an unknown name, with a guess at what was meant, and for a value of the wrong type.
+    """
+    values: dict[str, Any] = {}
+    if path is not None and Path(path).suffix == ".py":
+        values = dataclasses.asdict(runpy.run_path(str(path))["config"])
+    elif path is not None:
+        values = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals:
+            raise ValueError(f"{override!r} is no setting: write key=value")
+        *parents, last = key.split(".")
+        place = values
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[last] = yaml.safe_load(text)
+    return _build(Config, values, "")
+
+
+def write_config(config: Config, path: str | Path) -> None:
+    """Write a configuration as YAML that `read_config` reads back."""
+    text = yaml.safe_dump(_plain(dataclasses.asdict(config)), sort_keys=False)
+    Path(path).write_text(text, encoding="utf-8")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, (tuple, list)) else value
+
+
+def _build(cls: type, values: Any, prefix: str) -> Any:
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{prefix.rstrip('.') or 'the configuration'} holds settings by name, not {values!r}")
+    hints = typing.get_type_hints(cls)
+    for key in values:
+        if key not in hints:
+            close = difflib.get_close_matches(str(key), hints, 1)
+            guess = f": was {prefix}{close[0]} meant?" if close else f": there are {', '.join(hints)}"
+            raise ValueError(f"unknown setting {prefix}{key}{guess}")
+    return cls(**{key: _convert(hints[key], value, prefix + key) for key, value in values.items()})
+
+
+def _convert(hint: Any, value: Any, name: str) -> Any:
+    if dataclasses.is_dataclass(hint):
+        return _build(typing.cast(type, hint), value, name + ".")
+    options = typing.get_args(hint)
+    if isinstance(hint, types.UnionType):
+        if value is None:
+            return None
+        return _convert(next(option for option in options if option is not type(None)), value, name)
+    if typing.get_origin(hint) is tuple and isinstance(value, (list, tuple)) and len(value) == len(options):
+        return tuple(_convert(option, item, name) for option, item in zip(options, value, strict=True))
+    if typing.get_origin(hint) is dict and isinstance(value, Mapping):
+        return dict(value)
+    if hint is float and isinstance(value, (int, float, str)) and not isinstance(value, bool):
+        try:
+            return float(value)  # YAML takes 1e-3 for a word
+        except ValueError:
+            pass
+    elif hint in (int, bool, str) and type(value) is hint:
+        return value
+    raise ValueError(f"{name} cannot be {value!r}: it takes {getattr(hint, '__name__', hint)}")

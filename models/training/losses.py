@@ -1,0 +1,89 @@
+"""Losses of phases and tools; unknown labels (-1) cost nothing."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import optax
+from jax import Array
+from jax import numpy as jnp
+
+from models.training.config import Loss
+
+Weights = Mapping[str, np.ndarray]
+
+
+def class_weights(phases: np.ndarray, tools: np.ndarray, num_phases: int) -> dict[str, np.ndarray]:
+    """Median class frequency over each class's own (Eigen & Fergus 2015); 1 for a class that never occurs.
+
+    Args:
+        phases: (n,) labels, -1 unknown.
+        tools: (n, K) presence, -1 unknown.
+        num_phases: L.
+
+    Returns:
+        Weights of phases (L,), and of present tools (K,).
+    """
+    known = phases[phases >= 0]
+    share = {
+        "phases": np.bincount(known, minlength=num_phases) / max(len(known), 1),
+        "tools": (tools == 1).sum(0) / np.maximum((tools >= 0).sum(0), 1),
+    }
+    return {
+        name: np.where(x > 0, np.median(x[x > 0]) / np.where(x > 0, x, 1), 1.0).astype(np.float32)
+        if (x > 0).any()
+        else np.ones(len(x), np.float32)
+        for name, x in share.items()
+    }
+
+
+def phase_loss(logits: Array, labels: Array, weights: np.ndarray | None = None, smoothing: float = 0.0) -> Array:
+    """Cross-entropy, averaged over known frames by class weight.
+
+    Args:
+        logits: (..., L).
+        labels: (...), -1 unknown.
+        weights: (L,) of classes.
+        smoothing: probability spread evenly over the classes.
+
+    Returns:
+        A scalar; 0 when nothing is known.
+    """
+    count = logits.shape[-1]
+    known = labels >= 0
+    safe = jnp.where(known, labels, 0)
+    target = optax.smooth_labels(jnp.eye(count)[safe], smoothing)
+    share = known.astype(logits.dtype) if weights is None else known * jnp.asarray(weights)[safe]
+    return (optax.softmax_cross_entropy(logits, target) * share).sum() / jnp.maximum(share.sum(), 1e-6)
+
+
+def tool_loss(logits: Array, labels: Array, weights: np.ndarray | None = None, smoothing: float = 0.0) -> Array:
+    """Binary cross-entropy, averaged over known labels; `weights` multiply the loss of present tools.
+
+    Args:
+        logits: (..., K).
+        labels: (..., K), -1 unknown.
+        weights: (K,) of present tools.
+        smoothing: probability moved to one half.
+
+    Returns:
+        A scalar; 0 when nothing is known.
+    """
+    known = labels >= 0
+    target = jnp.where(known, labels, 0) * (1 - smoothing) + smoothing / 2
+    loss = optax.sigmoid_binary_cross_entropy(logits, target)
+    if weights is not None:
+        loss = loss * jnp.where(labels == 1, jnp.asarray(weights), 1)
+    return jnp.where(known, loss, 0).sum() / jnp.maximum(known.sum(), 1)
+
+
+def total_loss(
+    logits: Mapping[str, Array], labels: Mapping[str, Array], config: Loss, weights: Weights | None
+) -> tuple[Array, dict[str, Array]]:
+    """The weighted sum of the losses of the tracks in `logits`, and each of them by name."""
+    measure = {"phases": phase_loss, "tools": tool_loss}
+    parts = {
+        name: measure[name](x, labels[name], None if weights is None else weights[name], config.smoothing)
+        for name, x in logits.items()
+    }
+    total = sum(getattr(config, name) * part for name, part in parts.items())
+    return jnp.asarray(total), {f"loss/{name}": part for name, part in parts.items()}
