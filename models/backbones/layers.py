@@ -35,7 +35,7 @@ def conv(
         outputs,
         (size, size),
         stride,
-        padding=[(padding, padding)] * 2,
+        padding=((padding, padding), (padding, padding)),
         use_bias=bias,
         dtype=dtype,
         kernel_init=kernel_init,
@@ -192,14 +192,24 @@ def max_pool(x: Array, size: int, stride: int, padding: int = 0) -> Array:
 
     Returns:
         (N, (H + 2 padding - size) // stride + 1, ..., C).
+
+    Raises:
+        ValueError: when not one window fits.
     """
+    _check_windows(x, size, padding)
     edges = (padding, padding)
     return jax.lax.reduce_window(
         x, -jnp.inf, jax.lax.max, (1, size, size, 1), (1, stride, stride, 1), ((0, 0), edges, edges, (0, 0))
     )
 
 
+def _check_windows(x: Array, size: int, padding: int) -> None:
+    if min(x.shape[1:3]) + 2 * padding < size:
+        raise ValueError(f"a map of {x.shape[1:3]} is too small to pool over {size}x{size}. Fix: use larger images")
+
+
 def _max_pool_forward(x, size, stride, padding):
+    _check_windows(x, size, padding)
     padded = jnp.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)), constant_values=-jnp.inf)
     rows, columns = ((side - size) // stride + 1 for side in padded.shape[1:3])
 

@@ -1,0 +1,163 @@
+"""Real networks on real frames: trains recipes on m2cai16-tool-locations and scores them on its validation set.
+
+    python benchmarks/train_real.py pack FRAMES packed.npz      # where the frames are: one file to carry
+    python benchmarks/train_real.py input packed.npz --out input.json      # frames a second that can be fed
+    python benchmarks/train_real.py fit packed.npz RECIPE... --out FOLDER      # results.json, predictions, metrics
+
+The split is random within videos (of the test frames 47 % have a training frame within a second), so that figures are
+optimistic; they compare systems, and do not say how well any does on a new video.
+"""
+
+import argparse
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from hmmjax.io import save_npz
+from hmmjax.metrics import average_precision
+from models.data.cache import load_images, read_cache, write_cache
+from models.data.frames import m2cai16_locations, pack, read_packed, take
+from models.data.loader import epoch_order, prefetch, read_batches
+from models.predict import Reading, predict
+from models.training.config import read_config
+from models.training.loop import fit
+from models.training.record import environment
+from models.training.scores import score
+
+SIZE = (216, 384)
+
+
+def pack_frames(options: argparse.Namespace) -> None:
+    """JPEG bytes of all frames with their labels, in one file."""
+    packed = pack(m2cai16_locations(options.frames, SIZE), quality=options.quality)
+    Path(options.packed).parent.mkdir(parents=True, exist_ok=True)
+    packed.save(options.packed)
+    print(f"{options.packed}: {len(packed)} frames, {Path(options.packed).stat().st_size / 2**20:.1f} MiB")
+
+
+def measure_input(options: argparse.Namespace) -> None:
+    """Frames a second from JPEG bytes and from arrays, put on the accelerator."""
+    packed = read_packed(options.packed, SIZE)
+    arrays = load_images(packed, workers=options.workers)
+    rates = {}
+    for name, source, workers in (
+        ("jpeg, one thread", packed, 0),
+        (f"jpeg, {options.workers} threads", packed, options.workers),
+        ("arrays, one thread", arrays, 0),
+    ):
+        rows = np.resize(np.arange(len(source)), options.frames if workers or source is arrays else 2048)
+        begin = 0.0
+        seen = 0
+        for batch in prefetch(read_batches(source, epoch_order(rows, 256, 0, 0), workers=workers), jax.device_put):
+            jax.block_until_ready(batch["images"])
+            # The first batch pays for starting threads.
+            begin, seen = (begin, seen + len(batch["images"])) if begin else (time.perf_counter(), 0)
+        rates[name] = seen / (time.perf_counter() - begin)
+        print(f"{name}: {rates[name]:.0f} frames/s of {SIZE[0]}x{SIZE[1]}")
+    results = {"size": SIZE, "frames_per_second": rates, "environment": environment()}
+    Path(options.out).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+def fit_recipes(options: argparse.Namespace) -> None:
+    """Train, predict the validation frames, score, and write everything down."""
+    out = Path(options.out)
+    out.mkdir(parents=True, exist_ok=True)
+    results: dict[str, Any] = {"environment": environment(), "recipes": {}}
+    with tempfile.TemporaryDirectory() as folder:
+        cache = Path(folder) / "cache"
+        begin = time.perf_counter()
+        write_cache(read_packed(options.packed, SIZE), cache, workers=options.workers)
+        print(f"decoded in {time.perf_counter() - begin:.1f} s", flush=True)
+        for recipe in options.recipes:
+            for seed in options.seeds:
+                name = f"{Path(recipe).stem}_seed{seed}"
+                results["recipes"][name] = run_recipe(recipe, name, seed, cache, Path(folder) / name, out, options.set)
+                (out / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+def run_recipe(
+    recipe: str, name: str, seed: int, cache: Path, run: Path, out: Path, settings: list[str]
+) -> dict[str, Any]:
+    """One training run and its scores."""
+    places = [f"data.train={cache}", f"data.val={cache}", f"run={run}", f"seed={seed}", "tensorboard=false"]
+    config = read_config(recipe, [*places, *settings])
+    begin = time.perf_counter()
+    fit(config, quiet=True)
+    seconds = time.perf_counter() - begin
+    results: dict[str, Any] = {"settings": settings, "seed": seed, "train_seconds": seconds}
+    truth = read_truth(cache)
+    for which in ("best", "last"):
+        arrays = predict(run, [str(cache)], Reading(SIZE, part="val", batch=config.eval_batch), which=which)
+        predicted = {track: gather(arrays, track, truth) for track in ("phases", "tools") if any_of(arrays, track)}
+        results[which] = score(predicted, truth)
+        if "tools" in predicted:
+            results[which]["mAP by definition"] = {
+                definition: average_precision(truth.tools, predicted["tools"], definition=definition).value
+                for definition in ("sklearn", "voc-all-points", "voc-11-point", "m2cai16")
+            }
+        save_npz(out / f"{name}_{which}.npz", arrays, force=True)
+    shutil.copy(run / "metrics.jsonl", out / f"{name}.jsonl")
+    shown = ", ".join(f"{key} {results['best'][key]:.4f}" for key in ("mAP", "accuracy") if key in results["best"])
+    print(f"{name}: {seconds:.0f} s, best {shown}, last mAP {results['last'].get('mAP', float('nan')):.4f}", flush=True)
+    return results
+
+
+def read_truth(cache: Path) -> Any:
+    """The table of the validation frames, in the order of videos and frames."""
+    table = read_cache(cache).table
+    rows = table.rows("val")
+    return take(table, rows[np.lexsort((table.frames[rows], table.videos[rows]))])
+
+
+def any_of(arrays: dict[str, np.ndarray], track: str) -> bool:
+    """Whether a predictions file has a track."""
+    return any(name.startswith(f"{track}_") for name in arrays)
+
+
+def gather(arrays: dict[str, np.ndarray], track: str, truth: Any) -> np.ndarray:
+    """A track of all videos in the order of the truth."""
+
+    def parts() -> Iterator[np.ndarray]:
+        for video in sorted(set(truth.videos.tolist())):
+            suffix = video.removeprefix("video")
+            assert (arrays[f"frames_{suffix}"] == truth.frames[truth.videos == video]).all()
+            yield arrays[f"{track}_{suffix}"].astype(np.float64)
+
+    return np.concatenate(list(parts()))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    commands = parser.add_subparsers(required=True)
+    packing = commands.add_parser("pack", help="one file with all frames")
+    packing.add_argument("frames", help="folder of m2cai16-tool-locations")
+    packing.add_argument("packed")
+    packing.add_argument("--quality", type=int, default=90)
+    packing.set_defaults(run=pack_frames)
+    feeding = commands.add_parser("input", help="how many frames a second can be fed")
+    feeding.add_argument("packed")
+    feeding.add_argument("--out", required=True)
+    feeding.add_argument("--workers", type=int, default=16)
+    feeding.add_argument("--frames", type=int, default=20480)
+    feeding.set_defaults(run=measure_input)
+    fitting = commands.add_parser("fit", help="train and score")
+    fitting.add_argument("packed")
+    fitting.add_argument("recipes", nargs="+")
+    fitting.add_argument("--out", required=True, help="folder for results.json, predictions and metrics")
+    fitting.add_argument("--seeds", type=int, nargs="+", default=[0])
+    fitting.add_argument("--set", action="append", default=[], metavar="key=value", help="goes before the recipes")
+    fitting.add_argument("--workers", type=int, default=16)
+    fitting.set_defaults(run=fit_recipes)
+    options = parser.parse_args()
+    options.run(options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""One side of benchmarks/train.py: torchvision's network, trained as PyTorch users do it when they want speed."""
+
+import json
+import sys
+import time
+from typing import Any
+
+import numpy as np
+import torch
+import torchvision
+
+
+def main() -> None:
+    told = json.loads(sys.argv[1])
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.manual_seed(0)
+    torch.backends.cudnn.benchmark = True
+    start = time.perf_counter()
+    net = getattr(torchvision.models, told["network"])(weights=None)
+    torch.save(net.state_dict(), told["weights"])
+    net = net.to(device, memory_format=torch.channels_last).train()
+    checks = reference(net, told, device)
+    torch.set_float32_matmul_precision("high")
+
+    rng = np.random.default_rng(1)
+    shape = (told["batch"], 3, told["image"], told["image"])
+    batches = [
+        (
+            torch.from_numpy(rng.standard_normal(shape, np.float32)).to(device, memory_format=torch.channels_last),
+            torch.from_numpy(rng.integers(0, 1000, told["batch"])).to(device),
+        )
+        for _ in range(4)
+    ]
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, weight_decay=0.05, fused=True)
+    model = torch.compile(net) if told["compile"] else net
+
+    def step(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(device, torch.bfloat16):
+            loss = torch.nn.functional.cross_entropy(model(images), labels)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    def run(steps: int) -> float:
+        wait(device)
+        begin = time.perf_counter()
+        for i in range(steps):
+            step(*batches[i % len(batches)])
+        wait(device)
+        return time.perf_counter() - begin
+
+    first = float(step(*batches[0]))
+    run(5)
+    name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
+    answer(
+        {
+            **checks,
+            "first_loss": first,
+            "build_seconds": time.perf_counter() - start,
+            "device": name,
+            "versions": {"torch": torch.__version__, "torchvision": torchvision.__version__},
+        }
+    )
+    for line in sys.stdin:
+        asked = json.loads(line)
+        if asked["command"] == "time":
+            answer({"seconds": run(asked["steps"])})
+        else:
+            answer({"kernels": profile(run, asked["steps"], device)})
+
+
+def reference(net: torch.nn.Module, told: dict[str, Any], device: str) -> dict[str, Any]:
+    """Loss and norm of the gradient of a few images in plain float32, without stochastic depth; state restored."""
+    rng = np.random.default_rng(0)
+    images = rng.standard_normal((8, 3, told["image"], told["image"]), np.float32)
+    labels = rng.integers(0, 1000, 8)
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    drops = [module for module in net.modules() if isinstance(module, torchvision.ops.StochasticDepth)]
+    rates = [module.p for module in drops]
+    for module in drops:
+        module.p = 0.0
+    torch.backends.cudnn.allow_tf32 = False
+    loss = torch.nn.functional.cross_entropy(
+        net(torch.from_numpy(images).to(device)), torch.from_numpy(labels).to(device)
+    )
+    loss.backward()
+    torch.backends.cudnn.allow_tf32 = True
+    norm = torch.stack([p.grad.square().sum() for p in net.parameters()]).sum().sqrt()
+    for module, rate in zip(drops, rates, strict=True):
+        module.p = rate
+    net.zero_grad(set_to_none=True)
+    net.load_state_dict(before)
+    count = sum(p.numel() for p in net.parameters())
+    return {"parameters": count, "loss": loss.item(), "gradient": norm.item()}
+
+
+def profile(run: Any, steps: int, device: str) -> list[dict[str, Any]]:
+    """The kernels that take longest, in milliseconds a step."""
+    from torch.profiler import ProfilerActivity
+
+    kinds = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if device == "cuda" else [])
+    with torch.profiler.profile(activities=kinds) as taken:
+        run(steps)
+    total: dict[str, list[float]] = {}
+    for event in taken.key_averages():
+        spent = event.self_device_time_total if device == "cuda" else event.self_cpu_time_total
+        total[event.key] = [spent / 1e3 / steps, event.count / steps]
+    longest = sorted(total.items(), key=lambda item: -item[1][0])[:40]
+    return [{"kernel": name[:160], "ms": ms, "calls": calls} for name, (ms, calls) in longest]
+
+
+def wait(device: str) -> None:
+    """Until the accelerator has done all."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def answer(values: dict[str, Any]) -> None:
+    """One line to the other side."""
+    print("@" + json.dumps(values), flush=True)
+
+
+if __name__ == "__main__":
+    main()
