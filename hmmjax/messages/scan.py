@@ -1,9 +1,12 @@
 """Forward-backward as scaled `lax.scan`s over time: the reference backend.
 
-A message over joint states is kept as rows a[q, :] that sum to one and an exponent s[q] per phase, so that
-message[q, c] = exp(s[q]) a[q, c]. A phase that evidence makes hopeless for a while keeps its digits: in float32 a
-single scale for all states would lose it for good after 87 nats, and where the transition matrix has zeros nothing
+A message over joint states is kept as rows[q, c] and an exponent scale[q] per phase, so that
+message[q, c] = exp(scale[q]) rows[q, c]. A phase that evidence makes hopeless for a while keeps its digits: in float32
+a single scale for all states would lose it for good after 87 nats, and where the transition matrix has zeros nothing
 could bring it back. Phases alone (C = 1) are thereby computed in logs altogether.
+
+Rows are brought back to order one where they are mixed over phases, which costs nothing there: the L x L weights of
+that mixture carry the correction.
 
 Source: the recursions of the paper's Appendix S2.2 with its misprints put right (docs/maths.md).
 """
@@ -22,7 +25,7 @@ from hmmjax.messages import kronecker
 from hmmjax.messages.potentials import Filtered, Potentials
 
 CHUNK = 128
-"""Frames whose backward messages are held at once; their counts are one matrix product per chunk."""
+"""Frames whose backward messages are held at once; their counts are a few matrix products per chunk."""
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["scale", "rows"], meta_fields=[])
@@ -34,50 +37,48 @@ class Message:
     rows: Array  # (..., L, C)
 
 
-def _normalise_rows(scale: Array, rows: Array) -> Message:
-    total = rows.sum(-1)
-    alive = total > 0
-    rows = rows / jnp.where(alive, total, 1)[..., None]
-    return Message(jnp.where(alive, scale + jnp.log(jnp.where(alive, total, 1)), -jnp.inf), rows)
+def _mix(scale: Array, totals: Array, log_weights: Array, rows: Array) -> Message:
+    """Rows mixed over phases: out[q] = sum_p exp(scale[p] + log_weights[p, q]) rows[p], with rows of order one.
 
-
-def _mix(scale: Array, log_weights: Array, rows: Array) -> Message:
-    """Rows mixed over phases: out[q] = sum_p exp(scale[p] + log_weights[p, q]) rows[p], not yet normalised."""
+    `totals` are the sums of the rows, `scale` already includes their logarithms.
+    """
     exponents = scale[..., :, None] + log_weights
-    top = num.finite_max(exponents, -2)
-    return Message(top, num.einsum("...pq,...pc->...qc", jnp.exp(exponents - top[..., None, :]), rows))
-
-
-def _condition(predicted: Message, phases: Array, configs: Array) -> tuple[Message, Array]:
-    """Take in one frame's evidence; also the log-probability of that evidence given the past."""
-    filtered = _normalise_rows(predicted.scale, predicted.rows * configs)
-    scale = filtered.scale + phases
-    step = num.logsumexp(scale, -1)
-    return Message(scale - jnp.where(jnp.isfinite(step), step, 0), filtered.rows), step
+    top = jnp.max(exponents, -2)
+    safe = jnp.where(top > -jnp.inf, top, 0)
+    inverse = jnp.where(totals > 0, 1 / jnp.where(totals > 0, totals, 1), 0)
+    weights = jnp.exp(exponents - safe[..., None, :]) * inverse[..., :, None]
+    # Seven terms a state: a broadcast sum that fuses beats a call to a matrix product.
+    return Message(top, jnp.sum(weights[..., None] * rows[..., :, None, :], -3))
 
 
 def _scaled_configs(potentials: Potentials) -> tuple[Array, Array]:
-    """Exp of the configurations' log-evidence with each frame's largest taken out, and that largest."""
+    """exp of the configurations' log-evidence with each frame's largest taken out, and that largest."""
     top = num.finite_max(potentials.configs, -1)
     return jnp.exp(potentials.configs - top[..., None]), top
 
 
 def _run(potentials: Potentials, predicted: Message, frames: tuple, emit: str) -> tuple[Message, tuple]:
-    """Scan forwards over `frames` from a predicted message; stack what `emit` names beside each step's log."""
+    """Scan forwards over `frames` from a predicted message.
+
+    Stacks each frame's phase scores (L,), the exponent taken out after it, and what `emit` names.
+    """
     log_transition = num.log(potentials.transition)
 
     def step(predicted: Message, frame: tuple) -> tuple:
-        phases, configs, t = frame
-        filtered, log_step = _condition(predicted, phases, configs)
-        log_step = jnp.where(t < potentials.lengths, log_step, 0)
+        phases, configs = frame
+        rows = predicted.rows * configs
+        totals = rows.sum(-1)
+        scores = predicted.scale + phases + jnp.log(totals)
         out = None
         if emit == "messages":
-            out = filtered
+            out = Message(predicted.scale + phases, rows)
         elif emit == "marginals":
-            weights = jnp.exp(filtered.scale)
-            out = weights, num.einsum("q,qc->c", weights, filtered.rows)
-        mixed = _mix(filtered.scale, log_transition, filtered.rows)
-        return Message(mixed.scale, kronecker.push(mixed.rows, potentials.blocks)), (log_step, out)
+            weights = jnp.exp(scores - num.finite_max(scores, -1))
+            out = jnp.sum((weights / jnp.where(totals > 0, totals, 1))[:, None] * rows, 0)
+        mixed = _mix(scores, totals, log_transition, rows)
+        reference = num.finite_max(mixed.scale, -1)
+        mixed = Message(mixed.scale - reference, kronecker.push(mixed.rows, potentials.blocks))
+        return mixed, (scores, reference, out)
 
     return lax.scan(step, predicted, frames)
 
@@ -90,24 +91,32 @@ def _first(potentials: Potentials) -> Message:
 def _forward(potentials: Potentials, emit: str) -> tuple[Array, Any]:
     """One video, forwards: its log-normaliser and, stacked over time, what `emit` names.
 
-    "messages" are the filtered messages, "marginals" their marginals, "entries" the predicted message at the start
-    of each chunk (from which `_backward` can recompute the rest), "nothing" None.
+    "messages" are the filtered messages, "marginals" the marginals of phases and configurations, "entries" the
+    predicted message at the start of each chunk (from which `_backward` computes the rest again), "nothing" None.
     """
     configs, top = _scaled_configs(potentials)
-    t = jnp.arange(configs.shape[0])
-    frames = (potentials.phases, configs, t)
+    frames = (potentials.phases, configs)
     if emit == "entries":
 
         def chunk(predicted: Message, frames: tuple) -> tuple:
-            after, (steps, _) = _run(potentials, predicted, frames, "nothing")
-            return after, (steps, predicted)
+            after, (scores, references, _) = _run(potentials, predicted, frames, "nothing")
+            return after, (scores, references, predicted)
 
-        _, (steps, out) = lax.scan(chunk, _first(potentials), jax.tree.map(_chunks, frames))
-        steps = steps.reshape(-1)
+        _, (scores, references, out) = lax.scan(chunk, _first(potentials), jax.tree.map(_chunks, frames))
+        scores, references = scores.reshape(-1, scores.shape[-1]), references.reshape(-1)
     else:
-        _, (steps, out) = _run(potentials, _first(potentials), frames, emit)
-    top = jnp.where(t < potentials.lengths, top, 0)
-    return num.accurate_sum(steps) + num.accurate_sum(top), out
+        _, (scores, references, out) = _run(potentials, _first(potentials), frames, emit)
+    length = potentials.lengths
+    last = num.logsumexp(scores[jnp.maximum(length - 1, 0)], -1)
+    references = jnp.where(jnp.arange(references.shape[0]) < length - 1, references, 0)
+    top = jnp.where(jnp.arange(top.shape[0]) < length, top, 0)
+    value = jnp.where(length > 0, num.accurate_sum(references) + num.accurate_sum(top) + last, 0)
+    if emit == "marginals":
+        weights = jnp.exp(scores - num.finite_max(scores, -1)[:, None])
+        total = weights.sum(-1, keepdims=True)
+        total = jnp.where(total > 0, total, 1)
+        out = weights / total, out / total
+    return value, out
 
 
 def _chunks(x: Array) -> Array:
@@ -139,44 +148,47 @@ def _backward(potentials: Potentials, saved: Message, entries: bool) -> Potentia
 
     def step(after: Incoming, frame: tuple) -> tuple[Incoming, tuple]:
         phases, evidence, t = frame
-        mixed = _mix(after.scale, log_transition.T, after.pulled)
-        beta = _normalise_rows(mixed.scale, mixed.rows)
+        totals = after.pulled.sum(-1)
+        beta = _mix(after.scale + jnp.log(totals), totals, log_transition.T, after.pulled)
         # Nothing comes after the last frame, whatever the padding holds.
         last = t >= length - 1
         scale = jnp.where(last, 0, beta.scale - num.finite_max(beta.scale, -1))
         beta = Message(scale, jnp.where(last, 1, beta.rows))
         rows = beta.rows * evidence
-        return Incoming(beta.scale + phases, rows, kronecker.pull(rows, potentials.blocks)), (beta, after)
+        incoming = Incoming(scale + phases, rows, kronecker.pull(rows, potentials.blocks))
+        return incoming, (beta, after.scale, after.pulled)
 
     def sweep(carry: tuple, inputs: tuple) -> tuple[tuple, tuple]:
         after, totals = carry
-        frames, kept = inputs
-        t = frames[2]
-        alpha = _run(potentials, kept, frames, "messages")[1][1] if entries else kept
-        first, (beta, after) = lax.scan(step, after, frames, reverse=True)
+        (phases, evidence, t), kept = inputs
+        alpha = kept
+        if entries:
+            alpha = _run(potentials, kept, (phases, evidence), "messages")[1][2]
+        first, (beta, scale, pulled) = lax.scan(step, after, (phases, evidence, t), reverse=True)
+        rows = jnp.concatenate([beta.rows[1:] * evidence[1:, None], after.rows[None]])
 
-        joint = num.einsum("tqc,tqc->tq", alpha.rows, beta.rows)
+        joint = jnp.sum(alpha.rows * beta.rows, -1)
         shift, possible = _normaliser(alpha.scale + beta.scale, joint)
         weights = jnp.exp(alpha.scale + beta.scale - shift[:, None])
         weights = jnp.where((possible & (t < length))[:, None], weights, 0)
-        marginals = weights * joint, num.einsum("tq,tqc,tqc->tc", weights, alpha.rows, beta.rows)
+        marginals = weights * joint, jnp.sum(weights[..., None] * alpha.rows * beta.rows, -2)
 
         # Pairs (t, t + 1), each frame normalised by its own two-sided sum so that counts add up to the frames.
-        pairs = num.einsum("tpc,tqc->tpq", alpha.rows, after.pulled)
-        exponents = alpha.scale[:, :, None] + after.scale[:, None, :]
-        flat = (chunk_length(t), -1)
+        pairs = num.einsum("tpc,tqc->tpq", alpha.rows, pulled)
+        exponents = alpha.scale[:, :, None] + scale[:, None, :]
+        flat = (t.shape[0], pairs.shape[-1] ** 2)
         shift, possible = _normaliser((exponents + log_transition).reshape(flat), pairs.reshape(flat))
         possible = possible & (t < length - 1)
         transition = jnp.exp(exponents - shift[:, None, None]) * pairs
         transition = jnp.where(possible[:, None, None] & (pairs > 0), transition, 0).sum(0)
-        mixed = _mix(alpha.scale, log_transition, alpha.rows)
-        weights = jnp.exp(mixed.scale + after.scale - shift[:, None])
-        weights = jnp.where(possible[:, None], weights, 0)
-        blocks = kronecker.gradients(mixed.rows * weights[..., None], after.rows, potentials.blocks)
-        return (first, jax.tree.map(jnp.add, totals, (transition, blocks))), marginals
 
-    def chunk_length(t: Array) -> int:
-        return t.shape[0]
+        # The same pairs by tool configuration: weights exp(alpha + log A + scale - shift) can be split without
+        # overflow because each frame's largest product of all factors is one.
+        weights = jnp.exp(exponents + log_transition - shift[:, None, None])
+        weights = jnp.where(possible[:, None, None], weights, 0)
+        mixed = num.einsum("tpq,tpc->tqc", weights, alpha.rows)
+        blocks = kronecker.gradients(mixed, rows, potentials.blocks)
+        return (first, jax.tree.map(jnp.add, totals, (transition, blocks))), marginals
 
     frames = (potentials.phases, configs, jnp.arange(configs.shape[0]))
     nothing = jnp.zeros_like(potentials.initial, potentials.phases.dtype)
@@ -187,7 +199,7 @@ def _backward(potentials: Potentials, saved: Message, entries: bool) -> Potentia
     (first, (transition, blocks)), marginals = lax.scan(sweep, (after, totals), inputs, reverse=True)
 
     phases, configs = (m.reshape(-1, m.shape[-1])[: frames[0].shape[0]] for m in marginals)
-    shift, possible = _normaliser(first.scale, num.einsum("qc,qc->q", potentials.initial, first.rows))
+    shift, possible = _normaliser(first.scale, jnp.sum(potentials.initial * first.rows, -1))
     weights = jnp.where(possible & (length > 0), jnp.exp(first.scale - shift), 0)
     return Potentials(weights[:, None] * first.rows, transition, blocks, phases, configs, length)
 
