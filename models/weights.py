@@ -48,23 +48,33 @@ class WeightsError(ValueError):
         super().__init__("\n  ".join(parts))
 
 
-class _Entry(NamedTuple):
+class Entry(NamedTuple):
+    """A variable of a network, and what torchvision makes of it.
+
+    Attributes:
+        name: in torchvision's state dict.
+        variable: ours.
+        axes: torch's order of the variable's axes.
+    """
+
     name: str
     variable: nnx.Variable
-    axes: tuple[int, ...]  # torch's order of the variable's axes
+    axes: tuple[int, ...]
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """In torch's layout."""
         return tuple(self.variable.shape[axis] for axis in self.axes)
 
 
-def _entries(network: nnx.Module) -> Iterator[_Entry]:
+def entries(network: nnx.Module) -> Iterator[Entry]:
+    """Every variable of a backbone."""
     for path, variable in nnx.to_flat_state(nnx.state(network)):
         *parents, last = map(str, path)
         rank = len(variable.shape)
         # HWIO to OIHW, and (inputs, outputs) to (outputs, inputs).
         axes = {4: (3, 2, 0, 1), 2: (1, 0)}[rank] if last == "kernel" else tuple(range(rank))
-        yield _Entry(".".join([*parents, _NAMES.get(last, last)]), variable, axes)
+        yield Entry(".".join([*parents, _NAMES.get(last, last)]), variable, axes)
 
 
 def load_state(network: Backbone, state: Mapping[str, np.ndarray]) -> None:
@@ -80,20 +90,20 @@ def load_state(network: Backbone, state: Mapping[str, np.ndarray]) -> None:
     Raises:
         WeightsError: lists every missing, unexpected and mis-shaped entry.
     """
-    entries = {entry.name: entry for entry in _entries(network)}
+    ours = {entry.name: entry for entry in entries(network)}
     given = {name: value for name, value in state.items() if not name.endswith(_IMPLIED)}
     head = network.head_name + "."
-    if not any(name.startswith(head) for name in entries):
+    if not any(name.startswith(head) for name in ours):
         given = {name: value for name, value in given.items() if not name.startswith(head)}
     misshaped = {
         name: (entry.shape, np.shape(given[name]))
-        for name, entry in entries.items()
+        for name, entry in ours.items()
         if name in given and np.shape(given[name]) != entry.shape
     }
-    missing, unexpected = sorted(entries.keys() - given.keys()), sorted(given.keys() - entries.keys())
+    missing, unexpected = sorted(ours.keys() - given.keys()), sorted(given.keys() - ours.keys())
     if missing or unexpected or misshaped:
         raise WeightsError(missing, unexpected, misshaped)
-    for name, entry in entries.items():
+    for name, entry in ours.items():
         value = np.transpose(np.asarray(given[name]), np.argsort(entry.axes))
         entry.variable.set_value(jnp.asarray(value, entry.variable.dtype))
 
@@ -105,7 +115,7 @@ def export_state(network: Backbone) -> State:
     """
     state = {
         entry.name: np.ascontiguousarray(np.transpose(np.asarray(entry.variable[...]), entry.axes))
-        for entry in _entries(network)
+        for entry in entries(network)
     }
     for path, module in nnx.iter_modules(network):
         prefix = "".join(f"{part}." for part in path)

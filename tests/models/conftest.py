@@ -1,0 +1,26 @@
+"""The recognisers' tests need the `vision` extra; each module that lacks a package of it is skipped with its name."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+PARITY = Path(
+    os.environ.get("HMMJAX_PARITY")
+    or Path(os.environ.get("HMMJAX_DATA", Path(__file__).parents[3] / "shared" / "data")).parent / "parity"
+)
+
+
+@pytest.fixture(scope="session")
+def parity():
+    """torchvision's answers (an open npz) and the module that makes weights and images for them."""
+    if not (PARITY / "torchvision_reference.npz").exists():
+        pytest.skip(f"no torchvision_reference.npz in {PARITY}: set HMMJAX_PARITY to the folder that holds it")
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("reference", PARITY / "make_torchvision_reference.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with np.load(PARITY / "torchvision_reference.npz") as arrays:
+        yield arrays, module

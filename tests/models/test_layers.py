@@ -1,0 +1,164 @@
+"""The hand-written gradients against autodiff, and what training and evaluation mode do."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flax", reason="needs the vision extra (flax)")
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.test_util import check_grads
+
+from models.backbones.attention import relative_position_index, softmax, window_regions
+from models.backbones.layers import BatchNorm, Dropout, LayerNorm, adaptive_average_pool, gelu, max_pool
+
+
+@pytest.fixture
+def float64():
+    with jax.enable_x64(True):
+        yield
+
+
+def normal(*shape, seed=0):
+    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape))
+
+
+def wide(layer, **values):
+    """A copy of a layer in float64, with these parameters."""
+    state = jax.tree.map(lambda x: x.astype(jnp.float64), nnx.state(layer))
+    layer = nnx.merge(nnx.graphdef(layer), state, copy=True)
+    for name, value in values.items():
+        getattr(layer, name).set_value(value)
+    return layer
+
+
+def plain_batch_norm(x, scale, bias, residual, relu):
+    mean, var = x.mean((0, 1, 2)), x.var((0, 1, 2))
+    y = (x - mean) / jnp.sqrt(var + 1e-5) * scale + bias
+    y = y if residual is None else y + residual
+    return jax.nn.relu(y) if relu else y
+
+
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("with_residual", [False, True])
+def test_batch_norm_is_autodiffs(float64, relu, with_residual):
+    x, scale, bias = 3 + normal(4, 3, 5, 6), normal(6, seed=1), normal(6, seed=2)
+    residual = normal(4, 3, 5, 6, seed=3) if with_residual else None
+    weight = normal(4, 3, 5, 6, seed=4)
+
+    def ours(x, scale, bias, residual):
+        layer = wide(BatchNorm(6), scale=scale, bias=bias)
+        return (layer(x, residual, relu=relu) * weight).sum()
+
+    def plain(x, scale, bias, residual):
+        return (plain_batch_norm(x, scale, bias, residual, relu) * weight).sum()
+
+    which = (0, 1, 2, 3) if with_residual else (0, 1, 2)
+    for got, want in zip(
+        jax.value_and_grad(ours, which)(x, scale, bias, residual),
+        jax.value_and_grad(plain, which)(x, scale, bias, residual),
+        strict=True,
+    ):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9), got, want)
+
+
+def test_batch_norm_keeps_torchs_statistics():
+    x = 2 + 3 * normal(4, 3, 5, 6).astype(jnp.float32)
+    layer = BatchNorm(6)
+    layer(x)
+    np.testing.assert_allclose(layer.mean[...], 0.1 * x.mean((0, 1, 2)), rtol=1e-5)
+    np.testing.assert_allclose(layer.var[...], 0.9 + 0.1 * np.var(x, (0, 1, 2), ddof=1), rtol=1e-5)
+    before = np.array(layer.mean[...])
+    layer.eval()
+    alone = layer(x[:1])
+    np.testing.assert_array_equal(layer.mean[...], before)
+    np.testing.assert_allclose(alone, layer(x)[:1], rtol=1e-6)
+
+
+def test_layer_norm_is_autodiffs(float64):
+    x, scale, bias, weight = normal(2, 3, 5), normal(5, seed=1), normal(5, seed=2), normal(2, 3, 5, seed=3)
+
+    def ours(x, scale, bias):
+        return (wide(LayerNorm(5), scale=scale, bias=bias)(x) * weight).sum()
+
+    def plain(x, scale, bias):
+        y = (x - x.mean(-1, keepdims=True)) / jnp.sqrt(x.var(-1, keepdims=True) + 1e-5)
+        return ((y * scale + bias) * weight).sum()
+
+    for got, want in zip(
+        jax.value_and_grad(ours, (0, 1, 2))(x, scale, bias),
+        jax.value_and_grad(plain, (0, 1, 2))(x, scale, bias),
+        strict=True,
+    ):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9), got, want)
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "padding", "shape"), [(3, 2, 1, (7, 8)), (3, 2, 0, (9, 6)), (2, 2, 0, (5, 4))]
+)
+def test_max_pool_is_xlas(float64, size, stride, padding, shape):
+    x = normal(2, *shape, 3)
+
+    def plain(x):
+        edges = ((0, 0), (padding, padding), (padding, padding), (0, 0))
+        return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, size, size, 1), (1, stride, stride, 1), edges)
+
+    weight = normal(*plain(x).shape, seed=1)
+    got = jax.value_and_grad(lambda x: (max_pool(x, size, stride, padding) * weight).sum())(x)
+    want = jax.value_and_grad(lambda x: (plain(x) * weight).sum())(x)
+    jax.tree.map(np.testing.assert_allclose, got, want)
+
+
+def test_max_pool_gives_ties_to_the_first():
+    grad = jax.grad(lambda x: max_pool(x, 2, 2).sum())(jnp.ones((1, 2, 2, 1)))
+    np.testing.assert_array_equal(grad[0, :, :, 0], [[1, 0], [0, 0]])
+
+
+def test_max_pool_refuses_maps_that_are_too_small():
+    with pytest.raises(ValueError, match="too small to pool"):
+        max_pool(jnp.ones((1, 2, 4, 1)), 3, 2)
+
+
+def test_softmax_and_gelu_gradients(float64):
+    check_grads(lambda x: softmax(x, jnp.float64) * jnp.arange(5.0), (normal(3, 5),), 1, modes=["rev"])
+    x = normal(50)
+    np.testing.assert_allclose(gelu(x), jax.nn.gelu(x, approximate=False), rtol=1e-12)
+    check_grads(gelu, (x,), 1, modes=["rev"])
+
+
+def test_adaptive_pool_has_torchs_bins():
+    x = jnp.arange(10.0).reshape(1, 10, 1, 1)
+    # torch.nn.functional.adaptive_avg_pool1d(torch.arange(10.), 4), and its transpose.
+    np.testing.assert_allclose(adaptive_average_pool(jnp.broadcast_to(x, (1, 10, 4, 1)), 4)[0, :, 0, 0], [1, 3, 6, 8])
+    assert adaptive_average_pool(jnp.ones((1, 3, 5, 2)), 6).shape == (1, 6, 6, 2)
+
+
+def test_dropout_by_mode():
+    x, key = jnp.ones((64, 4, 8)), jax.random.key(0)
+    whole, single = Dropout(0.25, samples=True), Dropout(0.25)
+    kept = np.array(whole(x, key))
+    assert set(np.unique(kept)) == {0.0, np.float32(1 / 0.75)}
+    assert (kept == kept[:, :1, :1]).all() and 0 < (kept[:, 0, 0] == 0).mean() < 0.6
+    assert 0.2 < (np.array(single(x, key)) == 0).mean() < 0.3
+    with pytest.raises(ValueError, match="needs a key"):
+        single(x, None)
+    for layer in (whole, single):
+        layer.eval()
+        np.testing.assert_array_equal(layer(x, None), x)
+
+
+def test_regions_of_a_shifted_window_are_the_shifted_maps_pieces():
+    # By hand: a map of 4x4 in windows of 2, shifted by 1: the last window of each axis wraps around.
+    got = window_regions(2, 2, 2, (1, 1)).reshape(2, 2, 2, 2)
+    assert len(set(got[0, 0].ravel())) == 1 and len(set(got[1, 1].ravel())) == 4
+    assert got[0, 1, 0, 0] == got[0, 1, 1, 0] != got[0, 1, 0, 1]
+    assert len(set(window_regions(1, 2, 2, (0, 1))[0])) == 1
+
+
+def test_relative_positions_count_offsets():
+    index = relative_position_index(3)
+    y, x = np.divmod(np.arange(9), 3)
+    for i in range(9):
+        for j in range(9):
+            assert index[i, j] == (y[i] - y[j] + 2) * 5 + (x[i] - x[j] + 2)

@@ -1,0 +1,130 @@
+"""State dicts: what does not fit is listed, what fits round-trips, and pickles run no code."""
+
+import pickle
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flax", reason="needs the vision extra (flax)")
+
+import jax
+from flax import nnx
+
+from models.backbones import build
+from models.torchfile import read_torch
+from models.weights import WeightsError, export_state, load_state, load_weights, read_state, save_state
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def network():
+    return build("resnet18", classes=4, rngs=nnx.Rngs(0))
+
+
+def test_errors_list_every_entry_and_change_nothing(network):
+    state = export_state(network)
+    before = jax.tree.leaves(nnx.state(network))
+    del state["bn1.bias"], state["layer2.0.conv1.weight"]
+    state["extra.weight"] = np.zeros(3, np.float32)
+    state["fc.weight"] = np.zeros((1000, 512), np.float32)
+    with pytest.raises(WeightsError) as caught:
+        load_state(network, state)
+    error = caught.value
+    assert error.missing == ["bn1.bias", "layer2.0.conv1.weight"]
+    assert error.unexpected == ["extra.weight"]
+    assert error.misshaped == {"fc.weight": ((4, 512), (1000, 512))}
+    for word in ("bn1.bias", "extra.weight", "fc.weight should be (4, 512) and is (1000, 512)"):
+        assert word in str(error)
+    jax.tree.map(np.testing.assert_array_equal, before, jax.tree.leaves(nnx.state(network)))
+
+
+def test_a_network_without_classes_passes_the_classifier_over(network):
+    headless = build("resnet18", rngs=nnx.Rngs(1))
+    load_state(headless, export_state(network))
+    np.testing.assert_array_equal(headless.conv1.kernel[...], network.conv1.kernel[...])
+    with pytest.raises(WeightsError, match=r"missing.*fc\.bias"):
+        load_state(network, export_state(headless))
+
+
+def test_safetensors_round_trip(network, tmp_path):
+    pytest.importorskip("safetensors")
+    save_state(tmp_path / "net.safetensors", export_state(network))
+    other = build("resnet18", classes=4, rngs=nnx.Rngs(1))
+    load_weights(other, tmp_path / "net.safetensors")
+    again = export_state(other)
+    for name, value in export_state(network).items():
+        np.testing.assert_array_equal(again[name], value)
+    assert again["bn1.num_batches_tracked"].dtype == np.int64
+
+
+# Both files were written by torch 2.11: {"conv.weight": arange(24) as (2, 3, 2, 2), "half": bfloat16 [1.5, -2],
+# "count": 7, "t": arange(6) as (2, 3) transposed, "param": Parameter of ones(2)}.
+@pytest.mark.parametrize("file", ["tiny.pth", "tiny_legacy.pth"])
+def test_files_of_torch(file):
+    state = read_state(HERE / file)
+    np.testing.assert_array_equal(state["conv.weight"], np.arange(24, dtype=np.float32).reshape(2, 3, 2, 2))
+    np.testing.assert_array_equal(state["half"].astype(np.float32), [1.5, -2])
+    assert state["count"] == 7 and state["count"].dtype == np.int64
+    np.testing.assert_array_equal(state["t"], np.arange(6.0).reshape(2, 3).T)
+    np.testing.assert_array_equal(state["param"], [1, 1])
+
+
+class Evil:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+def zipped(path, data, **members):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive/data.pkl", data)
+        for name, content in members.items():
+            archive.writestr(f"archive/data/{name}", content)
+    return path
+
+
+def test_a_pickle_runs_no_code(tmp_path):
+    victim = tmp_path / "touched"
+    for data in (pickle.dumps(Evil(victim)), b"cos\nsystem\n(S'true'\ntR.", b"cbuiltins\neval\n(S'1'\ntR."):
+        (tmp_path / "plain.pth").write_bytes(data)
+        for path in (zipped(tmp_path / "evil.pth", data), tmp_path / "plain.pth"):
+            with pytest.raises(ValueError, match="refused to load"):
+                read_torch(path)
+    assert not victim.exists()
+
+
+def torch_pickle(offset, shape, strides, count=4):
+    """By hand, in protocol 0's text: a state dict with one float32 tensor in the storage "0"."""
+
+    def group(numbers):
+        return "(" + "".join(f"I{n}\n" for n in numbers) + "t"
+
+    storage = f"(S'storage'\nctorch\nFloatStorage\nS'0'\nS'cpu'\nI{count}\ntQ"
+    arguments = f"({storage}I{offset}\n{group(shape)}{group(strides)}I00\n(dt"
+    return f"(dS'w'\nctorch._utils\n_rebuild_tensor_v2\n{arguments}Rs.".encode()
+
+
+def test_tensors_stay_inside_their_storage(tmp_path):
+    data = np.arange(4, dtype="<f4").tobytes()
+    good = read_torch(zipped(tmp_path / "good.pth", torch_pickle(1, (3,), (1,)), **{"0": data}))
+    np.testing.assert_array_equal(good["w"], [1, 2, 3])
+    for offset, shape, strides in ((2, (3,), (1,)), (0, (2, 2), (4, 1)), (-1, (2,), (1,)), (0, (9, 9), (0, 0))):
+        path = zipped(tmp_path / "bad.pth", torch_pickle(offset, shape, strides), **{"0": data})
+        with pytest.raises(ValueError, match="tensor"):
+            read_torch(path)
+    with pytest.raises(ValueError, match="bytes"):
+        read_torch(zipped(tmp_path / "short.pth", torch_pickle(0, (4,), (1,)), **{"0": data[:-1]}))
+
+
+def test_other_files_are_refused(tmp_path):
+    for name, content in (("a.pth", b""), ("b.pth", b"no pickle"), ("c.pth", pickle.dumps([1, 2]))):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ValueError, match=name):
+            read_state(tmp_path / name)
+    with pytest.raises(ValueError, match="safetensors"):
+        read_state(tmp_path / "weights.h5")
