@@ -7,7 +7,7 @@ A cache is a folder with ``images.npy`` (n, H, W, 3) uint8 and ``table.npz`` (se
 
 import argparse
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -159,7 +159,7 @@ def _decoded(source: Source, workers: int, progress: bool) -> Iterator[tuple[int
         yield from images
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Write a cache from the command line."""
     parser = argparse.ArgumentParser(prog="python -m models.data.cache", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("source", help="m2cai16:FOLDER, a packed .npz, or a manifest of videos (.yaml, .csv)")
@@ -167,7 +167,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, nargs=2, metavar=("HEIGHT", "WIDTH"), required=True)
     parser.add_argument("--workers", type=int, default=4, help="threads that decode pictures")
     parser.add_argument("--crop", action="store_true", help="cut black borders off videos")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     size = (options.size[0], options.size[1])
     if Path(options.source).suffix in (".yaml", ".yml", ".csv"):
         cache = write_collection(read_manifest(options.source), options.cache, size, crop=options.crop, progress=True)

@@ -201,6 +201,22 @@ def find_content(picture: np.ndarray, threshold: int = 15) -> tuple[int, int, in
     )
 
 
+def content_box(path: Path, samples: int = 5) -> tuple[int, int, int, int]:
+    """`find_content` of a video: the smallest box that holds the content of frames spread over it."""
+    info = probe(path)
+    numbers = np.linspace(0, max(info.num_frames - 1, 0), samples + 2).astype(int)[1:-1]
+    found = [find_content(read_frame(path, int(number))) for number in dict.fromkeys(numbers)]
+    tops, bottoms, lefts, rights = zip(*found, strict=True)
+    return min(tops), max(bottoms), min(lefts), max(rights)
+
+
+def resize(picture: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """(height, width, 3) uint8 picture at another (height, width), antialiased."""
+    from PIL import Image
+
+    return np.asarray(Image.fromarray(picture).resize((size[1], size[0]), Image.Resampling.BILINEAR))
+
+
 def _open(path: Path) -> Any:
     import av
 
@@ -220,7 +236,10 @@ def _open(path: Path) -> Any:
 
 
 def _info(path: Path, stream: Any) -> VideoInfo:
-    fps = float(stream.average_rate or stream.guessed_rate or 0)
+    # The average rate is too low where frames are missing; the base rate is what time stamps are multiples of, and
+    # means nothing (thousands) where they are irregular.
+    base, average = (float(rate or 0) for rate in (stream.base_rate, stream.average_rate))
+    fps = base if 0 < base <= 240 else average
     if fps <= 0:
         raise FormatError("the header gives no frame rate", file=os.fspath(path), fix="re-encode with a constant one")
     return VideoInfo(os.fspath(path), stream.width, stream.height, fps, stream.frames)
@@ -262,13 +281,9 @@ def _picture(frame: Any, size: tuple[int, int] | None, crop: tuple[int, int, int
         # Scaling and colour conversion in one pass.
         height, width = size or (frame.height, frame.width)
         return frame.to_ndarray(format="rgb24", height=height, width=width)
-    from PIL import Image
-
     top, bottom, left, right = crop
     picture = frame.to_ndarray(format="rgb24")[top:bottom, left:right]
-    if size is None:
-        return picture
-    return np.asarray(Image.fromarray(picture).resize((size[1], size[0]), Image.Resampling.BILINEAR))
+    return picture if size is None else resize(picture, size)
 
 
 def _track(frames: Iterator[Any], info: VideoInfo, progress: bool) -> Iterator[Any]:

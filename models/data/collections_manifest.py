@@ -1,0 +1,163 @@
+"""A manifest: one YAML or CSV file that lists a collection's videos and their annotations.
+
+    name: lobectomy
+    phases: [Exploration, Dissection, Stapling, Extraction]
+    tools: [Grasper, Hook, Stapler]
+    fps: 25          # what Frame columns and videos count; may be given per video
+    rate: 1          # frames a second to use
+    videos:
+      - {id: case001, video: videos/case001.mp4, phases: labels/case001-phase.txt, tools: labels/case001-tool.txt}
+      - {id: case002, video: videos/case002.mp4, tools: labels/case002-tool.txt, partial: true}
+      - {id: case003, images: frames/case003, naming: second, part: test}
+
+Paths are relative to the manifest. A CSV has the columns id, video, images, naming, phases, tools, partial, fps, part
+(those that are needed), and takes phases.txt and tools.txt, one name a line, from its own folder. Annotation files are
+Cholec80's (Frame, then a phase's name or a column a tool); in a partial one rows may be missing and -1 is unknown.
+"""
+
+import csv
+import dataclasses
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hmmjax.io import FormatError, natural, resolve_names
+from models.data.collections import Collection, Recording
+from models.data.splits import check_disjoint
+
+_FILES = ("video", "images", "phases", "tools")
+_FIELDS = tuple(field.name for field in dataclasses.fields(Recording))
+_TOP = ("name", "phases", "tools", "fps", "rate", "offset", "videos")
+
+
+def read_manifest(path: str | os.PathLike[str], *, allow_overlap: bool = False) -> Collection:
+    """A collection from its manifest.
+
+    Args:
+        path: a .yaml, .yml or .csv file.
+        allow_overlap: whether one recording may be listed in several parts.
+
+    Raises:
+        FormatError: naming the manifest and the line or video: unknown fields, files that do not exist, repeated
+            videos, a recording in two parts, annotations without class names.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FormatError("no such manifest", file=path)
+    if path.suffix.lower() == ".csv":
+        top, rows = _read_csv(path)
+    elif path.suffix.lower() in (".yaml", ".yml"):
+        top, rows = _read_yaml(path)
+    else:
+        raise FormatError("a manifest is a .yaml or a .csv file", file=path)
+    fps = _number(top.get("fps", 25), "fps", path)
+    recordings = [_recording(row, line, fps, path) for line, row in rows]
+    if not recordings:
+        raise FormatError("no videos", file=path)
+    parts: dict[str, list[str]] = {}
+    for recording in recordings:
+        parts.setdefault(recording.part, []).append(recording.id)
+    names = [recording.id for recording in recordings]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise FormatError(f"{twice} is listed twice", file=path, fix="give every video a name of its own")
+    if not allow_overlap:
+        check_disjoint({part or "no part": ids for part, ids in parts.items()})
+    phases, tools = (resolve_names(top.get(kind), kind) or () for kind in ("phases", "tools"))
+    for recording in recordings:
+        for kind, have in (("phases", phases), ("tools", tools)):
+            if getattr(recording, kind) is not None and not have:
+                raise FormatError(f"{recording.id} has {kind} but the manifest does not name any", file=path)
+    return Collection(
+        name=str(top.get("name", path.stem)),
+        recordings=tuple(sorted(recordings, key=lambda r: natural(r.id))),
+        phase_names=phases,
+        tool_names=tools,
+        rate=_number(top.get("rate", 1), "rate", path),
+        offset=int(_number(top.get("offset", 0), "offset", path)),
+    )
+
+
+def _read_yaml(path: Path) -> tuple[dict[str, Any], list[tuple[int | None, dict[str, Any]]]]:
+    import yaml
+
+    try:
+        top = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = None if mark is None else mark.line + 1
+        raise FormatError(f"damaged YAML ({getattr(error, 'problem', error)})", file=path, line=line) from None
+    if not isinstance(top, Mapping) or not isinstance(top.get("videos"), list):
+        raise FormatError("a list called videos is missing", file=path)
+    _only_known(top, _TOP, "", None, path)
+    for kind in ("phases", "tools"):
+        if isinstance(top.get(kind), list):
+            top = {**top, kind: [str(name) for name in top[kind]]}
+    rows = []
+    for position, row in enumerate(top["videos"], 1):
+        if not isinstance(row, Mapping):
+            raise FormatError(f"video {position} should be a mapping with an id, {row!r} found", file=path)
+        rows.append((None, dict(row)))
+    return dict(top), rows
+
+
+def _read_csv(path: Path) -> tuple[dict[str, Any], list[tuple[int | None, dict[str, Any]]]]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.DictReader(file)
+        rows: list[tuple[int | None, dict[str, Any]]] = []
+        for row in reader:
+            if None in row or None in row.values():
+                raise FormatError("not as many cells as columns", file=path, line=reader.line_num)
+            rows.append((reader.line_num, {k.strip(): v.strip() for k, v in row.items() if v.strip()}))
+    top = {kind: str(path.parent / f"{kind}.txt") for kind in ("phases", "tools")}
+    return {kind: file for kind, file in top.items() if os.path.isfile(file)}, rows
+
+
+def _recording(row: dict[str, Any], line: int | None, fps: float, path: Path) -> Recording:
+    name = row.get("id", "")
+    if not isinstance(name, str):
+        raise FormatError(f"id {name!r} is no text", file=path, fix=f'put it between quotes, "{name}", zeros and all')
+    if not name.strip():
+        raise FormatError("a video without id", file=path, line=line)
+    _only_known(row, _FIELDS, f"{name}: ", line, path)
+    values: dict[str, Any] = {"fps": fps, **row, "id": name.strip()}
+    for kind in _FILES:
+        if values.get(kind) is not None:
+            target = path.parent / str(values[kind])
+            if not target.exists():
+                raise FormatError(f"{name}: no such {kind} {values[kind]}", file=path, line=line)
+            values[kind] = str(target)
+    if values.get("images") is not None and values.get("naming") is None:
+        raise FormatError(
+            f"{name}: what do the numbers in the pictures' names count?",
+            file=path,
+            line=line,
+            fix="declare naming: frame, second or counter",
+        )
+    partial = values.get("partial", False)
+    if isinstance(partial, str):
+        if partial.lower() not in ("true", "false", "yes", "no", "1", "0"):
+            raise FormatError(f"{name}: partial is {partial!r}, true or false expected", file=path, line=line)
+        partial = partial.lower() in ("true", "yes", "1")
+    values["partial"] = bool(partial)
+    values["fps"] = _number(values["fps"], f"{name}: fps", path, line)
+    values["part"] = str(values.get("part", ""))
+    return Recording(**values)
+
+
+def _only_known(row: Mapping[str, Any], known: tuple[str, ...], of: str, line: int | None, path: Path) -> None:
+    for field in row:
+        if field not in known:
+            fix = f"fields are {', '.join(known)}"
+            raise FormatError(f"{of}unknown field {field!r}", file=path, line=line, fix=fix)
+
+
+def _number(value: Any, what: str, path: Path, line: int | None = None) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise FormatError(f"{what} should be a number, {value!r} found", file=path, line=line) from None
+    if number < 0 or (number == 0 and "offset" not in what):
+        raise FormatError(f"{what} is {value}, which makes no sense", file=path, line=line)
+    return number

@@ -1,0 +1,83 @@
+"""The M2CAI16 challenge's videos: tool (15 videos, the same as some of Cholec80's) and workflow (41, eight phases).
+
+train_dataset/tool_video_01.{mp4,txt} ...      test_dataset/tool_video_11.{mp4,txt} ...
+train_dataset/workflow_video_01.{mp4,txt} ...  test_dataset/test_workflow_video_01.{mp4,txt} ...
+"""
+
+import os
+from pathlib import Path
+
+from hmmjax.io import CHOLEC80_TOOLS, M2CAI16_PHASES, FormatError, natural, video_id
+from models.data.collections import Collection, Recording
+
+FPS = 25.0
+
+
+def m2cai16_tool(directory: str | os.PathLike[str], *, rate: float = 1.0) -> Collection:
+    """Open M2CAI16-tool: tools of 10 training and 5 test videos, a row for every 25th frame.
+
+    Raises:
+        FormatError: when folders or files are missing.
+    """
+    return Collection("m2cai16-tool", _recordings(directory, "tools"), (), CHOLEC80_TOOLS, rate)
+
+
+def m2cai16_workflow(directory: str | os.PathLike[str], *, rate: float = 1.0, offset: int = 0) -> Collection:
+    """Open M2CAI16-workflow: eight phases, a row for every frame.
+
+    Args:
+        directory: holds train_dataset/ and test_dataset/.
+        rate: frames per second to use.
+        offset: the first used frame; some published results take every 25th from 0, some from 24.
+
+    Raises:
+        FormatError: when folders or files are missing.
+    """
+    return Collection("m2cai16-workflow", _recordings(directory, "phases"), M2CAI16_PHASES, (), rate, offset)
+
+
+def read_frame_counts(path: str | os.PathLike[str]) -> dict[str, int]:
+    """nb-frames.txt: the number of frames of each video, whatever its separators and line ends.
+
+    Raises:
+        FormatError: for a line without a name and a number.
+    """
+    counts: dict[str, int] = {}
+    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+        cells = line.split()
+        if not cells:
+            continue
+        if len(cells) < 2 or not cells[-1].isdigit():
+            raise FormatError(f"a name and a number expected, {line.strip()!r} found", file=path, line=number)
+        counts[os.path.splitext(os.path.basename(cells[0]))[0]] = int(cells[-1])
+    return counts
+
+
+def _recordings(directory: str | os.PathLike[str], track: str) -> tuple[Recording, ...]:
+    root = Path(directory)
+    found: list[Recording] = []
+    for part in ("train", "test"):
+        folder = root / f"{part}_dataset"
+        if not folder.is_dir():
+            raise FormatError("no such folder", file=folder, fix="give the folder that holds train_dataset/")
+        # Results (_pred) and frame counts may lie beside the annotations.
+        annotations = [
+            p
+            for p in folder.glob("*_video_*.txt")
+            if not p.stem.endswith("_pred") and "timestamp" not in p.stem
+        ]
+        if not annotations:
+            raise FormatError("no annotation in this folder", file=folder)
+        for path in sorted(annotations, key=lambda p: natural(p.name)):
+            video = path.with_suffix(".mp4")
+            found.append(
+                Recording(
+                    id=video_id(path.name),
+                    video=str(video) if video.exists() else None,
+                    fps=FPS,
+                    part=part,
+                    phases=str(path) if track == "phases" else None,
+                    tools=str(path) if track == "tools" else None,
+                )
+            )
+    return tuple(found)

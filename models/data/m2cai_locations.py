@@ -1,0 +1,185 @@
+"""m2cai16-tool-locations: 2,811 frames of Cholec80 videos 67 to 76 with boxes around every instrument.
+
+Boxes are given as shares of the picture, since each XML's <size> is the native one and pictures may have been shrunk.
+Frames are seconds to minutes apart, at irregular times, and the usual split puts neighbours into different parts: see
+`neighbour_share`.
+"""
+
+import dataclasses
+import os
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from hmmjax.io import CHOLEC80_TOOLS, FormatError, natural
+from hmmjax.io.names import find_name, unknown_name
+from hmmjax.types import Labels
+
+IMAGE_SETS = ("train", "val", "trainval", "test")
+FPS = 25
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BoxedFrame:
+    """One frame and its boxes.
+
+    Attributes:
+        name: "v01_002250".
+        video: "v01".
+        frame: number at 25 fps.
+        image: path of the picture; it may not exist where only annotations were copied.
+        width: native pixels, as the XML has them.
+        height: native pixels.
+        tools: (N,) int32, the tool in each box.
+        boxes: (N, 4) float32 xmin, ymin, xmax, ymax as shares of width and height, clipped to the picture.
+        clipped: how many boxes reached outside.
+    """
+
+    name: str
+    video: str
+    frame: int
+    image: str
+    width: int
+    height: int
+    tools: np.ndarray
+    boxes: np.ndarray
+    clipped: int
+
+    @property
+    def presence(self) -> np.ndarray:
+        """(K,) int32, 1 for each tool that has a box."""
+        present = np.zeros(len(CHOLEC80_TOOLS), np.int32)
+        present[self.tools] = 1
+        return present
+
+
+def read_image_set(directory: str | os.PathLike[str], name: str) -> tuple[str, ...]:
+    """Names of the frames in train, val, trainval or test. (ImageSets/Layout is stale and is never read.)
+
+    Raises:
+        FormatError: for an unknown or missing set, an empty or repeated name.
+    """
+    if name not in IMAGE_SETS:
+        raise FormatError(f"unknown image set {name!r}", fix=f"give one of {', '.join(IMAGE_SETS)}")
+    path = Path(directory) / "ImageSets" / "Main" / f"{name}.txt"
+    if not path.is_file():
+        raise FormatError("no such image set", file=path, fix=f"give one of {', '.join(IMAGE_SETS)} that is there")
+    names: dict[str, int] = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        stem = line.strip()
+        if not stem:
+            continue
+        if stem in names:
+            raise FormatError(f"{stem} is there twice (first on line {names[stem]})", file=path, line=number)
+        names[stem] = number
+    return tuple(names)
+
+
+def read_frames(directory: str | os.PathLike[str], names: Sequence[str]) -> tuple[BoxedFrame, ...]:
+    """Frames with their boxes, in the order given."""
+    return tuple(read_frame(directory, name) for name in names)
+
+
+def read_frame(directory: str | os.PathLike[str], name: str) -> BoxedFrame:
+    """One frame with its boxes.
+
+    Raises:
+        FormatError: for a missing or damaged XML, an unknown tool, or a box that is empty.
+    """
+    root = Path(directory)
+    path = root / "Annotations" / f"{name}.xml"
+    video, _, number = name.partition("_")
+    if not number.isdigit():
+        raise FormatError("a name like v01_002250 expected", file=path)
+    try:
+        tree = ET.parse(path).getroot()
+    except FileNotFoundError:
+        raise FormatError("no such annotation", file=path) from None
+    except ET.ParseError as error:
+        raise FormatError(f"damaged XML ({error})", file=path, line=error.position[0]) from None
+    width, height = (_number(tree, f"size/{side}", path) for side in ("width", "height"))
+    if width <= 0 or height <= 0:
+        raise FormatError(f"the picture's size is {width:g}x{height:g}", file=path)
+    tools, corners = [], []
+    for thing in tree.iter("object"):
+        label = (thing.findtext("name") or "").strip()
+        tool = find_name(label, CHOLEC80_TOOLS)
+        if tool is None:
+            raise unknown_name(label, CHOLEC80_TOOLS, "tools", file=path)
+        tools.append(tool)
+        corners.append([_number(thing, f"bndbox/{edge}", path) for edge in ("xmin", "ymin", "xmax", "ymax")])
+    # reshape: a frame without objects has no boxes, (0, 4), like any other number of them.
+    pixels = np.array(corners, np.float32).reshape(-1, 4)
+    shares = pixels / np.array([width, height] * 2, np.float32)
+    boxes = np.clip(shares, 0, 1)
+    if (boxes[:, 2:] <= boxes[:, :2]).any():
+        bad = pixels[(boxes[:, 2:] <= boxes[:, :2]).any(1)][0].tolist()
+        raise FormatError(f"an empty box, or one outside the picture: {bad}", file=path)
+    return BoxedFrame(
+        name=name,
+        video=video,
+        frame=int(number),
+        image=str(root / "JPEGImages" / f"{name}.jpg"),
+        width=int(width),
+        height=int(height),
+        tools=np.array(tools, np.int32),
+        boxes=boxes,
+        clipped=int((shares != boxes).any(1).sum()),
+    )
+
+
+def to_batch(frames: Sequence[BoxedFrame], *, step: int = FPS) -> tuple[Labels, np.ndarray, tuple[str, ...]]:
+    """Tool labels on a regular time axis that keeps the gaps, for gap-aware inference.
+
+    Args:
+        frames: any order; grouped by video and sorted in time.
+        step: 25 fps frames per position of the axis; the frames' numbers are multiples of 25.
+
+    Returns:
+        Labels with tools (B, T, K), -1 where no frame was annotated; mask (B, T), True at annotated frames, False
+        between them (time passes) and on padding; the B videos.
+
+    Raises:
+        FormatError: when a frame does not fall on the axis, or is there twice.
+    """
+    videos = tuple(sorted({frame.video for frame in frames}, key=natural))
+    origin = {v: min(f.frame for f in frames if f.video == v) for v in videos}
+    span = max((f.frame - origin[f.video] for f in frames), default=-step) // step + 1
+    tools = np.full((len(videos), span, len(CHOLEC80_TOOLS)), -1, np.int32)
+    mask = np.zeros((len(videos), span), bool)
+    for frame in frames:
+        row, position = videos.index(frame.video), frame.frame - origin[frame.video]
+        if position % step:
+            raise FormatError(f"{frame.name} lies between two steps of {step} frames", fix="choose a step of 25")
+        if mask[row, position // step]:
+            raise FormatError(f"{frame.name} is there twice")
+        mask[row, position // step] = True
+        tools[row, position // step] = frame.presence
+    return Labels(tools=tools), mask, videos
+
+
+def neighbour_share(names: Sequence[str], others: Sequence[str], seconds: float) -> float:
+    """The share of frames that have a frame of another set within so many seconds, in the same video.
+
+    Of the usual test set 47 % have one of trainval within a second: its figures are optimistic.
+    """
+    times: dict[str, list[int]] = {}
+    for name in others:
+        video, _, number = name.partition("_")
+        times.setdefault(video, []).append(int(number))
+    near = 0
+    for name in names:
+        video, _, number = name.partition("_")
+        gaps = np.abs(np.array(times.get(video, [10**9])) - int(number))
+        near += bool((gaps <= seconds * FPS).any())
+    return near / max(len(names), 1)
+
+
+def _number(element: ET.Element, tag: str, path: Path) -> float:
+    text = element.findtext(tag)
+    try:
+        return float(text or "")
+    except ValueError:
+        raise FormatError(f"{tag} should be a number, {text!r} found", file=path) from None

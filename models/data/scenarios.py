@@ -1,0 +1,159 @@
+"""What is labelled: the paper's scenarios, as labels with -1 for everything that nobody looked at.
+
+S_C labels videos from beginning to end; S_D labels single frames, a number of positive and negative ones for each
+tool; S_C+D trains on both. Networks skip entries of -1, and `hmmjax.fit` takes the same arrays as `hmmjax.Labels`.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from hmmjax.io import FormatError
+from hmmjax.types import Labels
+from models.data.collections import Annotation
+from models.data.splits import check_disjoint
+
+
+@dataclasses.dataclass(frozen=True)
+class Scenario:
+    """Videos to learn from, and what is known of each.
+
+    Attributes:
+        name: "S_C", "S_D", "S_C+D".
+        annotations: one per video, with -1 where nothing is known.
+    """
+
+    name: str
+    annotations: tuple[Annotation, ...]
+
+    @property
+    def cost(self) -> dict[str, int]:
+        """Number of labels that somebody had to give: of phases and of tools, and of frames that have any label."""
+        known_phases = [a.phases >= 0 for a in self.annotations]
+        known_tools = [a.tools >= 0 for a in self.annotations]
+        frames = sum(int((p | t.any(1)).sum()) for p, t in zip(known_phases, known_tools, strict=True))
+        return {
+            "phases": sum(int(p.sum()) for p in known_phases),
+            "tools": sum(int(t.sum()) for t in known_tools),
+            "frames": frames,
+        }
+
+    def labels(self) -> tuple[Labels, np.ndarray]:
+        """The same as padded arrays for `hmmjax.fit`.
+
+        Returns:
+            Labels with phases (B, T) and tools (B, T, K), -1 where unknown and on padding; and mask (B, T), True at
+            the videos' frames.
+        """
+        longest = max(map(len, self.annotations), default=0)
+        phases = np.full((len(self.annotations), longest), -1, np.int32)
+        tools = np.full((*phases.shape, self.annotations[0].tools.shape[1] if self.annotations else 0), -1, np.int32)
+        mask = np.zeros(phases.shape, bool)
+        for row, annotation in enumerate(self.annotations):
+            phases[row, : len(annotation)] = annotation.phases
+            tools[row, : len(annotation)] = annotation.tools
+            mask[row, : len(annotation)] = True
+        return Labels(phases, tools), mask
+
+
+def continuous(annotations: Iterable[Annotation]) -> Scenario:
+    """S_C: everything that is annotated."""
+    return Scenario("S_C", tuple(annotations))
+
+
+def discrete(
+    annotations: Iterable[Annotation],
+    positives: int,
+    negatives: int,
+    *,
+    seed: int = 0,
+    apart: float = 0.0,
+    whole_frames: bool = False,
+) -> Scenario:
+    """S_D: for each tool so many frames with it and so many without, chosen at random over all videos.
+
+    With the same seed a larger number keeps the frames of a smaller one.
+
+    Args:
+        annotations: fully annotated videos to choose from.
+        positives: N_p, frames per tool in which it is present.
+        negatives: N_n, frames per tool in which it is absent.
+        seed: of the choice.
+        apart: least distance in seconds between two frames chosen for one tool in one video for the same reason.
+        whole_frames: label all tools of a chosen frame, not only the one that it was chosen for.
+
+    Returns:
+        The scenario; phases are all unknown.
+
+    Raises:
+        FormatError: when a tool has not as many frames.
+    """
+    videos = tuple(annotations)
+    chosen = [np.full_like(video.tools, -1) for video in videos]
+    num_tools = videos[0].tools.shape[1] if videos else 0
+    for tool in range(num_tools):
+        for value, count in ((1, positives), (0, negatives)):
+            rng = np.random.default_rng([seed, tool, value])
+            for video, frame in _pick(videos, tool, value, count, apart, rng):
+                if whole_frames:
+                    chosen[video][frame] = videos[video].tools[frame]
+                else:
+                    chosen[video][frame, tool] = value
+    return Scenario(
+        "S_D",
+        tuple(
+            dataclasses.replace(video, phases=np.full_like(video.phases, -1), tools=tools)
+            for video, tools in zip(videos, chosen, strict=True)
+        ),
+    )
+
+
+def combined(whole: Scenario, single: Scenario, *, allow_overlap: bool = False) -> Scenario:
+    """S_C+D: whole videos and single frames together.
+
+    Raises:
+        FormatError: when both have a recording, under whatever name, unless asked for; and then names must differ.
+    """
+    if not allow_overlap:
+        again = " again" if whole.name == single.name else ""
+        check_overlap({whole.name: whole, single.name + again: single})
+    names = [a.id for a in (*whole.annotations, *single.annotations)]
+    if len(set(names)) < len(names):
+        raise FormatError("a video is in both scenarios under one name", fix="take it out of one")
+    return Scenario(f"{whole.name}+{single.name.removeprefix('S_')}", (*whole.annotations, *single.annotations))
+
+
+def check_overlap(scenarios: Mapping[str, Scenario | Iterable[str]]) -> None:
+    """No recording may be in two of these: scenarios, or lists of videos such as the test set.
+
+    Raises:
+        FormatError: naming what is shared.
+    """
+    check_disjoint({k: [a.id for a in v.annotations] if isinstance(v, Scenario) else v for k, v in scenarios.items()})
+
+
+def _pick(
+    videos: tuple[Annotation, ...], tool: int, value: int, count: int, apart: float, rng: np.random.Generator
+) -> list[tuple[int, int]]:
+    """`count` (video, frame) places where the tool has this value, in random order."""
+    places = [(n, int(t)) for n, video in enumerate(videos) for t in np.flatnonzero(video.tools[:, tool] == value)]
+    picked: list[tuple[int, int]] = []
+    taken: dict[int, list[float]] = {}
+    for index in rng.permutation(len(places)):
+        if len(picked) == count:
+            break
+        video, frame = places[index]
+        second = float(videos[video].seconds[frame])
+        if apart and any(abs(second - other) < apart for other in taken.get(video, ())):
+            continue
+        taken.setdefault(video, []).append(second)
+        picked.append((video, frame))
+    if len(picked) < count:
+        raise FormatError(
+            f"tool {tool} has only {len(picked)} frames with value {value}"
+            + (f" that are {apart:g} s apart" if apart else "")
+            + f", {count} wanted",
+            fix="ask for fewer, or give more videos",
+        )
+    return picked

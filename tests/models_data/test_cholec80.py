@@ -1,0 +1,278 @@
+"""Cholec80's layout and its traps, on generated copies; its statistics, on the real labels where they are."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from hmmjax.io import CHOLEC80_TOOLS, FormatError
+from models.data import cholec80_check
+from models.data.cholec80 import cholec80
+from models.data.splits import CHOLEC80_SPLITS, check_disjoint, cholec80_split, recording
+
+
+def phase_file(root, video=1):
+    return root / "phase_annotations" / f"video{video:02d}-phase.txt"
+
+
+def tool_file(root, video=1):
+    return root / "tool_annotations" / f"video{video:02d}-tool.txt"
+
+
+def edit(path, change):
+    path.write_text(change(path.read_text()), newline="")
+
+
+def opened(root):
+    return cholec80(root, pictures=False)
+
+
+def equal(collection, surgeries):
+    for name, surgery in zip(collection.ids, surgeries, strict=True):
+        found = collection.annotation(name)
+        np.testing.assert_array_equal(found.frames, 25 * np.arange(len(surgery)))
+        np.testing.assert_array_equal(found.seconds, np.arange(len(surgery)))
+        np.testing.assert_array_equal(found.phases, surgery.phases)
+        np.testing.assert_array_equal(found.tools, surgery.tools)
+
+
+# The whole chain
+
+
+def test_generated_layout_reads_back_identically(layout):
+    root, surgeries = layout
+    equal(cholec80(root), surgeries)
+
+
+def test_pictures_come_with_their_frame_numbers(layout):
+    root, surgeries = layout
+    collection = cholec80(root)
+    frames = dict(collection.pictures("video02"))
+    assert list(frames) == (25 * np.arange(len(surgeries[1]))).tolist()
+    assert all(picture.shape == (48, 64, 3) for picture in frames.values())
+    some = dict(collection.pictures("video02", [25, 250], size=(24, 32)))
+    assert list(some) == [25, 250] and some[25].shape == (24, 32, 3)
+
+
+def test_pictures_are_those_that_were_drawn(layout):
+    """Frame 25 s shows second s, up to what video compression loses."""
+    from models.data.simsurg import Renderer, make_scene
+
+    root, surgeries = layout
+    renderer = Renderer(make_scene(surgeries[0], 1 * 1000 + 1, aspect=64 / 48), 48, 64)
+    seconds = np.arange(0, len(surgeries[0]), 7)
+    shown = dict(cholec80(root).pictures("video01", 25 * seconds))
+    drawn = np.stack([renderer.frame(int(s)) for s in seconds]).astype(float)
+    distance = np.abs(drawn[:, None] - np.stack(list(shown.values()))[None]).mean((2, 3, 4))
+    assert (distance.argmin(1) == np.arange(len(seconds))).all()
+    assert np.diag(distance).max() < 20
+
+
+def test_dumped_pictures_replace_videos(layout, tmp_path):
+    from models.data.video_extract import extract
+
+    root, surgeries = layout
+    for n in (1, 2, 3):
+        extract(root / "videos" / f"video{n:02d}.mp4", tmp_path / f"video{n:02d}")
+    collection = cholec80(root, images=tmp_path, naming="frame")
+    with pytest.warns(UserWarning, match=r"1 picture\(s\) after"):  # the second that tools lack
+        frames = [number for number, _ in collection.pictures("video01")]
+    assert len(frames) == len(surgeries[0])
+    with pytest.raises(FormatError, match="declare naming"):
+        list(cholec80(root, images=tmp_path).pictures("video01"))
+
+
+def test_borders_are_cut_on_request(tmp_path):
+    pytest.importorskip("av")
+    from models.data.simsurg import write_cholec80
+
+    write_cholec80(tmp_path, 1, minutes=0.3, size=(96, 96), border=16)
+    collection = cholec80(tmp_path)
+    _, whole = next(iter(collection.pictures("video01")))
+    _, cut = next(iter(collection.pictures("video01", crop=True)))
+    assert whole.shape == (96, 96, 3) and max(abs(64 - side) for side in cut.shape[:2]) <= 4
+
+
+def test_split_names_the_parts(layout):
+    root, _ = layout
+    collection = cholec80(root, split={"train": ("video01", "video03"), "test": ("video02",)})
+    assert collection.part("train") == ("video01", "video03") and collection.part("test") == ("video02",)
+    with pytest.raises(FormatError, match="no part 'val'"):
+        collection.part("val")
+    with pytest.raises(FormatError, match="the split names video04"):
+        cholec80(root, split=cholec80_split("40/40"))
+
+
+# Row counts and joins
+
+
+def test_43326_phase_rows_and_1733_tool_rows_are_1733_frames(tmp_path):
+    for kind in ("phase_annotations", "tool_annotations"):
+        (tmp_path / kind).mkdir()
+    phases = ["Preparation"] * 20_000 + ["CalotTriangleDissection"] * 23_326
+    phase_file(tmp_path).write_text("Frame\tPhase\n" + "".join(f"{n}\t{p}\n" for n, p in enumerate(phases)))
+    header = "\t".join(("Frame", *CHOLEC80_TOOLS))
+    tool_file(tmp_path).write_text(header + "\n" + "".join(f"{25 * n}\t1\t0\t0\t0\t0\t0\t0\n" for n in range(1733)))
+    found = opened(tmp_path).annotation("video01")
+    assert len(found) == 1733 and found.frames[-1] == 25 * 1732
+    np.testing.assert_array_equal(found.phases, [0] * 800 + [1] * 933)
+    assert found.notices == ("video01: 1 frame(s) from 43325 left out, no tools there",)
+
+
+def test_tail_is_reported_not_shifted(annotations):
+    root, surgeries = annotations
+    notices = opened(root).annotation("video01").notices
+    assert notices == (f"video01: 1 frame(s) from {25 * len(surgeries[0])} left out, no tools there",)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace("\n", "\r\n"),
+        lambda text: text.replace("\t", " "),
+        lambda text: text.replace("\n", "\t\n"),
+        lambda text: text.replace("CalotTriangleDissection", "calot triangle dissection"),
+        lambda text: text.replace("CalotTriangleDissection", "Calot_Triangle_Dissection"),
+        lambda text: "\ufeff" + text,
+        lambda text: text.rstrip("\n"),
+    ],
+    ids=["CRLF", "spaces", "trailing tab", "words", "underscores", "byte order mark", "no last line end"],
+)
+def test_harmless_differences(annotations, change):
+    root, surgeries = annotations
+    edit(phase_file(root), change)
+    if "calot" not in change("CalotTriangleDissection").lower():
+        edit(tool_file(root), change)
+    equal(opened(root), surgeries)
+
+
+def test_permuted_header_gives_the_same_named_results(annotations):
+    root, surgeries = annotations
+    rows = [line.split("\t") for line in tool_file(root).read_text().splitlines()]
+    order = [0, 5, 3, 7, 1, 2, 6, 4]
+    tool_file(root).write_text("".join("\t".join(row[i] for i in order) + "\n" for row in rows))
+    equal(opened(root), surgeries)
+
+
+@pytest.mark.parametrize(
+    ("which", "change", "line", "message"),
+    [
+        (phase_file, lambda rows: rows[:40] + rows[60:], 41, "rows are missing between frames 38 and 59"),
+        (tool_file, lambda rows: rows[:5] + rows[6:], 6, "rows are missing between frames 75 and 125"),
+        (phase_file, lambda rows: rows[:1] + rows[2:], 2, "begins at frame 1, not 0"),
+        (tool_file, lambda rows: rows[:1] + rows[4:], 2, "begins at frame 75, not 0"),
+        (phase_file, lambda rows: [*rows[:9], rows[10], rows[9], *rows[11:]], 11, "frame 8 comes after frame 9"),
+        (tool_file, lambda rows: rows[:5] + rows[4:], 6, "frame 75 is there twice"),
+        (phase_file, lambda rows: [*rows[:5], "4\tSuturing", *rows[6:]], 6, "unknown phase 'Suturing'"),
+        (tool_file, lambda rows: [*rows[:3], rows[3][:-2], *rows[4:]], 4, "8 columns expected"),
+        (tool_file, lambda rows: [*rows[:3], rows[3][:-1] + "2", *rows[4:]], 4, "out of range"),
+        (tool_file, lambda rows: [*rows[:3], rows[3][:-1] + "-1", *rows[4:]], 4, "unknown label in a complete"),
+        (tool_file, lambda rows: [rows[0].replace("Clipper", "Stapler"), *rows[1:]], 1, "unknown tool 'Stapler'"),
+    ],
+)
+def test_damaged_files_name_file_and_line(annotations, which, change, line, message):
+    root, _ = annotations
+    path = which(root)
+    path.write_text("\n".join(change(path.read_text().splitlines())) + "\n")
+    with pytest.raises(FormatError, match=message) as caught:
+        opened(root).annotation("video01")
+    assert caught.value.file == str(path) and caught.value.line == line
+
+
+def test_the_folders_must_hold_the_same_videos(annotations):
+    root, _ = annotations
+    tool_file(root, 2).rename(tool_file(root, 3))
+    with pytest.raises(FormatError, match="tool_annotations has no file of video02"):
+        opened(root)
+    with pytest.raises(FormatError, match="videos"):
+        cholec80(root)
+
+
+def test_time_stamps_beside_videos_are_no_videos(layout):
+    root, _ = layout
+    assert (root / "videos" / "video01-timestamp.txt").exists()
+    assert cholec80(root).ids == ("video01", "video02", "video03")
+
+
+def test_other_rates(annotations):
+    """Tools are known once a second: at 5 fps they are refused, never repeated or thinned out silently."""
+    root, surgeries = annotations
+    with pytest.raises(FormatError, match=r"annotated every 25 frames, but 5 frames a second are every 5.*rate=1"):
+        dataclasses.replace(opened(root), rate=5.0).annotation("video01")
+    slow = dataclasses.replace(opened(root), rate=0.5).annotation("video01")
+    np.testing.assert_array_equal(slow.tools, surgeries[0].tools[::2])
+    with pytest.raises(FormatError, match="cannot be taken"):
+        dataclasses.replace(opened(root), rate=2.0)
+
+
+# Splits
+
+
+def test_splits_cover_all_videos_without_overlap():
+    for name, sizes in {"40/40": [40, 40], "32/8/40": [32, 8, 40], "40/8/32": [40, 8, 32]}.items():
+        parts = CHOLEC80_SPLITS[name]
+        assert [len(v) for v in parts.values()] == sizes
+        check_disjoint(parts)
+        assert sorted(v for videos in parts.values() for v in videos) == [f"video{n:02d}" for n in range(1, 81)]
+    with pytest.raises(FormatError, match="40/40, 32/8/40, 40/8/32"):
+        cholec80_split("50/30")
+
+
+def test_m2cai16_names_are_cholec80_recordings():
+    twins = {1: 67, 10: 76, 11: 61, 12: 62, 13: 64, 14: 65, 15: 66}
+    for number, video in twins.items():
+        for name in (f"tool_video_{number:02d}.mp4", f"v{number:02d}_000025", f"tool_video_{number:02d}_pred.txt"):
+            assert recording(name) == f"video{video}"
+    assert recording("VID07") == "video07" and recording("workflow_video_07") == "workflow07"
+    assert recording("v99_000025") != "video99"
+
+
+def test_overlap_is_an_error_unless_asked_for():
+    parts = {"train": ["video67", "video68"], "val": ["video01"], "test": ["tool_video_02", "video01"]}
+    with pytest.raises(FormatError, match="video68 = tool_video_02"):
+        check_disjoint({k: parts[k] for k in ("train", "test")})
+    with pytest.raises(FormatError, match="test and in val: video01"):
+        check_disjoint({k: parts[k] for k in ("val", "test")})
+    check_disjoint({k: parts[k] for k in ("val", "test")}, allow=[("test", "val")])
+    with pytest.raises(FormatError, match="twice in train"):
+        check_disjoint({"train": ["video1", "video01"]})
+
+
+# The self-check
+
+
+@pytest.fixture(scope="module")
+def real(data_dir):
+    with np.load(data_dir / "cholec80" / "labels_1fps.npz") as labels:
+        return {f"video{n:02d}": (labels[f"phase_{n:02d}"], labels[f"tools_{n:02d}"]) for n in range(1, 81)}
+
+
+def test_real_labels_agree_with_every_figure(real):
+    assert cholec80_check.differences(cholec80_check.statistics(real)) == []
+
+
+def test_differences_are_found(real):
+    phases, tools = real["video10"]
+    changed = phases.copy()
+    changed[:5] = 0
+    lines = cholec80_check.differences(cholec80_check.statistics({**real, "video10": (changed, tools)}))
+    assert "frames of Preparation: 8579 found, 8574 expected" in lines
+    assert any("videos without Preparation" in line for line in lines)
+    assert any("Preparation followed by CalotTriangleDissection: 72 found, 71" in line for line in lines)
+    lines = cholec80_check.differences(cholec80_check.statistics({k: v for k, v in real.items() if k != "video80"}))
+    assert "number of videos: 79 found, 80 expected" in lines
+
+
+def test_swapped_phase_order_is_found(real):
+    """TF-Cholec80 numbers packaging and retraction the other way round."""
+    swap = np.array([0, 1, 2, 3, 6, 5, 4])
+    swapped = {video: (swap[phases], tools) for video, (phases, tools) in real.items()}
+    lines = cholec80_check.differences(cholec80_check.statistics(swapped))
+    assert any("GallbladderPackaging" in line for line in lines)
+
+
+def test_check_reads_a_copy(annotations, capsys):
+    root, _ = annotations
+    assert cholec80_check.main([str(root)]) == 1
+    out = capsys.readouterr().out
+    assert "number of videos: 2 found, 80 expected" in out and "phase rows:" in out

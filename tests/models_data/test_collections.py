@@ -1,0 +1,234 @@
+"""Any surgery: a manifest of fully labelled, partly labelled and unlabelled videos, and the scenarios on top."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import hmmjax
+from hmmjax.io import FormatError
+from hmmjax.simulate import simulate_surgeries, stack
+from models.data.collections import Annotation
+from models.data.collections_manifest import read_manifest
+from models.data.scenarios import check_overlap, combined, continuous, discrete
+
+MANIFEST = """
+name: lobectomy
+phases: [Exploration, Dissection, Stapling]
+tools: [Grasper, Stapler]
+videos:
+  - {id: case10, phases: labels/case10.txt, tools: labels/case10.txt, part: train}
+  - {id: case2, images: frames/case2, naming: second, tools: labels/case2.txt, partial: true, part: train}
+  - {id: case3, images: frames/case3, naming: counter, fps: 30, part: test}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    from PIL import Image
+
+    (tmp_path / "labels").mkdir()
+    rows = [f"{25 * n}\t{'Exploration' if n < 4 else 'Stapling'}\t{n % 2}\t0" for n in range(10)]
+    (tmp_path / "labels" / "case10.txt").write_text("Frame\tPhase\tStapler\tGrasper\n" + "\n".join(rows) + "\n")
+    (tmp_path / "labels" / "case2.txt").write_text("Frame\tGrasper\tStapler\n50\t1\t-1\n200\t0\t1\n")
+    for case, numbers in (("case2", range(10)), ("case3", range(1, 7))):
+        (tmp_path / "frames" / case).mkdir(parents=True)
+        for n in numbers:
+            Image.new("RGB", (16, 12), (n * 20, 0, 0)).save(tmp_path / "frames" / case / f"{n:05d}.png")
+    (tmp_path / "manifest.yaml").write_text(MANIFEST)
+    return tmp_path
+
+
+def test_three_kinds_of_videos_in_one_manifest(folder):
+    collection = read_manifest(folder / "manifest.yaml")
+    assert collection.ids == ("case2", "case3", "case10")  # natural order
+    assert collection.part("train") == ("case2", "case10")
+
+    full = collection.annotation("case10")
+    np.testing.assert_array_equal(full.phases, [0] * 4 + [2] * 6)
+    np.testing.assert_array_equal(full.tools, [[0, n % 2] for n in range(10)])  # by name: the file has Stapler first
+
+    partial = collection.annotation("case2")
+    assert len(partial) == 10 and (partial.phases == -1).all()
+    known = np.full((10, 2), -1)
+    known[2], known[8] = [1, -1], [0, 1]
+    np.testing.assert_array_equal(partial.tools, known)
+
+    unlabelled = collection.annotation("case3")
+    np.testing.assert_array_equal(unlabelled.frames, 30 * np.arange(6))
+    np.testing.assert_array_equal(unlabelled.seconds, np.arange(6))
+    assert (unlabelled.phases == -1).all() and (unlabelled.tools == -1).all()
+
+
+def test_pictures_of_a_manifest(folder):
+    collection = read_manifest(folder / "manifest.yaml")
+    shown = list(collection.pictures("case2", size=(6, 8)))
+    assert [n for n, _ in shown] == [25 * n for n in range(10)]
+    assert [round(float(p[..., 0].mean())) for _, p in shown] == [20 * n for n in range(10)]
+    assert shown[0][1].shape == (6, 8, 3)
+    assert [n for n, _ in collection.pictures("case3")] == [30 * n for n in range(6)]
+    with pytest.raises(FormatError, match="neither video nor pictures"):
+        list(collection.pictures("case10"))
+
+
+def test_other_rates_divide(folder):
+    (folder / "manifest.yaml").write_text(MANIFEST.replace("name: lobectomy", "name: x\nrate: 0.5"))
+    collection = read_manifest(folder / "manifest.yaml")
+    np.testing.assert_array_equal(collection.annotation("case10").frames, [0, 50, 100, 150, 200])
+    (folder / "manifest.yaml").write_text(MANIFEST.replace("name: lobectomy", "name: x\nrate: 4"))
+    with pytest.raises(FormatError, match="4 frames a second cannot be taken from"):
+        read_manifest(folder / "manifest.yaml")
+
+
+def test_csv_manifest_is_the_same_collection(folder):
+    (folder / "phases.txt").write_text("Exploration\nDissection\nStapling\n")
+    (folder / "tools.txt").write_text("Grasper\nStapler\n")
+    (folder / "lobectomy.csv").write_text(
+        "id,images,naming,phases,tools,partial,fps,part\n"
+        "case10,,,labels/case10.txt,labels/case10.txt,,,train\n"
+        "case2,frames/case2,second,,labels/case2.txt,yes,,train\n"
+        "case3,frames/case3,counter,,,,30,test\n"
+    )
+    assert read_manifest(folder / "lobectomy.csv") == read_manifest(folder / "manifest.yaml")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("labels/case10.txt, tools", "labels/case11.txt, tools", "case10: no such phases labels/case11.txt"),
+        ("naming: second", "nameing: second", "unknown field 'nameing'"),
+        (", naming: counter", "", "declare naming"),
+        ("id: case3", "id: case2", "case2 is listed twice"),
+        ("id: case3", "id: 003", "put it between quotes"),
+        ("fps: 30", "fps: fast", "case3: fps should be a number, 'fast' found"),
+        ("phases: [Exploration, Dissection, Stapling]\n", "", "does not name any"),
+        ("videos:", "movies:", "a list called videos is missing"),
+        ("name: lobectomy", "name: [lobectomy", "damaged YAML"),
+        ("  - {id: case3", "  - {id: case010, part: test}\n  - {id: case3", "both in test and in train: case10 = case010"),
+    ],
+)
+def test_bad_manifests_name_the_fault(folder, old, new, message):
+    path = folder / "manifest.yaml"
+    assert old in MANIFEST
+    path.write_text(MANIFEST.replace(old, new))
+    with pytest.raises(FormatError, match=message) as caught:
+        read_manifest(path)
+    assert "manifest.yaml" in str(caught.value) or "recording" in str(caught.value)
+
+
+def test_csv_errors_name_the_line(folder):
+    path = folder / "m.csv"
+    path.write_text("id,video\ncase1,\ncase2,missing.mp4\n")
+    with pytest.raises(FormatError, match=r"m\.csv, line 3: case2: no such video"):
+        read_manifest(path)
+    path.write_text("id,video\ncase1,,surplus\n")
+    with pytest.raises(FormatError, match="line 2: not as many cells"):
+        read_manifest(path)
+
+
+def test_a_gap_needs_partial(folder):
+    path = folder / "labels" / "case10.txt"
+    rows = path.read_text().splitlines()
+    path.write_text("\n".join(rows[:4] + rows[5:]) + "\n")
+    with pytest.raises(FormatError, match="declare the annotation partial"):
+        read_manifest(folder / "manifest.yaml").annotation("case10")
+
+
+def test_one_recording_in_two_parts_is_an_error_unless_asked_for(folder):
+    text = "phases: [A]\nvideos:\n  - {id: video67, part: train}\n  - {id: tool_video_01, part: test}\n"
+    (folder / "m.yaml").write_text(text)
+    with pytest.raises(FormatError, match="both in test and in train: video67 = tool_video_01"):
+        read_manifest(folder / "m.yaml")
+    assert len(read_manifest(folder / "m.yaml", allow_overlap=True).ids) == 2
+
+
+def test_damaged_length_is_unknown(folder):
+    (folder / "m.yaml").write_text("tools: [Grasper]\nvideos:\n  - {id: a}\n")
+    with pytest.raises(FormatError, match="nothing says how long a is"):
+        read_manifest(folder / "m.yaml").annotation("a")
+
+
+# Scenarios
+
+
+def annotation(name, surgery):
+    seconds = np.arange(len(surgery))
+    return Annotation(name, 25 * seconds, seconds.astype(float), surgery.phases, surgery.tools)
+
+
+@pytest.fixture(scope="module")
+def videos():
+    surgeries = simulate_surgeries(6, seed=2, minutes=12.0)
+    return tuple(annotation(f"video{n + 1:02d}", s) for n, s in enumerate(surgeries))
+
+
+def test_discrete_labels_so_many_frames_of_each_tool(videos):
+    scenario = discrete(videos, 12, 30, seed=5)
+    tools = np.concatenate([a.tools for a in scenario.annotations])
+    assert ((tools == 1).sum(0) == 12).all() and ((tools == 0).sum(0) == 30).all()
+    truth = np.concatenate([a.tools for a in videos])
+    assert (tools[tools >= 0] == truth[tools >= 0]).all()
+    assert all((a.phases == -1).all() for a in scenario.annotations)
+    assert scenario.cost["tools"] == 7 * 42 and scenario.cost["phases"] == 0 and scenario.cost["frames"] <= 7 * 42
+
+
+def test_discrete_is_deterministic_and_nested(videos):
+    same, other = discrete(videos, 8, 8, seed=1), discrete(videos, 8, 8, seed=2)
+    more = discrete(videos, 16, 24, seed=1)
+    for a, b, c in zip(discrete(videos, 8, 8, seed=1).annotations, same.annotations, more.annotations, strict=True):
+        np.testing.assert_array_equal(a.tools, b.tools)
+        assert (c.tools[a.tools >= 0] == a.tools[a.tools >= 0]).all()
+    assert any((a.tools != b.tools).any() for a, b in zip(same.annotations, other.annotations, strict=True))
+
+
+def test_discrete_keeps_frames_apart(videos):
+    scenario = discrete(videos, 6, 6, apart=10.0)
+    for video in scenario.annotations:
+        for tool in range(7):
+            for value in (0, 1):
+                gaps = np.diff(video.seconds[video.tools[:, tool] == value])
+                assert (gaps >= 10).all()
+
+
+def test_discrete_whole_frames(videos):
+    tools = np.concatenate([a.tools for a in discrete(videos, 4, 4, whole_frames=True).annotations])
+    known = tools >= 0
+    assert (known.all(1) == known.any(1)).all() and known.any()
+
+
+def test_too_few_frames_is_an_error(videos):
+    with pytest.raises(FormatError, match=r"has only \d+ frames with value 1"):
+        discrete(videos, 100_000, 1)
+
+
+def test_combined_scenario_and_overlap(videos):
+    whole, single = continuous(videos[:2]), discrete(videos[2:], 3, 3)
+    both = combined(whole, single)
+    assert both.name == "S_C+D" and len(both.annotations) == 6
+    assert both.cost["tools"] == whole.cost["tools"] + single.cost["tools"]
+    with pytest.raises(FormatError, match="both in S_C and in S_D: video02"):
+        combined(whole, discrete(videos[1:], 3, 3))
+    twin = dataclasses.replace(videos[2], id="tool_video_01"), dataclasses.replace(videos[3], id="video67")
+    with pytest.raises(FormatError, match="tool_video_01"):
+        combined(continuous(twin[:1]), continuous(twin[1:]))
+    with pytest.raises(FormatError, match="test"):
+        check_overlap({"train": both, "test": ["video06"]})
+    check_overlap({"train": both, "test": ["video41"]})
+
+
+def test_scenarios_are_labels_that_fit_takes(videos):
+    surgeries = simulate_surgeries(6, seed=2, minutes=12.0)
+    both = combined(continuous(videos[:3]), discrete(videos[3:], 4, 6))
+    labels, mask = both.labels()
+    _, obs, seen = stack(surgeries)
+    np.testing.assert_array_equal(mask, seen)
+    assert (labels.phases[~mask] == -1).all() and (labels.phases[3:] == -1).all()
+    start = hmmjax.init_params(7, 7, emissions="confusion")
+    result = hmmjax.fit(start, obs.discretize(), mask, labels, max_iterations=2)
+    assert np.isfinite(np.asarray(result.history)).all() and result.history[-1] > result.history[0]
+
+
+def test_whole_scenario_counts_like_the_annotation(videos):
+    labels, mask = continuous(videos).labels()
+    known = np.asarray(labels.tools)[mask]
+    assert (known >= 0).all() and known.shape[0] == sum(map(len, videos))

@@ -1,0 +1,220 @@
+"""Frames are found by time stamp; damaged files say so; borders are cut; pictures are matched by a declared rule."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from hmmjax.io import FormatError
+from models.data import video
+from models.data.video_extract import extract
+from models.data.video_images import align_images, find_images, load_image
+
+pytest.importorskip("av", reason="videos need PyAV (the vision extra)")
+
+
+def numbered(count, height=32, width=48):
+    """Pictures that say which they are: four grey blocks, a base-4 digit each."""
+    for n in range(count):
+        digits = [n // 4**d % 4 for d in range(4)]
+        blocks = np.array(digits, np.uint8) * 60 + 30
+        yield np.repeat(np.tile(np.repeat(blocks, width // 4), (height, 1))[..., None], 3, axis=2)
+
+
+def read_number(picture):
+    blocks = picture.mean((0, 2)).reshape(4, -1)[:, 2:-2].mean(1)
+    return int(sum(round((b - 30) / 60) * 4**d for d, b in enumerate(blocks)))
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    path = tmp_path_factory.mktemp("clip") / "clip.mp4"
+    assert video.write_video(path, numbered(128)) == 128
+    return path
+
+
+def test_probe(clip):
+    info = video.probe(clip)
+    assert (info.width, info.height, info.fps, info.num_frames) == (48, 32, 25, 128)
+    assert info.seconds == pytest.approx(5.12)
+
+
+@pytest.mark.parametrize("offset", [0, 24])
+def test_frames_are_the_ones_asked_for(clip, offset):
+    found = [(n, read_number(picture)) for n, picture in video.read_frames(clip, rate=1, offset=offset)]
+    assert found == [(n, n) for n in range(offset, 128, 25)]
+
+
+def test_all_frames_and_other_rates(clip):
+    assert [read_number(p) for _, p in video.read_frames(clip, rate=None)] == list(range(128))
+    assert [n for n, _ in video.read_frames(clip, rate=5)] == list(range(0, 128, 5))
+    with pytest.raises(FormatError, match="divides 25"):
+        list(video.read_frames(clip, rate=4))
+
+
+def test_one_frame_by_seeking(clip):
+    assert [read_number(video.read_frame(clip, n)) for n in (0, 1, 77, 127)] == [0, 1, 77, 127]
+    with pytest.raises(FormatError, match="no frame 128"):
+        video.read_frame(clip, 128)
+
+
+def test_scaling_and_progress(clip, capsys):
+    number, picture = next(iter(video.read_frames(clip, size=(16, 24), progress=True)))
+    assert number == 0 and picture.shape == (16, 24, 3) and picture.dtype == np.uint8
+    assert "clip.mp4" in capsys.readouterr().out
+
+
+def test_cut_off_anywhere_is_an_error_naming_the_file(clip, tmp_path):
+    whole = clip.read_bytes()
+    for share in (0.02, 0.3, 0.6, 0.9, 0.99):
+        part = tmp_path / f"cut{share}.mp4"
+        part.write_bytes(whole[: int(len(whole) * share)])
+        with pytest.raises(FormatError, match=f"cut{share}.mp4"):
+            list(video.read_frames(part))
+
+
+def test_dropped_frames_never_shift_the_rest(tmp_path):
+    """A video that lacks a stretch of frames: its time stamps jump, and so do the numbers."""
+    import av
+
+    path = tmp_path / "holes.mp4"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", rate=25)
+        stream.width, stream.height, stream.pix_fmt = 48, 32, "yuv420p"
+        for n, picture in enumerate(numbered(100)):
+            if 30 <= n < 40 or n == 75:
+                continue
+            frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
+            frame.pts = n
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    kept = []
+    with pytest.raises(FormatError, match="frame 75 is missing"):
+        for number, picture in video.read_frames(path, rate=1):
+            kept.append((number, read_number(picture)))
+    assert kept == [(0, 0), (25, 25), (50, 50)]
+
+
+def test_no_video(tmp_path):
+    with pytest.raises(FormatError, match="no such video"):
+        video.probe(tmp_path / "absent.mp4")
+    (tmp_path / "text.mp4").write_text("hello")
+    with pytest.raises(FormatError, match=r"text\.mp4: not a readable video"):
+        video.probe(tmp_path / "text.mp4")
+
+
+def test_odd_sizes_cannot_be_written(tmp_path):
+    with pytest.raises(ValueError, match="even"):
+        video.write_video(tmp_path / "odd.mp4", [np.zeros((31, 48, 3), np.uint8)])
+    with pytest.raises(ValueError, match="no pictures"):
+        video.write_video(tmp_path / "none.mp4", [])
+
+
+@pytest.mark.parametrize("size", [(480, 854), (96, 128)])
+def test_black_border_is_found(size):
+    rng = np.random.default_rng(0)
+    picture = rng.integers(0, 12, (*size, 3)).astype(np.uint8)  # a border is never quite black
+    picture[20:-12, 40:-24] = rng.integers(60, 200, (size[0] - 32, size[1] - 64, 3))
+    picture[2, 2] = 255  # a hot pixel is no content
+    top, bottom, left, right = video.find_content(picture)
+    slack = max(1, size[0] // 120) + 1
+    assert abs(top - 20) <= slack and abs(bottom - (size[0] - 12)) <= slack
+    assert abs(left - 40) <= slack and abs(right - (size[1] - 24)) <= slack
+
+
+def test_all_dark_is_left_alone():
+    assert video.find_content(np.zeros((48, 64, 3), np.uint8)) == (0, 48, 0, 64)
+
+
+def test_extract_names_pictures_by_frame(clip, tmp_path):
+    assert extract(clip, tmp_path / "out", size=(32, 48)) == 6
+    images = find_images(tmp_path / "out", "frame")
+    assert list(images) == [0, 25, 50, 75, 100, 125]
+    assert [read_number(load_image(p)) for p in images.values()] == list(images)
+    with pytest.raises(FormatError, match="exists"):
+        extract(clip, tmp_path / "out")
+
+
+def test_a_failed_extraction_leaves_no_folder(clip, tmp_path):
+    cut = tmp_path / "cut.mp4"
+    cut.write_bytes(clip.read_bytes()[:-300])
+    with pytest.raises(FormatError):
+        extract(cut, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+# Folders of pictures
+
+
+def dump(folder, names):
+    folder.mkdir()
+    for n, name in enumerate(names):
+        Image.new("RGB", (8, 8), (n % 256, 0, 0)).save(folder / name)
+    return folder
+
+
+def test_three_naming_rules_are_one_dataset(tmp_path):
+    """The same four seconds, named by frame, by second and by ffmpeg's counter (in two spellings)."""
+    folders = {
+        "frame": dump(tmp_path / "frame", ["0.png", "25.png", "50.png", "75.png"]),
+        "second": dump(tmp_path / "second", ["00000.png", "00001.png", "00002.png", "00003.png"]),
+        "counter": dump(tmp_path / "counter", [f"video01_{n:06d}.png" for n in (1, 2, 3, 4)]),
+    }
+    for rule, folder in folders.items():
+        assert list(find_images(folder, rule)) == [0, 25, 50, 75], rule
+    jpegs = dump(tmp_path / "dashes", [f"video1-{n}.jpg" for n in (1, 2, 3, 4)])
+    assert list(find_images(jpegs, "counter")) == [0, 25, 50, 75]
+
+
+def test_pictures_sort_by_number_not_by_letter(tmp_path):
+    folder = dump(tmp_path / "x", [f"{n}.png" for n in (0, 100, 25, 1000, 75)])
+    assert list(find_images(folder, "frame")) == [0, 25, 75, 100, 1000]
+
+
+def test_flips_are_not_frames(tmp_path):
+    folder = dump(tmp_path / "x", ["v01_000025.png", "v01_000025_flip.png"])
+    assert list(find_images(folder, "frame")) == [25]
+
+
+def test_two_ffmpeg_pictures_too_many_are_dropped_with_a_warning(tmp_path):
+    images = find_images(dump(tmp_path / "x", [f"{n:04d}.png" for n in range(1, 103)]), "counter")
+    frames = np.arange(100) * 25
+    with pytest.warns(UserWarning, match=r"2 picture\(s\) after the last annotated frame 2475"):
+        paths = align_images(images, frames)
+    assert len(paths) == 100 and paths[-1].endswith("0100.png")
+
+
+def test_more_than_two_too_many_is_an_error(tmp_path):
+    images = find_images(dump(tmp_path / "x", [f"{n:04d}.png" for n in range(1, 104)]), "counter")
+    with pytest.raises(FormatError, match="3 pictures come after"):
+        align_images(images, np.arange(100) * 25)
+
+
+def test_off_by_one_rule_is_noticed(tmp_path):
+    """A 1-based counter read as seconds would shift every label: the first frame has no picture."""
+    images = find_images(dump(tmp_path / "x", [f"{n:04d}.png" for n in range(1, 11)]), "second")
+    with pytest.raises(FormatError, match="the first is frame 0"):
+        align_images(images, np.arange(10) * 25)
+    zero = dump(tmp_path / "y", [f"{n:04d}.png" for n in range(10)])
+    with pytest.raises(FormatError, match="starts at 1"):
+        find_images(zero, "counter")
+
+
+def test_denser_pictures_than_annotation_are_noticed(tmp_path):
+    images = find_images(dump(tmp_path / "x", [f"{n}.png" for n in range(0, 101, 5)]), "frame")
+    with pytest.raises(FormatError, match="between annotated frames"):
+        align_images(images, [0, 25, 50, 75, 100])
+
+
+def test_bad_folders(tmp_path):
+    with pytest.raises(FormatError, match="unknown naming rule"):
+        find_images(tmp_path, "guess")
+    with pytest.raises(FormatError, match="no pictures"):
+        find_images(tmp_path, "frame")
+    with pytest.raises(FormatError, match="no number"):
+        find_images(dump(tmp_path / "a", ["cover.png"]), "frame")
+    with pytest.raises(FormatError, match="frame 1 is also"):
+        find_images(dump(tmp_path / "b", ["1.png", "01.png"]), "frame")
+    broken = tmp_path / "broken.png"
+    broken.write_bytes(b"\x89PNG\r\n\x1a\n123")
+    with pytest.raises(FormatError, match=r"broken\.png"):
+        load_image(broken)
