@@ -40,7 +40,7 @@ def stack(videos):
 
 @dataclasses.dataclass
 class Case:
-    """One batch: `params`, `obs`, `mask`, `labels` for the library; `model` and `evidence` per video for the oracles."""
+    """One batch: params, obs, mask and labels for the library; model and, per video, evidence for the oracles."""
 
     params: hmmjax.Params
     obs: hmmjax.Observations

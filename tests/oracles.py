@@ -254,7 +254,8 @@ def phase_dirichlet(concentration, probabilities, eps=1e-6) -> np.ndarray:
     x = x / x.sum(-1, keepdims=True)
     if x.shape[-1] == 1:
         return np.zeros_like(x)
-    return np.stack([np.atleast_1d(stats.dirichlet.logpdf(x.T, row)) for row in np.asarray(concentration, np.float64)], -1)
+    rows = np.asarray(concentration, np.float64)
+    return np.stack([np.atleast_1d(stats.dirichlet.logpdf(x.T, row)) for row in rows], -1)
 
 
 def tool_beta(concentration, probabilities, eps=1e-6) -> np.ndarray:

@@ -168,8 +168,8 @@ def by_name(results):
     return {m.name: m.value for m in results}
 
 
-# Accuracy, precision, recall, Jaccard of TMRNet on its twenty files, in per cent: one set of predictions, fifteen points
-# of Jaccard between conventions.
+# Accuracy, precision, recall, Jaccard of TMRNet on its twenty files, in per cent: one set of predictions, fifteen
+# points of Jaccard between conventions.
 TMRNET_TABLE = {
     ("strict", 1): (85.96, 83.80, 83.16, 70.99),
     ("relaxed-official", 1): (87.00, 87.48, 86.71, 75.32),
