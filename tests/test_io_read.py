@@ -179,6 +179,13 @@ def test_large_and_small_logits_do_not_overflow(tmp_path):
     np.testing.assert_array_equal(tools.values, [[1, 0]])
 
 
+def test_rounding_beyond_one_is_clipped(tmp_path):
+    np.savez(tmp_path / "a.npz", tools_1=np.array([[1 + 1e-6, -1e-6]]))
+    np.testing.assert_array_equal(io.read(tmp_path / "a.npz")[0].values, [[1, 0]])
+    np.savez(tmp_path / "b.npz", tools_1=np.array([[1 + 1e-4]]))
+    fails("not a probability", tmp_path / "b.npz")
+
+
 def test_kind_per_track(tmp_path):
     put(tmp_path, "video1-phase.txt", f"Frame\tPhase\n0\t{P[0]}\n")
     put(tmp_path, "video1-tool.txt", "Frame\tHook\n0\t-3.5\n")

@@ -17,8 +17,9 @@ from hmmjax.io.names import (
     TF_CHOLEC80_PHASES,
     resolve_names,
 )
-from hmmjax.io.read import find_files, natural, read, read_annotations
+from hmmjax.io.read import find_files, natural, read, read_annotations, rename_videos
 from hmmjax.io.records import Layout, Track, Video
+from hmmjax.io.select import select
 from hmmjax.io.spec import video_id
 from hmmjax.io.write import atomic, save_npz, write, write_csv, write_posteriors
 
@@ -44,10 +45,12 @@ __all__ = [
     "natural",
     "read",
     "read_annotations",
+    "rename_videos",
     "resolve_names",
     "sample",
     "save_npz",
     "save_params",
+    "select",
     "to_batch",
     "video_id",
     "write",

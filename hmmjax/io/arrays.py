@@ -5,6 +5,7 @@ An NPZ holds one array per video and track, ``<what>_<video>``: ``phase_01``, ``
 ``tool_names``, and ``fps``, the frames per second of the counter that ``frames_*`` count with.
 """
 
+import dataclasses
 import re
 import zipfile
 import zlib
@@ -87,7 +88,7 @@ def read_arrays(file: str, spec: Spec) -> list[Track]:
         raise FormatError(f"no {spec.track} among its arrays ({', '.join(arrays)})", file=file)
     if ignored:
         notice = f"{file}: arrays not understood and not used: {', '.join(ignored)}"
-        tracks[0] = Track(**{**vars(tracks[0]), "notices": (*tracks[0].notices, notice)})
+        tracks[0] = dataclasses.replace(tracks[0], notices=(*tracks[0].notices, notice))
     return tracks
 
 

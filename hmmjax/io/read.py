@@ -1,5 +1,6 @@
 """Find files, tell their layouts apart, and read them into tracks."""
 
+import dataclasses
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -120,11 +121,9 @@ def read(
     tracks: list[Track] = []
     for file in files if progress is None else progress(files):
         tracks += _read_file(file, spec)
-    if rename:
-        tracks = _rename(tracks, rename)
-    _no_duplicates(tracks)
+    tracks = rename_videos(tracks, rename or {})
     if notices:
-        tracks[0] = Track(**{**vars(tracks[0]), "notices": (*tracks[0].notices, *notices)})
+        tracks[0] = dataclasses.replace(tracks[0], notices=(*tracks[0].notices, *notices))
     return sorted(tracks, key=lambda t: (natural(t.video), t.track))
 
 
@@ -156,13 +155,20 @@ def _read_file(file: str, spec: Spec) -> list[Track]:
     return read_text(file, text, video_id(file), spec)
 
 
-def _rename(tracks: list[Track], rename: Mapping[str, str]) -> list[Track]:
-    wanted = {video_id(old): video_id(new) for old, new in rename.items()}
+def rename_videos(tracks: Sequence[Track], names: Mapping[str, str]) -> list[Track]:
+    """Tracks with some videos renamed, for instance ``{"tool_video_11": "video61"}``.
+
+    Raises:
+        FormatError: when there is no such video, and when two tracks then are of the same video.
+    """
+    wanted = {video_id(old): video_id(new) for old, new in names.items()}
     missing = set(wanted) - {track.video for track in tracks}
     if missing:
         have = ", ".join(dict.fromkeys(track.video for track in tracks))
         raise FormatError(f"no video {', '.join(sorted(missing))} to rename", fix=f"the videos are {have}")
-    return [Track(**{**vars(track), "video": wanted.get(track.video, track.video)}) for track in tracks]
+    result = [dataclasses.replace(track, video=wanted.get(track.video, track.video)) for track in tracks]
+    _no_duplicates(result)
+    return result
 
 
 def _no_duplicates(tracks: Sequence[Track]) -> None:

@@ -14,6 +14,8 @@ KINDS = ("labels", "probabilities", "logits")
 
 #: Probability rows may miss one by this much (text files round); they are then normalised.
 SUM_TOLERANCE = 1e-3
+#: Probabilities may leave [0, 1] by this much (float32 sums round); they are then clipped.
+RANGE_TOLERANCE = 1e-5
 
 Where = Callable[[int], int]
 
@@ -149,9 +151,10 @@ def check_scores(values: np.ndarray, track: str, kind: str, where: Where, file: 
             return np.where(values >= 0, 1 / (1 + np.exp(-np.abs(values))), 1 - 1 / (1 + np.exp(-np.abs(values))))
         powers = np.exp(values - values.max(-1, keepdims=True))
         return powers / powers.sum(-1, keepdims=True)
-    out = (values < 0) | (values > 1)
+    out = (values < -RANGE_TOLERANCE) | (values > 1 + RANGE_TOLERANCE)
     fix = "if these are a network's raw outputs say kind='logits'"
     _raise_at(out, values, "{} is not a probability", where, file, fix)
+    values = np.clip(values, 0, 1)
     if track == "tools":
         return values
     total = values.sum(-1, keepdims=True)

@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import dataclasses
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -95,7 +96,7 @@ def _as_read(result: Track, original: Track) -> Track:
     if original.names is not None and result.names is not None:
         order = permutation(result.names, original.names, result.track, original.source)
         if result.values.ndim == 2:
-            result = Track(**{**vars(result), "values": result.values[:, order], "names": original.names})
+            result = dataclasses.replace(result, values=result.values[:, order], names=original.names)
         else:
             result = result.reorder(original.names)
     values: np.ndarray = result.values
@@ -107,7 +108,7 @@ def _as_read(result: Track, original: Track) -> Track:
     layout = original.layout
     if layout.heads:
         layout = original.take(np.isin(original.frames, result.frames, assume_unique=True)).layout
-    return Track(**{**vars(result), "values": values, "names": original.names, "layout": layout})
+    return dataclasses.replace(result, values=values, names=original.names, layout=layout)
 
 
 def _write_file(path: str, members: Sequence[Track]) -> None:

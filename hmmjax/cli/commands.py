@@ -1,0 +1,222 @@
+"""`hmmjax stabilize` and `hmmjax evaluate`: read, call the plain functions, print, write."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+import hmmjax
+from hmmjax import io
+from hmmjax import stabilize as job
+from hmmjax.cli import console
+from hmmjax.cli import options as o
+from hmmjax.io import FormatError, Track
+
+
+@console.friendly
+def stabilize(
+    out: o.Out,
+    predictions: o.Predictions = None,
+    phases: o.Phases = None,
+    tools: o.Tools = None,
+    kind: o.Kind = None,
+    phase_kind: o.PhaseKind = None,
+    tool_kind: o.ToolKind = None,
+    phase_names: o.PhaseNames = None,
+    tool_names: o.ToolNames = None,
+    fps: o.Fps = None,
+    row_step: o.RowStep = 25,
+    offset: o.Offset = None,
+    header: o.Header = "auto",
+    lenient: o.Lenient = False,
+    rename: o.Rename = None,
+    videos: o.Videos = None,
+    time_step: o.TimeStep = None,
+    annotations: o.Annotations = None,
+    annotations_fps: o.TruthFps = None,
+    annotations_phase_names: o.TruthPhaseNames = None,
+    annotations_tool_names: o.TruthToolNames = None,
+    transitions_from: o.Transitions = None,
+    transition_videos: o.TransitionVideos = None,
+    model: o.Model = None,
+    emissions: o.Emissions = "confusion",
+    folds: o.Folds = 5,
+    leave_one_out: o.LeaveOneOut = False,
+    iterations: o.Iterations = None,
+    no_hidden_phases: o.NoHiddenPhases = False,
+    unseen_phase_change: o.UnseenPhaseChange = 1e-8,
+    threshold: o.Threshold = 0.5,
+    online: o.Online = False,
+    no_pictures: o.NoPictures = False,
+    relaxed: o.Relaxed = False,
+    force: o.Force = False,
+    json: o.Json = False,
+    traceback: o.Traceback = False,
+) -> None:
+    """Stabilise predictions with the coupled HMM.
+
+    Writes the predictions in the files' own layouts, posteriors (stabilized.npz), the model (model.npz), the table
+    M against M_H (table.csv) and a picture of each video. Annotated videos are learnt from, and each is inferred by
+    a model that has not seen it.
+    """
+    if emissions not in ("confusion", "probability"):
+        raise FormatError(f"unknown emissions {emissions!r}", fix="say confusion or probability")
+    if model is not None and (transitions_from or leave_one_out):
+        raise FormatError("a given model learns nothing", fix="drop --model, or --transitions-from and --leave-one-out")
+    if transition_videos and not transitions_from:
+        raise FormatError("--transition-videos chooses among --transitions-from, which is missing")
+    if out.exists() and not force and (not out.is_dir() or any(out.iterdir())):
+        raise FileExistsError(f"{out} exists and is not empty. Fix: choose another --out, or say --force")
+    given = io.load_params(model) if model is not None else None
+    with console.Stages() as stages:
+        options = _reading(kind, phase_kind, tool_kind, phase_names, tool_names, fps, row_step, offset, header, lenient)
+        said = _read_predictions(predictions, phases, tools, options, rename, videos, stages)
+        shared = _truth_options(
+            annotations_fps, annotations_phase_names or phase_names, annotations_tool_names or tool_names, row_step
+        )
+        truth = _read_truth(annotations, shared, stages, "annotations")
+        others = io.select(_read_truth(transitions_from, shared, stages, "transitions"), transition_videos)
+        result = job.stabilize(
+            said,
+            truth,
+            transitions=others,
+            model=given,
+            emissions=emissions,
+            folds=None if leave_one_out else folds,
+            iterations=iterations,
+            priors=dataclasses.replace(job.PRIORS, phase_transition=unseen_phase_change),
+            hidden_phases=not no_hidden_phases,
+            step=time_step,
+            threshold=threshold,
+            relaxed=relaxed,
+            progress=stages,
+        )
+        files = job.write_results(
+            result, out, like=said, online=online, pictures=not no_pictures, force=force, progress=stages
+        )
+    console.notices(result.notices)
+    if json:
+        print(job.as_json(result.table, result.notices))
+        return
+    if result.table:
+        console.print_table(result.table, f"{len(result.ids)} videos; {result.protocol}")
+    else:
+        print(f"{len(result.ids)} videos stabilised; no annotations, so there is no table")
+    print(f"{len(files)} files written to {out}")
+
+
+@console.friendly
+def evaluate(
+    truth: o.Truth,
+    predictions: o.Predictions = None,
+    phases: o.Phases = None,
+    tools: o.Tools = None,
+    kind: o.Kind = None,
+    phase_kind: o.PhaseKind = None,
+    tool_kind: o.ToolKind = None,
+    phase_names: o.PhaseNames = None,
+    tool_names: o.ToolNames = None,
+    fps: o.Fps = None,
+    row_step: o.RowStep = 25,
+    offset: o.Offset = None,
+    header: o.Header = "auto",
+    lenient: o.Lenient = False,
+    rename: o.Rename = None,
+    videos: o.Videos = None,
+    annotations_fps: o.TruthFps = None,
+    annotations_phase_names: o.TruthPhaseNames = None,
+    annotations_tool_names: o.TruthToolNames = None,
+    relaxed: o.Relaxed = False,
+    json: o.Json = False,
+    csv: o.Csv = None,
+    force: o.Force = False,
+    traceback: o.Traceback = False,
+) -> None:
+    """Print the table of any predictions against ground truth, joined on frame numbers."""
+    with console.Stages() as stages:
+        options = _reading(kind, phase_kind, tool_kind, phase_names, tool_names, fps, row_step, offset, header, lenient)
+        said = _read_predictions(predictions, phases, tools, options, rename, videos, stages)
+        shared = _truth_options(
+            annotations_fps, annotations_phase_names or phase_names, annotations_tool_names or tool_names, row_step
+        )
+        rows, told = job.evaluate(said, _read_truth(truth, shared, stages, "truth"), relaxed=relaxed)
+    console.notices(told)
+    if csv is not None:
+        io.write_csv(csv, job.records(rows), force=force)
+    if json:
+        print(job.as_json(rows, told))
+    elif rows:
+        console.print_table(rows, "predictions against the truth")
+    else:
+        raise FormatError("no predicted frame has truth", fix="check fps, step and offset of both")
+
+
+def version(value: bool) -> bool:
+    """Print the version and stop."""
+    if value:
+        print(hmmjax.__version__)
+        raise typer.Exit
+    return value
+
+
+def _reading(
+    kind: str | None,
+    phase_kind: str | None,
+    tool_kind: str | None,
+    phase_names: str | None,
+    tool_names: str | None,
+    fps: float | None,
+    row_step: int,
+    offset: int | None,
+    header: str,
+    lenient: bool,
+) -> dict[str, Any]:
+    return {
+        "kind": {"phases": phase_kind or kind, "tools": tool_kind or kind},
+        "phase_names": phase_names,
+        "tool_names": tool_names,
+        "fps": fps,
+        "step": row_step,
+        "offset": offset,
+        "header": header,
+        "strict": not lenient,
+    }
+
+
+def _truth_options(fps: float | None, phases: str | None, tools: str | None, row_step: int) -> dict[str, Any]:
+    return {"fps": fps, "phase_names": phases, "tool_names": tools, "step": row_step}
+
+
+def _read_predictions(
+    anything: Sequence[Path] | None,
+    phases: Sequence[Path] | None,
+    tools: Sequence[Path] | None,
+    options: dict[str, Any],
+    rename: Sequence[str] | None,
+    videos: str | None,
+    stages: console.Stages,
+) -> list[Track]:
+    if not (anything or phases or tools):
+        raise FormatError("no predictions", fix="give files or folders, or --phases and --tools")
+    names = {}
+    for pair in rename or []:
+        old, _, new = pair.partition("=")
+        if not (old and new):
+            raise FormatError(f"--rename {pair!r}", fix="write old=new, e.g. tool_video_11=video61")
+        names[old] = new
+    tracks: list[Track] = []
+    for paths, track in ((anything, None), (phases, "phases"), (tools, "tools")):
+        if paths:
+            progress = stages.files("reading predictions")
+            tracks += io.read(list(paths), track=track, progress=progress, **options)
+    return io.select(io.rename_videos(tracks, names), videos)
+
+
+def _read_truth(
+    paths: Sequence[Path] | None, options: dict[str, Any], stages: console.Stages, stage: str
+) -> list[Track]:
+    if not paths:
+        return []
+    return io.read_annotations(list(paths), progress=stages.files(f"reading {stage}"), **options)

@@ -1,0 +1,131 @@
+"""The options of the commands, each declared once."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+_READ, _TRUTH, _LEARN, _OUT = "Reading predictions", "Annotations", "Learning", "Output"
+
+Predictions = Annotated[
+    list[Path] | None,
+    typer.Argument(help="Prediction files or folders: txt, csv, npz, npy; phases and tools are told apart by content."),
+]
+Phases = Annotated[
+    list[Path] | None, typer.Option("--phases", help="Files or folders that hold phases.", rich_help_panel=_READ)
+]
+Tools = Annotated[
+    list[Path] | None, typer.Option("--tools", help="Files or folders that hold tools.", rich_help_panel=_READ)
+]
+Kind = Annotated[
+    str | None,
+    typer.Option(help="What scores are: labels, probabilities or logits. Left out: 0/1 are labels, the rest "
+                 "probabilities, and what is neither is refused.", rich_help_panel=_READ),
+]  # fmt: skip
+PhaseKind = Annotated[str | None, typer.Option(help="--kind for phases only.", rich_help_panel=_READ)]
+ToolKind = Annotated[str | None, typer.Option(help="--kind for tools only.", rich_help_panel=_READ)]
+PhaseNames = Annotated[
+    str | None,
+    typer.Option(help="Phase classes; the order of indices where files have no names: cholec80, tf-cholec80, m2cai16, "
+                 "a comma-separated list, or a file with one name a line.", rich_help_panel=_READ),
+]  # fmt: skip
+ToolNames = Annotated[
+    str | None, typer.Option(help="Tool classes, likewise: cholec80, cholect50, ...", rich_help_panel=_READ)
+]
+Fps = Annotated[
+    float | None,
+    typer.Option(help="Frame numbers per second: 25 on Cholec80 (the default), also when only each 25th frame is "
+                 "there; 1 where they count seconds.", rich_help_panel=_READ),
+]  # fmt: skip
+RowStep = Annotated[
+    int, typer.Option(help="Frames from row to row in files without a Frame column.", rich_help_panel=_READ)
+]
+Offset = Annotated[int | None, typer.Option(help="Frame number of their first row.", rich_help_panel=_READ)]
+Header = Annotated[str, typer.Option(help="Header line in text files: yes, no or auto.", rich_help_panel=_READ)]
+Lenient = Annotated[
+    bool, typer.Option("--lenient", help="Leave out damaged detection rows and say so.", rich_help_panel=_READ)
+]
+Rename = Annotated[
+    list[str] | None, typer.Option(help="old=new, e.g. tool_video_11=video61; repeatable.", rich_help_panel=_READ)
+]
+Videos = Annotated[str | None, typer.Option(help="Only these videos, e.g. 41-60,62.", rich_help_panel=_READ)]
+TimeStep = Annotated[
+    int | None,
+    typer.Option(help="Frame numbers per time step of the model; left out: the spacing of the predictions.",
+                 rich_help_panel=_READ),
+]  # fmt: skip
+
+Annotations = Annotated[
+    list[Path] | None,
+    typer.Option("--annotations", help="Ground truth of some or all videos; files or folders.", rich_help_panel=_TRUTH),
+]
+Truth = Annotated[list[Path], typer.Option("--truth", help="Ground truth; files or folders.", rich_help_panel=_TRUTH)]
+TruthFps = Annotated[
+    float | None, typer.Option("--annotations-fps", help="--fps of the annotations.", rich_help_panel=_TRUTH)
+]
+TruthPhaseNames = Annotated[
+    str | None,
+    typer.Option("--annotations-phase-names", help="Their phases, if not --phase-names.", rich_help_panel=_TRUTH),
+]
+TruthToolNames = Annotated[
+    str | None,
+    typer.Option("--annotations-tool-names", help="Their tools, if not --tool-names.", rich_help_panel=_TRUTH),
+]
+
+Transitions = Annotated[
+    list[Path] | None,
+    typer.Option("--transitions-from", help="Annotations in which transitions are counted, in place of --annotations.",
+                 rich_help_panel=_LEARN),
+]  # fmt: skip
+TransitionVideos = Annotated[
+    str | None, typer.Option(help="Only these videos of --transitions-from, e.g. 1-40.", rich_help_panel=_LEARN)
+]
+Model = Annotated[Path | None, typer.Option(help="Use this model.npz and learn nothing.", rich_help_panel=_LEARN)]
+Emissions = Annotated[
+    str,
+    typer.Option(help="How the recogniser errs: confusion (of labels; probabilities become labels first) or "
+                 "probability (Dirichlet and Beta).", rich_help_panel=_LEARN),
+]  # fmt: skip
+Folds = Annotated[
+    int, typer.Option(help="Annotated videos are split into so many parts; each is inferred by a model learnt from "
+                      "the others.", rich_help_panel=_LEARN),
+]  # fmt: skip
+LeaveOneOut = Annotated[
+    bool, typer.Option("--leave-one-out", help="Hold out one video at a time.", rich_help_panel=_LEARN)
+]
+Iterations = Annotated[
+    int | None,
+    typer.Option(help="EM iterations at most. Left out: none where counting suffices (some video is labelled "
+                 "throughout), else 100.", rich_help_panel=_LEARN),
+]  # fmt: skip
+NoHiddenPhases = Annotated[
+    bool,
+    typer.Option("--no-hidden-phases", help="With tools only: independent tools, phases are not inferred.",
+                 rich_help_panel=_LEARN),
+]  # fmt: skip
+UnseenPhaseChange = Annotated[
+    float,
+    typer.Option(help="Pseudo-count of a phase change that no labelled video shows; 0 forbids it.",
+                 rich_help_panel=_LEARN),
+]  # fmt: skip
+Threshold = Annotated[
+    float, typer.Option(help="At or above it a tool's probability becomes 'present' for confusion emissions.",
+                        rich_help_panel=_LEARN),
+]  # fmt: skip
+
+Out = Annotated[Path, typer.Option("--out", help="Folder for the results.", rich_help_panel=_OUT)]
+Online = Annotated[
+    bool,
+    typer.Option("--online", help="Write predictions of the online filter, which never looks ahead.",
+                 rich_help_panel=_OUT),
+]  # fmt: skip
+NoPictures = Annotated[bool, typer.Option("--no-pictures", help="Draw nothing.", rich_help_panel=_OUT)]
+Relaxed = Annotated[
+    bool,
+    typer.Option("--relaxed", help="Also figures with relaxed boundaries (10 s), official script and repaired.",
+                 rich_help_panel=_OUT),
+]  # fmt: skip
+Force = Annotated[bool, typer.Option("--force", help="Overwrite.", rich_help_panel=_OUT)]
+Json = Annotated[bool, typer.Option("--json", help="Print the table as JSON.", rich_help_panel=_OUT)]
+Csv = Annotated[Path | None, typer.Option("--csv", help="Also write the table to this csv.", rich_help_panel=_OUT)]
+Traceback = Annotated[bool, typer.Option("--traceback", help="Show where an error was raised.")]

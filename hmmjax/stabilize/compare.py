@@ -1,0 +1,74 @@
+"""Bring the classes of several sources into one order, and compare predictions with the truth."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from hmmjax import io
+from hmmjax.io import BatchIndex, FormatError, ModelFile, Track
+from hmmjax.stabilize.table import Row, System, compare
+from hmmjax.types import Observations
+
+
+def align(
+    tracks: Sequence[str], model: ModelFile | None, *sources: Sequence[Track]
+) -> tuple[dict[str, Any], list[list[Track]]]:
+    """The wanted tracks of each source, classes of all sources in one order: the model's, else the first one's."""
+    names: dict[str, Any] = {"phases": None, "tools": None}
+    result: list[list[Track]] = [[] for _ in sources]
+    for track in ("phases", "tools"):
+        # Annotated phases are kept for the table even where the model has none of them.
+        wanted = [(i, t) for i, source in enumerate(sources) for t in source if t.track == track]
+        wanted = [(i, t) for i, t in wanted if track in tracks or i == 1]
+        if not wanted:
+            continue
+        own = None if model is None else getattr(model, f"{track[:-1]}_names")
+        if own is None or any(t.names is not None for _, t in wanted):
+            aligned, names[track] = io.align_classes([t for _, t in wanted], own)
+        else:
+            aligned = [t for _, t in wanted]
+            names[track] = own
+        for (i, _), t in zip(wanted, aligned, strict=True):
+            result[i].append(t)
+    return names, result
+
+
+def system(name: str, values: Observations, index: BatchIndex) -> System:
+    """Padded values as a `System`, at the frames that were read."""
+    split = {t: None if getattr(values, t) is None else index.split(getattr(values, t)) for t in ("phases", "tools")}
+    return System(name, split["phases"], split["tools"])
+
+
+def evaluate(
+    predictions: Sequence[Track], truth: Sequence[Track], *, relaxed: bool = False, step: int | None = None
+) -> tuple[list[Row], tuple[str, ...]]:
+    """The table of any predictions against the truth, joined on frames, with no model in between.
+
+    Args:
+        predictions: tracks from `hmmjax.io.read`.
+        truth: tracks from `hmmjax.io.read_annotations`.
+        relaxed: also the relaxed figures.
+        step: see `hmmjax.io.to_batch`.
+
+    Returns:
+        Rows for one system "M", and notices.
+
+    Raises:
+        FormatError: files that do not go together, or nothing to compare.
+    """
+    tracks = [track for track in ("phases", "tools") if any(p.track == track for p in predictions)]
+    truth = [t for t in truth if t.track in tracks]
+    if not truth:
+        raise FormatError(f"the truth has none of the predicted tracks ({', '.join(tracks)})", fix="check the files")
+    names, (predictions, truth) = align(tracks, None, predictions, truth)
+    raw, labels, _, index = io.to_batch(io.join(predictions), truth, step=step)
+    both = [None if x is None else index.split(x) for x in (labels.phases, labels.tools)]
+    rows = compare(
+        [system("M", raw, index)],
+        *both,
+        phase_names=names["phases"],
+        tool_names=names["tools"],
+        rows_per_second=1 / index.step_seconds,
+        relaxed=relaxed,
+    )
+    notices = [n for t in (*predictions, *truth) for n in t.notices]
+    return rows, tuple(dict.fromkeys((*notices, *index.notices)))

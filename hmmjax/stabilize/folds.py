@@ -1,0 +1,145 @@
+"""Which model infers which video: no video is inferred by a model that has seen its labels."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from hmmjax import inference
+from hmmjax.io import FormatError
+from hmmjax.priors import Priors
+from hmmjax.stabilize.learn import Examples, Learned, labelled, learn
+from hmmjax.types import Labels, Observations, Params
+
+#: Videos that are inferred together: bounds memory.
+GROUP = 8
+
+Progress = Callable[[str, int, int], None]
+#: Parameters, positions of the videos that they infer, and the fold (-1: none).
+Part = tuple[Params, list[int], int]
+
+
+def plan_folds(
+    examples: Examples,
+    ids: tuple[str, ...],
+    counts: tuple[tuple[str, ...], Labels, np.ndarray] | None,
+    sizes: dict[str, int],
+    emissions: str,
+    priors: Priors,
+    iterations: int | None,
+    folds: int | None,
+    tell: Progress,
+) -> tuple[list[Part], str, Learned]:
+    """Learn a model for each part of the annotated videos from all the others, and one from all videos.
+
+    Args:
+        examples: all videos, annotated or not.
+        ids: (B,) their names.
+        counts: other videos for transitions: names, labels, mask.
+        sizes: number of "phases" and "tools".
+        emissions: as in `hmmjax.stabilize.learn`.
+        priors: likewise.
+        iterations: likewise.
+        folds: number of parts; None is one video each.
+        tell: progress.
+
+    Returns:
+        Which model infers which videos, the protocol in words, and the model of all videos.
+
+    Raises:
+        FormatError: when holding out leaves no video to count transitions in.
+        ValueError: a video that is impossible under a starting model, by name.
+    """
+    any_label = np.zeros(len(examples.mask), bool)
+    for track in ("phases", "tools"):
+        if sizes[track]:
+            any_label |= labelled(examples, track)[0]
+    known = np.flatnonzero(any_label)
+
+    def run(positions: np.ndarray, held_out: set[str], stage: str) -> Learned:
+        others = None
+        if counts is not None:
+            others_ids, labels, mask = counts
+            keep = [i for i, name in enumerate(others_ids) if name not in held_out]
+            if not keep:
+                raise FormatError("no video is left to count transitions in", fix="give videos that are not scored")
+            part = Examples(Observations(), labels, mask).take(keep)
+            others = (part.labels, part.mask)
+        try:
+            return learn(
+                examples.take(positions),
+                num_phases=sizes["phases"],
+                num_tools=sizes["tools"],
+                emissions=emissions,
+                transitions=others,
+                priors=priors,
+                iterations=iterations,
+                callback=lambda done, _: tell(f"EM, {stage}", done, 0),
+            )
+        except ValueError as error:
+            here = ", ".join(f"{i} {ids[p]}" for i, p in enumerate(positions))
+            raise ValueError(f"{error} (videos here: {here})") from error
+
+    everything = np.arange(len(examples.mask))
+    if known.size < 2:
+        tell("learning", 0, 1)
+        whole = run(everything, set(), "all videos")
+        tell("learning", 1, 1)
+        protocol = "IN SAMPLE: the only annotated video was learnt from" if known.size else "no annotations"
+        return [(whole.params, everything.tolist(), -1)], protocol, whole
+    parts = np.array_split(known, known.size if folds is None else min(folds, known.size))
+    plan = []
+    for i, part in enumerate(parts):
+        tell("learning", i, len(parts) + 1)
+        rest = np.setdiff1d(everything, part)
+        held_out = {ids[p] for p in part}
+        plan.append((run(rest, held_out, f"fold {i + 1} of {len(parts)}").params, part.tolist(), i))
+    tell("learning", len(parts), len(parts) + 1)
+    whole = run(everything, set(), "all videos")
+    tell("learning", len(parts) + 1, len(parts) + 1)
+    unknown = np.setdiff1d(everything, known)
+    if unknown.size:
+        plan.append((whole.params, unknown.tolist(), -1))
+    how = "one video at a time" if len(parts) == known.size else f"{len(parts)} folds"
+    return plan, f"held out, {how}, {known.size} videos", whole
+
+
+def infer(
+    plan: Sequence[Part], examples: Examples, ids: Sequence[str], params: Params, tell: Progress
+) -> tuple[Observations, Observations, np.ndarray, tuple[int, ...]]:
+    """Smoothed and filtered posteriors (B, T, ...), log-likelihoods (B,), and folds (B,).
+
+    Raises:
+        ValueError: a video is impossible under its model.
+    """
+    count, length = examples.mask.shape
+    shape = {"phases": (count, length, params.num_phases), "tools": (count, length, params.num_tools)}
+    found = [
+        {t: np.zeros(s, np.float32) if s[-1] else None for t, s in shape.items()} for _ in ("smoothed", "filtered")
+    ]
+    likelihood, fold_of, done = np.zeros(count), np.full(count, -1), 0
+    for model, positions, fold in plan:
+        fold_of[positions] = fold
+        for start in range(0, len(positions), GROUP):
+            group = positions[start : start + GROUP]
+            part = examples.take(group)
+            tell("inference", done, count)
+            results = (
+                inference.posterior(model, part.obs, part.mask),
+                inference.filter(model, part.obs, part.mask),
+            )
+            for arrays, result in zip(found, results, strict=True):
+                for track, array in arrays.items():
+                    if array is not None:
+                        # Sums of float32 probabilities may pass one by a rounding error.
+                        array[group] = np.clip(np.asarray(getattr(result, track)), 0, 1)
+            likelihood[group] = np.asarray(results[0].log_likelihood)
+            done += len(group)
+    tell("inference", count, count)
+    if not np.isfinite(likelihood).all():
+        bad = ", ".join(name for name, value in zip(ids, likelihood, strict=True) if not np.isfinite(value))
+        raise ValueError(
+            f"impossible under the model: {bad}. A transition or an output of probability zero would be needed. Learn "
+            "with pseudo-counts, or check that classes and rates are those of the model."
+        )
+    smoothed, filtered = (Observations(**arrays) for arrays in found)
+    return smoothed, filtered, likelihood, tuple(int(f) for f in fold_of)

@@ -1,0 +1,179 @@
+"""Learn a model from whatever labels there are: counting where frames are labelled, EM where they are not."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from hmmjax.counting import estimate
+from hmmjax.learning import fit
+from hmmjax.priors import Priors
+from hmmjax.starting import init_params
+from hmmjax.types import FitResult, Labels, Observations, Params
+
+#: What `stabilize` assumes before it has seen anything. A phase change that no labelled video shows is very unlikely
+#: but not impossible; tools and recognisers may do anything once.
+PRIORS = Priors(
+    phase_initial=0.1,
+    phase_transition=1e-8,
+    phase_emission=1.0,
+    tool_initial=0.5,
+    tool_transition=0.5,
+    tool_emission=1.0,
+)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Learned:
+    """Parameters and where they come from.
+
+    Attributes:
+        params: the model.
+        method: in words.
+        fit: what EM reports, or None where counting sufficed.
+    """
+
+    params: Params
+    method: str
+    fit: FitResult | None = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Examples:
+    """Videos to learn from.
+
+    Attributes:
+        obs: (B, T, ...) what the recogniser says.
+        labels: what is known; -1 is unknown.
+        mask: (B, T) bool, observed frames.
+    """
+
+    obs: Observations
+    labels: Labels
+    mask: np.ndarray
+
+    def take(self, positions: Any) -> "Examples":
+        """Some of the videos."""
+
+        def pick(x: Any) -> Any:
+            return None if x is None else x[positions]
+
+        return Examples(
+            Observations(pick(self.obs.phases), pick(self.obs.tools)),
+            Labels(pick(self.labels.phases), pick(self.labels.tools)),
+            self.mask[positions],
+        )
+
+
+def labelled(examples: Examples, track: str) -> tuple[np.ndarray, np.ndarray]:
+    """For each video whether any, and whether every observed frame of `track` is labelled: two (B,) arrays."""
+    labels = getattr(examples.labels, track)
+    if labels is None:
+        return np.zeros(len(examples.mask), bool), np.zeros(len(examples.mask), bool)
+    known = (labels >= 0) if labels.ndim == 2 else (labels >= 0).all(-1)
+    some = (labels >= 0) if labels.ndim == 2 else (labels >= 0).any(-1)
+    return (some & examples.mask).any(1), (known | ~examples.mask).all(1)
+
+
+def learn(
+    examples: Examples,
+    *,
+    num_phases: int,
+    num_tools: int,
+    emissions: str = "confusion",
+    transitions: tuple[Labels, np.ndarray] | None = None,
+    priors: Priors = PRIORS,
+    iterations: int | None = None,
+    callback: Callable[[int, float], None] | None = None,
+) -> Learned:
+    """A model of `num_phases` and `num_tools` (either may be 0).
+
+    Start and transitions are counted in `transitions`, else in the labels of `examples`; emissions are counted in
+    their labelled frames. EM then goes on from there, with known labels clamped and transitions that were given left
+    alone, unless no EM is needed: when some video's observed tracks are all labelled, or when `iterations` is 0.
+
+    Args:
+        examples: the videos.
+        num_phases: L.
+        num_tools: K.
+        emissions: "confusion" or "probability"; must suit the observations.
+        transitions: labels (B', T') of other videos and their mask.
+        priors: pseudo-counts.
+        iterations: EM iterations at most; None is 0 where counting suffices and else 100.
+        callback: called after every EM iteration with its number and the objective.
+
+    Raises:
+        ValueError: for a video that the starting model finds impossible.
+    """
+    obs, labels = examples.obs, examples.labels
+    observed = [track for track in ("phases", "tools") if getattr(obs, track) is not None]
+    params, said = _dynamics(examples, num_phases, num_tools, emissions, transitions, priors)
+    full = np.ones(len(examples.mask), bool)
+    for track in observed:
+        known = getattr(labels, track) is not None and labelled(examples, track)[0].any()
+        full &= labelled(examples, track)[1]
+        family = getattr(params, track).emission
+        if known:
+            alone_labels, alone_obs = Labels(**{track: getattr(labels, track)}), getattr(obs, track)
+            counted = estimate(
+                alone_labels,
+                Observations(**{track: alone_obs}),
+                examples.mask,
+                emissions=emissions,
+                priors=priors,
+                num_phases=num_phases if track == "phases" else None,
+            )
+            family = getattr(counted, track).emission
+        params = _with_emission(params, track, family)
+    for track in {"phases", "tools"} - set(observed):
+        if getattr(params, track) is not None:
+            params = _with_emission(params, track, None)
+    counting = iterations == 0 or (iterations is None and bool(full.any()))
+    if counting:
+        return Learned(params, f"{said}; recogniser's errors counted in labelled frames")
+    result = fit(
+        params,
+        obs,
+        examples.mask,
+        labels,
+        priors=priors,
+        freeze=() if transitions is None else _dynamic_blocks(params),
+        max_iterations=100 if iterations is None else iterations,
+        callback=callback,
+    )
+    how = f"EM, {result.num_iterations} iterations, {'converged' if result.converged else 'not converged'}"
+    return Learned(result.params, f"{said}; {how}", result)
+
+
+def _dynamics(
+    examples: Examples,
+    num_phases: int,
+    num_tools: int,
+    emissions: str,
+    transitions: tuple[Labels, np.ndarray] | None,
+    priors: Priors,
+) -> tuple[Params, str]:
+    """Start and transition probabilities, and where they come from."""
+    labels, mask = (examples.labels, examples.mask) if transitions is None else transitions
+    missing = (num_phases and labels.phases is None) or (num_tools and labels.tools is None)
+    if missing:
+        if transitions is not None:
+            raise ValueError("the videos for transitions must be labelled with every track of the model")
+        return init_params(num_phases, num_tools, emissions=emissions), "transitions from a sticky start"
+    counts = Labels(labels.phases if num_phases else None, labels.tools if num_tools else None)
+    params = estimate(
+        counts, None, mask, emissions=emissions, priors=priors, num_phases=num_phases if num_phases else None
+    )
+    where = "labelled videos" if transitions is None else f"{len(mask)} other videos"
+    return params, f"transitions counted in {where}"
+
+
+def _with_emission(params: Params, track: str, family: Any) -> Params:
+    chain = dataclasses.replace(getattr(params, track), emission=family)
+    return dataclasses.replace(params, **{track: chain})
+
+
+def _dynamic_blocks(params: Params) -> tuple[str, ...]:
+    tracks = [track for track in ("phases", "tools") if getattr(params, track) is not None]
+    return tuple(f"{track}.{block}" for track in tracks for block in ("initial", "transition"))

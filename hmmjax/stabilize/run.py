@@ -1,0 +1,247 @@
+"""From files' tracks to stabilised tracks: learn (never on the video that is scored), infer, compare."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hmmjax import io
+from hmmjax.io import BatchIndex, FormatError, ModelFile, Track
+from hmmjax.priors import Priors
+from hmmjax.stabilize.compare import align, system
+from hmmjax.stabilize.folds import Progress, infer, plan_folds
+from hmmjax.stabilize.learn import PRIORS, Examples
+from hmmjax.stabilize.table import Row, System, compare
+from hmmjax.types import Labels, Observations, Params
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Stabilized:
+    """What `stabilize` found; lists have one entry per video, arrays are at the frames that were read.
+
+    Attributes:
+        ids: the videos.
+        frames: (n,) frame numbers.
+        fps: frames per second of the frame counter.
+        step_seconds: seconds per time step of the model.
+        phase_names: (L,) or None.
+        tool_names: (K,) or None.
+        truth_phases: (n,) int labels, -1 unknown; None when no video has any.
+        truth_tools: (n, K) likewise.
+        raw: M, what was read.
+        smoothed: M_H, posteriors given the whole video.
+        filtered: M_H online, posteriors given the past and present.
+        log_likelihood: (B,) of each video, in nats.
+        folds: the fold in which each video was held out, -1 where it was not.
+        protocol: how the scored videos relate to the videos learnt from, in words.
+        model: the model learnt from all videos (or the one given).
+        table: the figures, empty without truth.
+        notices: what a person should know.
+    """
+
+    ids: tuple[str, ...]
+    frames: tuple[np.ndarray, ...]
+    fps: float
+    step_seconds: float
+    phase_names: tuple[str, ...] | None
+    tool_names: tuple[str, ...] | None
+    truth_phases: list[np.ndarray] | None
+    truth_tools: list[np.ndarray] | None
+    raw: System
+    smoothed: System
+    filtered: System
+    log_likelihood: np.ndarray
+    folds: tuple[int, ...]
+    protocol: str
+    model: ModelFile
+    table: list[Row]
+    notices: tuple[str, ...]
+
+
+def stabilize(
+    predictions: Sequence[Track],
+    annotations: Sequence[Track] = (),
+    *,
+    transitions: Sequence[Track] = (),
+    model: ModelFile | None = None,
+    emissions: str = "confusion",
+    folds: int | None = 5,
+    iterations: int | None = None,
+    priors: Priors = PRIORS,
+    hidden_phases: bool = True,
+    step: int | None = None,
+    threshold: float = 0.5,
+    relaxed: bool = False,
+    progress: Progress | None = None,
+) -> Stabilized:
+    """Stabilise predictions with the coupled HMM.
+
+    Videos with annotations are learnt from. Where they are also stabilised, each is inferred by a model that has not
+    seen it: the annotated videos are split, in natural order, into `folds` parts, and each part is inferred with what
+    the others teach. Videos of a part are also left out of `transitions`, should they be there. Videos without
+    annotations are inferred by the model of all videos, which is also what is returned as `model`.
+
+    Args:
+        predictions: tracks from `hmmjax.io.read`; all videos with the same tracks.
+        annotations: tracks from `hmmjax.io.read_annotations` for some of the videos.
+        transitions: labelled tracks of (other) videos in which start and transitions are counted; without them the
+            annotations are used.
+        model: use this model and learn nothing.
+        emissions: "confusion" (probabilities are first turned into labels) or "probability".
+        folds: number of parts; None leaves one video out at a time.
+        iterations: EM iterations at most; see `hmmjax.stabilize.learn`.
+        priors: pseudo-counts.
+        hidden_phases: with tool predictions only, and phases among the labels: keep the phases in the model and infer
+            them from the tools. False gives independent tools.
+        step: counter frames per time step; see `hmmjax.io.to_batch`.
+        threshold: for turning tool probabilities into labels.
+        relaxed: also the relaxed figures in the table.
+        progress: called with a stage's name, how many parts are done, and of how many.
+
+    Raises:
+        FormatError: files that do not go together.
+        ValueError, TypeError: see the core functions.
+    """
+    tell = progress or (lambda stage, done, total: None)
+    if not predictions:
+        raise FormatError("no predictions", fix="give at least one prediction file")
+    if folds is not None and folds < 2:
+        raise ValueError(f"folds={folds}: at least 2 parts are needed to hold one out")
+    seen = [track for track in ("phases", "tools") if any(p.track == track for p in predictions)]
+    tracks = list(seen)
+    if "phases" not in seen and hidden_phases and _can_hide_phases(annotations, transitions, model):
+        tracks.insert(0, "phases")
+    names, (predictions, annotations, transitions) = align(tracks, model, predictions, annotations, transitions)
+    notices = [notice for track in (*predictions, *annotations, *transitions) for notice in track.notices]
+
+    raw, labels, mask, index = io.to_batch(io.join(predictions), annotations, step=step)
+    notices += index.notices
+    obs = raw
+    if model is None and emissions == "confusion":
+        obs = raw.discretize(threshold)
+    elif model is not None:
+        obs = _as_observed(raw, model.params, threshold)
+    examples = Examples(obs, labels, mask)
+    if model is not None:
+        params = _restrict(model.params, tracks, seen)
+        _check_rate(model, index)
+        plan, protocol, learned = [(params, list(range(len(mask))), -1)], _model_protocol(model, index), None
+    else:
+        sizes = _sizes(tracks, names, raw, (*predictions, *annotations, *transitions))
+        counts = _transition_labels(transitions, index)
+        plan, protocol, learned = plan_folds(
+            examples, index.ids, counts, sizes, emissions, priors, iterations, folds, tell
+        )
+        params = learned.params
+        notices.append(learned.method)
+    smoothed, filtered, likelihood, fold_of = infer(plan, examples, index.ids, params, tell)
+
+    model = model or ModelFile(
+        params,
+        names["phases"] if params.phases is not None else None,
+        names["tools"] if params.tools is not None else None,
+        1 / index.step_seconds,
+        {"videos": list(index.ids), "method": learned.method if learned else "", "protocol": protocol},
+    )
+    truth = {t: None if getattr(labels, t) is None else index.split(getattr(labels, t)) for t in ("phases", "tools")}
+    systems = [system("M", raw, index), system("M_H", smoothed, index), system("M_H online", filtered, index)]
+    table = compare(
+        systems,
+        truth["phases"],
+        truth["tools"],
+        phase_names=names["phases"],
+        tool_names=names["tools"],
+        rows_per_second=1 / index.step_seconds,
+        relaxed=relaxed,
+        split=protocol,
+    )
+    return Stabilized(
+        index.ids,
+        index.frames,
+        index.fps,
+        index.step_seconds,
+        names["phases"],
+        names["tools"],
+        truth["phases"],
+        truth["tools"],
+        *systems,
+        log_likelihood=likelihood,
+        folds=fold_of,
+        protocol=protocol,
+        model=model,
+        table=table,
+        notices=tuple(dict.fromkeys(notices)),
+    )
+
+
+def _can_hide_phases(annotations: Sequence[Track], transitions: Sequence[Track], model: ModelFile | None) -> bool:
+    if model is not None:
+        return model.params.phases is not None
+    return any(track.track == "phases" for track in (transitions or annotations))
+
+
+def _as_observed(raw: Observations, params: Params, threshold: float) -> Observations:
+    """Observations as the model's families want them: labels where a confusion family meets probabilities."""
+    labels = raw.discretize(threshold)
+
+    def choose(track: str) -> Any:
+        family = getattr(getattr(params, track), "emission", None)
+        return getattr(labels if getattr(family, "observes", None) == "labels" else raw, track)
+
+    return Observations(choose("phases"), choose("tools"))
+
+
+def _restrict(params: Params, tracks: Sequence[str], seen: Sequence[str]) -> Params:
+    """The model without the tracks that nothing is known of: unobserved tools say nothing about phases."""
+    for track in seen:
+        chain = getattr(params, track)
+        if chain is None or chain.emission is None:
+            raise FormatError(f"the model has no emissions for {track}, which are predicted", fix="give another model")
+    return Params(params.phases if "phases" in tracks else None, params.tools if "tools" in tracks else None)
+
+
+def _check_rate(model: ModelFile, index: BatchIndex) -> None:
+    rate = 1 / index.step_seconds
+    if model.fps is not None and abs(model.fps - rate) > 1e-6 * rate:
+        raise FormatError(
+            f"predictions come at {rate:g} per second (a step of {index.step} frames at {index.fps:g} frames per "
+            f"second), the model's transitions are for {model.fps:g} per second",
+            fix="check fps (1 where frame numbers count seconds), thin the predictions, or learn a model at their rate",
+        )
+
+
+def _model_protocol(model: ModelFile, index: BatchIndex) -> str:
+    known = set(model.metadata.get("videos", [])) & set(index.ids)
+    if known:
+        return f"IN SAMPLE for {len(known)} of {len(index.ids)} videos that the given model was learnt from"
+    return "model given, learnt elsewhere"
+
+
+def _sizes(tracks: Sequence[str], names: dict[str, Any], raw: Observations, sources: Sequence[Track]) -> dict[str, int]:
+    """Number of classes of each track in the model."""
+    sizes = {"phases": 0, "tools": 0}
+    for track in tracks:
+        observed = getattr(raw, track)
+        if names[track] is not None:
+            sizes[track] = len(names[track])
+        elif observed is not None and (track == "tools" or observed.ndim == 3):
+            sizes[track] = observed.shape[-1]
+        else:
+            own = [t for t in sources if t.track == track]
+            counts = [t.num_classes or int(t.values.max(initial=0)) + 1 for t in own]
+            sizes[track] = max(counts)
+    return sizes
+
+
+def _transition_labels(
+    transitions: Sequence[Track], index: BatchIndex
+) -> tuple[tuple[str, ...], Labels, np.ndarray] | None:
+    if not transitions:
+        return None
+    videos = [io.sample(video, index.step_seconds) for video in io.join(transitions)]
+    obs, _, mask, where = io.to_batch(videos)
+    for track in (obs.phases, obs.tools):
+        if track is not None and track.dtype.kind == "f":
+            raise FormatError("transitions are counted in labels, not probabilities", file=transitions[0].source)
+    return where.ids, Labels(obs.phases, obs.tools), mask

@@ -1,0 +1,186 @@
+"""The table: the recogniser M against M_H, every figure with the name of its convention."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hmmjax import metrics
+from hmmjax.metrics import Metric
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class System:
+    """What one system says of some videos, at the frames that were read.
+
+    Attributes:
+        name: "M", "M_H" ...
+        phases: for each video int labels (n,) or probabilities (n, L); None when it says nothing of phases.
+        tools: for each video int presence or probabilities (n, K); None likewise.
+    """
+
+    name: str
+    phases: Sequence[np.ndarray] | None = None
+    tools: Sequence[np.ndarray] | None = None
+
+    def phase_labels(self) -> list[np.ndarray]:
+        """(n,) int32 per video: as given, or the most probable phase."""
+        return [as_phases(x) for x in self.phases or []]
+
+
+def as_phases(values: np.ndarray) -> np.ndarray:
+    """(n,) int32: labels as they are, probabilities (n, L) at their most probable phase."""
+    return (values if values.ndim == 1 else values.argmax(-1)).astype(np.int32)
+
+
+def as_tools(values: np.ndarray, threshold: float = 0.5) -> np.ndarray:
+    """(n, K) int32: labels as they are, probabilities present at or above the threshold."""
+    return values if values.dtype.kind == "i" else (values >= threshold).astype(np.int32)
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One figure of several systems.
+
+    Attributes:
+        figure: what is measured.
+        metrics: by system; a system that says nothing of the track is absent.
+        truth: the same of the ground truth itself, for counts of changes; else None.
+    """
+
+    figure: str
+    metrics: dict[str, Metric]
+    truth: float | None = None
+
+    @property
+    def conventions(self) -> list[str]:
+        """How it is measured; several where it differs between systems."""
+        return list(dict.fromkeys(f"{m.convention} ({entered(m)})" for m in self.metrics.values()))
+
+    def records(self) -> list[dict[str, Any]]:
+        """Plain rows for csv and JSON: one per system. None stands for "no such figure"."""
+        rows = [
+            {
+                "figure": self.figure,
+                "system": system,
+                "value": plain(m.value),
+                "unit": m.unit,
+                "spread": plain(m.spread),
+                "spread_over": m.spread_over,
+                "convention": m.convention,
+                "videos": m.n_videos,
+                "frames": m.n_frames,
+                "classes": m.n_classes,
+                "left_out": "; ".join(m.left_out),
+                "split": m.split,
+            }
+            for system, m in self.metrics.items()
+        ]
+        if self.truth is not None and rows:
+            rows.append({**rows[0], "system": "truth", "value": self.truth, "spread": None})
+        return rows
+
+
+def plain(value: float) -> float | None:
+    """NaN as None."""
+    return None if math.isnan(value) else value
+
+
+def entered(metric: Metric) -> str:
+    """What a figure was measured on."""
+    parts = [f"{metric.n_videos} video{'s' * (metric.n_videos != 1)}", f"{metric.n_frames:,} frames"]
+    if metric.n_classes:
+        parts.append(f"{metric.n_classes} classes")
+    if metric.left_out:
+        parts.append("left out: " + ", ".join(metric.left_out))
+    return ", ".join(parts)
+
+
+def compare(
+    systems: Sequence[System],
+    truth_phases: Sequence[np.ndarray] | None,
+    truth_tools: Sequence[np.ndarray] | None,
+    *,
+    phase_names: Sequence[str] | None = None,
+    tool_names: Sequence[str] | None = None,
+    rows_per_second: float = 1.0,
+    relaxed: bool = False,
+    split: str = "",
+) -> list[Row]:
+    """The figures of each system on the videos that have truth.
+
+    Args:
+        systems: what is compared, on the same videos and frames.
+        truth_phases: for each video (n,) int labels, -1 unknown; None without any.
+        truth_tools: for each video (n, K) likewise.
+        phase_names: (L,).
+        tool_names: (K,).
+        rows_per_second: for relaxed boundaries.
+        relaxed: also the relaxed figures, in the official (bug included) and the repaired version; needs Cholec80's
+            phases in their standard order.
+        split: name of the set of videos.
+
+    Returns:
+        Rows in a fixed order: tools first, then phases.
+    """
+    rows = []
+    tools = [s for s in systems if s.tools is not None]
+    keep = _with_truth(truth_tools)
+    if truth_tools is not None and keep and tools:
+        truth = [truth_tools[i] for i in keep]
+        said = {s.name: [s.tools[i] for i in keep] for s in tools if s.tools is not None}
+        ap = {n: metrics.average_precision(truth, x, names=tool_names) for n, x in said.items()}
+        f1 = {n: metrics.tool_f1(truth, x, names=tool_names) for n, x in said.items()}
+        changes = {n: metrics.tool_changes(x, names=tool_names) for n, x in said.items()}
+        rows += [Row("tool mAP", ap), Row("tool F1, macro", f1)]
+        complete = all((t >= 0).all() for t in truth)
+        in_truth = metrics.tool_changes(truth, names=tool_names).value if complete else None
+        rows.append(Row("tool on/off changes", changes, in_truth))
+    phases = [s for s in systems if s.phases is not None]
+    keep = _with_truth(truth_phases)
+    if truth_phases is not None and keep and phases:
+        truth = [truth_phases[i] for i in keep]
+        labels = {s.name: [s.phase_labels()[i] for i in keep] for s in phases}
+        rows += _phase_rows(truth, labels, phase_names, rows_per_second, relaxed)
+    if split:
+        rows = [
+            dataclasses.replace(row, metrics={n: dataclasses.replace(m, split=split) for n, m in row.metrics.items()})
+            for row in rows
+        ]
+    return rows
+
+
+def _with_truth(truth: Sequence[np.ndarray] | None) -> list[int]:
+    return [i for i, labels in enumerate(truth or []) if (labels >= 0).any()]
+
+
+def _phase_rows(
+    truth: list[np.ndarray],
+    labels: dict[str, list[np.ndarray]],
+    names: Sequence[str] | None,
+    rows_per_second: float,
+    relaxed: bool,
+) -> list[Row]:
+    def each(measure: Any, **options: Any) -> dict[str, Any]:
+        return {name: measure(truth, said, **options) for name, said in labels.items()}
+
+    # A macro mean must not depend on whether names are given: absent phases are left out either way.
+    rows = [
+        Row("phase accuracy, pooled", each(metrics.accuracy, mean="pooled")),
+        Row("phase accuracy, per video", each(metrics.accuracy)),
+        Row("phase Jaccard, strict", each(metrics.jaccard, names=names)),
+        Row("phase F1, strict", each(metrics.f1, names=names)),
+    ]
+    if relaxed:
+        modes = ("relaxed-official", "relaxed-fixed")
+        table = each(metrics.phase_metrics, modes=modes, names=names, fps=rows_per_second)
+        for i, first in enumerate(next(iter(table.values()))):
+            if first.name in ("accuracy", "Jaccard"):
+                mode = modes[i // (len(next(iter(table.values()))) // 2)]
+                rows.append(Row(f"phase {first.name}, {mode}", {n: found[i] for n, found in table.items()}))
+    complete = all((t >= 0).all() for t in truth)
+    in_truth = metrics.phase_changes(truth).value if complete else None
+    rows.append(Row("phase changes", {n: metrics.phase_changes(said) for n, said in labels.items()}, in_truth))
+    return rows

@@ -1,0 +1,168 @@
+"""The folder of results: predictions in the files' own layouts, posteriors, model, table and pictures."""
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hmmjax import io
+from hmmjax.io import Layout, Track
+from hmmjax.stabilize.run import Stabilized
+from hmmjax.stabilize.table import Row, System, as_phases, as_tools
+
+#: How phases that nobody predicted are written: as Cholec80's annotations are.
+_CHOLEC80 = Layout("text", "labels", header="Frame\tPhase", header_columns=2, columns=(1,))
+
+
+def write_results(
+    result: Stabilized,
+    folder: str | os.PathLike[str],
+    *,
+    like: Sequence[Track],
+    online: bool = False,
+    pictures: bool = True,
+    force: bool = False,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> list[Path]:
+    """Write everything `stabilize` found.
+
+    - ``phases/``, ``tools/`` (``both/``): predictions under the names and in the layouts of the files in `like`;
+      ``inferred-phases/``: phases that nobody predicted, in Cholec80's layout;
+    - ``stabilized.npz``: posteriors (see `hmmjax.io.write_posteriors`), with ``filtered_phases_*`` and
+      ``filtered_tools_*`` of the online filter and ``fold_*``, the fold in which the video was held out (-1: none);
+    - ``model.npz``: the model of all videos, for `hmmjax.io.load_params`;
+    - ``table.csv``, ``table.json``: the figures, where there is truth;
+    - ``pictures/<video>.png``.
+
+    Args:
+        result: from `stabilize`.
+        folder: where to.
+        like: the predictions as they were read.
+        online: write the online filter's predictions in place of the smoother's.
+        pictures: draw them.
+        force: overwrite.
+        progress: as in `stabilize`.
+
+    Returns:
+        The files written.
+
+    Raises:
+        FileExistsError: when a file exists and `force` is False.
+    """
+    tell = progress or (lambda stage, done, total: None)
+    folder = Path(folder)
+    system = result.filtered if online else result.smoothed
+    tracks = result_tracks(result, system)
+    predicted = {t.track for t in like}
+    files = io.write([t for t in tracks if t.track in predicted], folder, like=like, force=force)
+    hidden = [t for t in tracks if t.track not in predicted]
+    if hidden:
+        files += _write_hidden(hidden, folder / "inferred-phases", force)
+    posteriors, model = folder / "stabilized.npz", folder / "model.npz"
+    io.write_posteriors(
+        posteriors,
+        result_tracks(result, result.smoothed),
+        log_likelihood=dict(zip(result.ids, result.log_likelihood.tolist(), strict=True)),
+        extra={
+            **{
+                f"filtered_{t.track}_{t.video.removeprefix('video')}": t.values.astype(np.float32)
+                for t in result_tracks(result, result.filtered)
+            },
+            **{f"fold_{v.removeprefix('video')}": f for v, f in zip(result.ids, result.folds, strict=True)},
+        },
+        force=force,
+    )
+    m = result.model
+    io.save_params(
+        model,
+        m.params,
+        phase_names=m.phase_names,
+        tool_names=m.tool_names,
+        fps=m.fps,
+        metadata=m.metadata,
+        force=force,
+    )
+    files += [posteriors, model]
+    if result.table:
+        io.write_csv(folder / "table.csv", records(result.table), force=force)
+        with io.atomic(folder / "table.json", force=force) as temporary:
+            Path(temporary).write_text(as_json(result.table, result.notices), encoding="utf-8")
+        files += [folder / "table.csv", folder / "table.json"]
+    for i, video in enumerate(result.ids if pictures else ()):
+        tell("pictures", i, len(result.ids))
+        path = folder / "pictures" / f"{video}.png"
+        picture(result, i, path, online=online, force=force)
+        files.append(path)
+    if pictures:
+        tell("pictures", len(result.ids), len(result.ids))
+    return files
+
+
+def result_tracks(result: Stabilized, system: System) -> list[Track]:
+    """A system's posteriors as tracks."""
+    tracks = []
+    for name, arrays, names in (
+        ("phases", system.phases, result.phase_names),
+        ("tools", system.tools, result.tool_names),
+    ):
+        for video, frames, values in zip(result.ids, result.frames, arrays or [], strict=bool(arrays)):
+            layout = Layout("npz", "probabilities")
+            tracks.append(Track(video, name, frames, values, names, result.fps, layout, "result"))
+    return tracks
+
+
+def _write_hidden(tracks: Sequence[Track], folder: Path, force: bool) -> list[Path]:
+    files = []
+    for track in tracks:
+        path = folder / f"{track.video}-phase.txt"
+        names = track.names
+        said = [names[i] if names else str(i) for i in track.labels()]
+        lines = [str(_CHOLEC80.header), *(f"{f}\t{name}" for f, name in zip(track.frames, said, strict=True))]
+        with io.atomic(path, force=force) as temporary:
+            Path(temporary).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        files.append(path)
+    return files
+
+
+def records(table: Sequence[Row]) -> list[dict[str, Any]]:
+    """The table as plain rows, one per figure and system."""
+    return [record for row in table for record in row.records()]
+
+
+def as_json(table: Sequence[Row], notices: Sequence[str]) -> str:
+    """The table and the notices as JSON."""
+    content = {"table": records(table), "notices": list(notices)}
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def picture(result: Stabilized, i: int, path: Path, *, online: bool = False, force: bool = False) -> None:
+    """Draw the i-th video."""
+    from hmmjax.plots import plot_video, save_figure
+
+    shown = [("raw", result.raw), *([("filtered", result.filtered)] if online else [])]
+    shown += [("stabilised", result.smoothed)]
+    phases: dict[str, np.ndarray] = {}
+    tools: dict[str, np.ndarray] = {}
+    for rows, truth in ((phases, result.truth_phases), (tools, result.truth_tools)):
+        if truth is not None and (truth[i] >= 0).any():
+            rows["truth"] = truth[i]
+    for name, system in shown:
+        if system.phases is not None:
+            phases[name] = as_phases(system.phases[i])
+        if system.tools is not None:
+            tools[name] = as_tools(system.tools[i])
+    figure = plot_video(
+        result.frames[i] / result.fps,
+        # Truth alone is nothing to compare.
+        phases=phases if set(phases) - {"truth"} else None,
+        tools=tools if set(tools) - {"truth"} else None,
+        tool_posterior=None if result.smoothed.tools is None else result.smoothed.tools[i],
+        phase_names=result.phase_names,
+        tool_names=result.tool_names,
+        title=result.ids[i],
+        step=result.step_seconds,
+    )
+    save_figure(figure, path, force=force)

@@ -1,0 +1,407 @@
+"""The command line on small files: one command gives everything, and nothing is scored on what it was learnt from."""
+
+import csv
+import dataclasses
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import hmmjax
+from hmmjax import io
+from hmmjax import stabilize as job
+from hmmjax.cli import app
+
+PHASES, TOOLS = ("Alpha", "Beta", "Gamma"), ("Knife", "Fork")
+NAMES = ("--phase-names", ",".join(PHASES), "--tool-names", ",".join(TOOLS))
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert result.exit_code == code, result.output + result.stderr
+    return result
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """Five videos: true phases and tools, and a recogniser that errs in one frame of six."""
+    folder = tmp_path_factory.mktemp("world")
+    rng = np.random.default_rng(0)
+    arrays = {"phase_names": np.array(PHASES), "tool_names": np.array(TOOLS)}
+    for kind in ("truth", "said"):
+        (folder / kind).mkdir()
+    for v in range(1, 6):
+        n = 40 + 5 * v
+        phases = np.minimum(np.arange(n) * 3 // n, 2)
+        tools = np.stack([phases == 1, (np.arange(n) // 8) % 2 == 0], 1).astype(int)
+        said = np.where(rng.random(n) < 1 / 6, rng.integers(0, 3, n), phases)
+        scores = np.clip(np.abs(tools - (rng.random(tools.shape) < 1 / 6)) * 0.6 + rng.random(tools.shape) * 0.4, 0, 1)
+        arrays[f"phases_{v}"], arrays[f"tools_{v}"] = phases, tools
+        text = "".join(f"{25 * i}\t{PHASES[p]}\n" for i, p in enumerate(phases))
+        (folder / "truth" / f"video{v:02d}-phase.txt").write_text("Frame\tPhase\n" + text)
+        text = "".join(f"{25 * i}\t{a}\t{b}\n" for i, (a, b) in enumerate(tools))
+        (folder / "truth" / f"video{v:02d}-tool.txt").write_text("Frame\t" + "\t".join(TOOLS) + "\n" + text)
+        text = "".join(f"{25 * i}\t{p}\n" for i, p in enumerate(said))
+        (folder / "said" / f"video{v:02d}-phase.txt").write_text(text)
+        text = "".join(f"{25 * i},{b:.4f},{a:.4f}\n" for i, (a, b) in enumerate(scores))
+        (folder / "said" / f"video{v:02d}-tool.csv").write_text("Frame,Fork,Knife\n" + text)
+    np.savez(folder / "labels.npz", **arrays)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def both(world, tmp_path_factory):
+    """The plain command on phases and tools of all five videos."""
+    out = tmp_path_factory.mktemp("out") / "all"
+    result = run("stabilize", world / "said", "--annotations", world / "truth", *NAMES, "--out", out)
+    return out, result
+
+
+def read_both(world, annotations="truth"):
+    options = {"phase_names": PHASES, "tool_names": TOOLS}
+    return io.read(world / "said", **options), io.read_annotations(world / annotations, **options)
+
+
+# --- what is written ---------------------------------------------------------------------------------------------
+
+
+def test_one_command_writes_everything(world, both):
+    out, result = both
+    for track, suffix in (("phases", "-phase.txt"), ("tools", "-tool.csv")):
+        assert sorted(p.name for p in (out / track).iterdir()) == [f"video{v:02d}{suffix}" for v in range(1, 6)]
+    assert sorted(p.name for p in (out / "pictures").iterdir()) == [f"video{v:02d}.png" for v in range(1, 6)]
+    assert "held out, one video at a time, 5 videos" in result.stdout
+    assert "scikit-learn step AP" in result.stdout and "M_H online" in result.stdout and "2 classes" in result.stdout
+    assert "recogniser's errors counted" in result.stderr and "\x1b" not in result.stdout
+
+
+def test_predictions_come_back_in_the_files_own_layout(world, both):
+    out, _ = both
+    for v in range(1, 6):
+        before = (world / "said" / f"video{v:02d}-phase.txt").read_text().splitlines()
+        after = (out / "phases" / f"video{v:02d}-phase.txt").read_text().splitlines()
+        assert [line.split("\t")[0] for line in after] == [line.split("\t")[0] for line in before]
+        header = (out / "tools" / f"video{v:02d}-tool.csv").read_text().splitlines()[0]
+        assert header == "Frame,Fork,Knife"
+    posteriors = {(t.video, t.track): t for t in io.read(out / "stabilized.npz")}
+    written = io.read([out / "phases", out / "tools"], phase_names=PHASES, tool_names=TOOLS)
+    for track in written:
+        best = posteriors[track.video, track.track]
+        if track.track == "phases":
+            np.testing.assert_array_equal(track.values, best.values.argmax(1))
+        else:
+            np.testing.assert_allclose(track.reorder(TOOLS).values, best.reorder(TOOLS).values, rtol=1e-6)
+
+
+def test_python_gives_the_same_to_the_last_digit(world, both):
+    out, _ = both
+    predictions, annotations = read_both(world)
+    result = job.stabilize(predictions, annotations)
+    with open(out / "table.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    expected = job.records(result.table)
+    assert [r["figure"] for r in rows] == [r["figure"] for r in expected]
+    for row, want in zip(rows, expected, strict=True):
+        assert float(row["value"]) == want["value"] and row["system"] == want["system"]
+        assert row["convention"] and row["videos"] == "5" and row["split"] == result.protocol
+    assert json.loads((out / "table.json").read_text())["table"] == json.loads(job.as_json(result.table, []))["table"]
+    with np.load(out / "stabilized.npz") as data:
+        np.testing.assert_array_equal(data["phases_01"], result.smoothed.phases[0])
+        np.testing.assert_array_equal(data["filtered_tools_05"], result.filtered.tools[4])
+        assert data["log_likelihood_03"] == result.log_likelihood[2] and data["fold_03"] == 2
+
+
+def test_it_helps(both):
+    table = {(r["figure"], r["system"]): r["value"] for r in json.loads((both[0] / "table.json").read_text())["table"]}
+    for figure in ("phase accuracy, pooled", "phase Jaccard, strict", "tool mAP", "tool F1, macro"):
+        assert table[figure, "M_H"] > table[figure, "M"] + 0.03
+    for figure in ("phase changes", "tool on/off changes"):
+        assert table[figure, "truth"] <= table[figure, "M_H"] < table[figure, "M"] / 2
+
+
+def test_the_model_file_infers_again(world, both, tmp_path):
+    model = io.load_params(both[0] / "model.npz")
+    assert (model.phase_names, model.fps) == (PHASES, 1.0)
+    assert set(model.tool_names) == set(TOOLS) and model.metadata["videos"] == [f"video{v:02d}" for v in range(1, 6)]
+    result = run(
+        "stabilize", world / "said", *NAMES, "--model", both[0] / "model.npz", "--out", tmp_path / "o", "--no-pictures"
+    )
+    assert "no annotations" in result.stdout
+    predictions, _ = read_both(world)
+    videos = io.join([t.reorder(model.tool_names if t.track == "tools" else PHASES) for t in predictions])
+    obs, _, mask, index = io.to_batch(videos)
+    expected = index.split(hmmjax.posterior(model.params, obs.discretize(), mask).phases)
+    with np.load(tmp_path / "o" / "stabilized.npz") as data:
+        np.testing.assert_allclose(data["phases_02"], expected[1], atol=1e-5)
+    again = job.stabilize(*read_both(world), model=model)
+    assert again.protocol.startswith("IN SAMPLE for 5 of 5 videos")
+
+
+def test_online_writes_the_filter(world, both, tmp_path):
+    run(
+        *("stabilize", world / "said", "--annotations", world / "truth", *NAMES),
+        *("--out", tmp_path / "o", "--online", "--videos", "1-5"),
+    )
+    with np.load(both[0] / "stabilized.npz") as data:
+        for v in range(1, 6):
+            (track,) = io.read(tmp_path / "o" / "phases" / f"video{v:02d}-phase.txt")
+            np.testing.assert_array_equal(track.values, data[f"filtered_phases_{v:02d}"].argmax(1))
+
+
+# --- honesty -----------------------------------------------------------------------------------------------------
+
+
+def spoil(tracks, video):
+    """The same annotations, those of one video turned into nonsense."""
+    return [
+        dataclasses.replace(t, values=((t.values + 1) % (3 if t.track == "phases" else 2)).astype(np.int32))
+        if t.video == video
+        else t
+        for t in tracks
+    ]
+
+
+@pytest.mark.parametrize("transitions", [False, True])
+def test_a_videos_own_labels_never_touch_its_result(world, transitions):
+    """Also when the video is among those that transitions are counted in."""
+    predictions, annotations = read_both(world)
+    bad = spoil(annotations, "video02")
+    a = job.stabilize(predictions, annotations, transitions=annotations if transitions else ())
+    b = job.stabilize(predictions, bad, transitions=bad if transitions else ())
+    np.testing.assert_array_equal(a.smoothed.phases[1], b.smoothed.phases[1])
+    np.testing.assert_array_equal(a.smoothed.tools[1], b.smoothed.tools[1])
+    assert np.abs(a.smoothed.phases[0] - b.smoothed.phases[0]).max() > 1e-6
+
+
+def test_a_single_annotated_video_is_called_in_sample(world):
+    predictions, annotations = read_both(world)
+    result = job.stabilize(predictions, [t for t in annotations if t.video == "video03"])
+    assert "IN SAMPLE" in result.protocol and set(result.folds) == {-1}
+    assert all(m.n_videos == 1 for row in result.table for m in row.metrics.values())
+
+
+def test_videos_without_annotations_are_stabilised_but_not_scored(world):
+    predictions, annotations = read_both(world)
+    result = job.stabilize(predictions, [t for t in annotations if t.video != "video04"], folds=2)
+    assert result.folds == (0, 0, 1, -1, 1)
+    assert result.smoothed.phases[3].shape == (60, 3)
+    assert all(m.n_videos == 4 for row in result.table for m in row.metrics.values())
+    assert any("without annotations: video04" in n for n in result.notices)
+
+
+# --- ways of learning --------------------------------------------------------------------------------------------
+
+
+def test_partly_labelled_videos_are_learnt_by_em(world):
+    predictions, annotations = read_both(world)
+    predictions, annotations = (io.select(tracks, "1-4") for tracks in (predictions, annotations))
+    sparse = [dataclasses.replace(t, values=t.values.copy()) for t in annotations]
+    for track in sparse:
+        track.values[np.arange(len(track.frames)) % 4 > 0] = -1
+    result = job.stabilize(predictions, sparse, folds=2, iterations=5)
+    assert any("EM, 5 iterations" in n for n in result.notices)
+    table = {row.figure: row.metrics for row in result.table}
+    accuracy = table["phase accuracy, pooled"]
+    assert accuracy["M"].n_frames == sum(-(-len(f) // 4) for f in result.frames)
+    assert accuracy["M_H"].value > accuracy["M"].value
+
+
+def test_no_annotations_at_all(world):
+    predictions, annotations = read_both(world)
+    alone = job.stabilize(predictions, iterations=3)
+    assert alone.table == [] and alone.protocol == "no annotations"
+    given = job.stabilize(predictions, transitions=annotations, iterations=3)
+    counted = hmmjax.estimate(
+        hmmjax.Labels(*(getattr(io.to_batch(io.join(annotations))[0], t) for t in ("phases", "tools"))),
+        None,
+        io.to_batch(io.join(annotations))[2],
+        priors=job.PRIORS,
+    )
+    # Classes of the result are in the predictions' order: phases are the same in both.
+    np.testing.assert_allclose(given.model.params.phases.transition, counted.phases.transition, rtol=1e-6)
+
+
+def test_phases_from_tools_alone(world, tmp_path):
+    result = run(
+        *("stabilize", world / "said" / "video01-tool.csv", "--tools", world / "said" / "video02-tool.csv"),
+        *("--annotations", world / "labels.npz", *NAMES, "--out", tmp_path / "o", "--leave-one-out", "--json"),
+    )
+    table = {(r["figure"], r["system"]): r["value"] for r in json.loads(result.stdout)["table"]}
+    assert ("phase accuracy, pooled", "M") not in table and table["phase accuracy, pooled", "M_H"] > 0.5
+    text = (tmp_path / "o" / "inferred-phases" / "video01-phase.txt").read_text().splitlines()
+    assert text[0] == "Frame\tPhase" and text[1].split("\t") == ["0", "Alpha"] and len(text) == 46
+    plain = job.stabilize(
+        io.read(world / "said" / "video01-tool.csv", tool_names=TOOLS),
+        io.read_annotations(world / "labels.npz", phase_names=PHASES, tool_names=TOOLS),
+        hidden_phases=False,
+    )
+    assert plain.smoothed.phases is None and plain.model.params.phases is None
+
+
+def test_tools_that_nobody_observes_are_left_out(world):
+    predictions, annotations = read_both(world)
+    only = [t for t in predictions if t.track == "phases"]
+    result = job.stabilize(only, [t for t in annotations if t.track == "phases"], transitions=annotations)
+    assert result.model.params.tools is None and result.smoothed.tools is None
+
+
+def test_probability_emissions_and_logits(world, tmp_path):
+    predictions, _ = read_both(world)
+    tools = [t for t in predictions if t.track == "tools"][:4]
+    arrays = {f"logits_{t.video[5:]}": np.log(t.values + 1e-3) - np.log(1 - t.values + 1e-3) for t in tools}
+    np.savez(tmp_path / "logits.npz", tool_names=np.array(["Fork", "Knife"]), **arrays)
+    out = tmp_path / "o"
+    run(
+        *("stabilize", tmp_path / "logits.npz", "--kind", "logits", "--annotations", world / "labels.npz", *NAMES),
+        *("--out", out, "--emissions", "probability", "--folds", 2, "--no-hidden-phases", "--no-pictures"),
+    )
+    assert type(io.load_params(out / "model.npz").params.tools.emission).__name__ == "ToolBeta"
+    again = io.read(out / "tools" / "logits.npz", kind="logits", tool_names=TOOLS)
+    posteriors = {t.video: t for t in io.read(out / "stabilized.npz")}
+    for track in again:
+        want = posteriors[track.video].reorder(track.names).values
+        np.testing.assert_allclose(track.values, want, atol=1e-6)
+
+
+# --- evaluate ----------------------------------------------------------------------------------------------------
+
+
+def test_evaluate_equals_m_of_stabilize(world, both, tmp_path):
+    result = run(
+        *("evaluate", world / "said", "--truth", world / "labels.npz", *NAMES, "--json", "--csv", tmp_path / "t.csv")
+    )
+    found = {r["figure"]: r["value"] for r in json.loads(result.stdout)["table"] if r["system"] == "M"}
+    table = json.loads((both[0] / "table.json").read_text())["table"]
+    assert found == {r["figure"]: r["value"] for r in table if r["system"] == "M"}
+    assert (tmp_path / "t.csv").read_text().startswith("figure,system,value")
+
+
+def test_evaluate_the_written_result(world, both):
+    out = both[0]
+    result = run("evaluate", out / "phases", "--truth", world / "truth", *NAMES, "--json")
+    found = {r["figure"]: r["value"] for r in json.loads(result.stdout)["table"] if r["system"] == "M"}
+    table = json.loads((out / "table.json").read_text())["table"]
+    want = {r["figure"]: r["value"] for r in table if r["system"] == "M_H" and r["figure"].startswith("phase")}
+    assert found == want
+
+
+def test_seconds_meet_25_fps_annotations(world, tmp_path):
+    for v in (1, 2):
+        lines = (world / "said" / f"video{v:02d}-phase.txt").read_text().splitlines()
+        text = "".join(f"{int(x.split()[0]) // 25}\t{x.split()[1]}\n" for x in lines)
+        (tmp_path / f"video-{v}.txt").write_text("Frame\tPhase\n" + text)
+    ours = run("evaluate", tmp_path, "--truth", world / "truth", *NAMES, "--fps", 1, "--json").stdout
+    theirs = run("evaluate", world / "said", "--videos", "1-2", "--truth", world / "truth", *NAMES, "--json").stdout
+    pick = [
+        {r["figure"]: r["value"] for r in json.loads(x)["table"] if r["figure"].startswith("phase")}
+        for x in (ours, theirs)
+    ]
+    assert pick[0] == pick[1] and pick[0]
+    # Forgetting --fps is caught: one row per frame number is 25 predictions a second.
+    message = run("evaluate", tmp_path, "--truth", world / "truth", *NAMES, "--json").stdout
+    assert json.loads(message)["table"][0]["frames"] != json.loads(ours)["table"][0]["frames"]
+
+
+# --- errors ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "no predictions"),
+        (("nowhere.txt",), "nowhere.txt: no such file"),
+        (("said", "--emissions", "gauss"), "say confusion or probability"),
+        (("said", "--folds", "1", "--annotations", "truth", *NAMES), "at least 2 parts"),
+        (("said", "--annotations", "truth"), "unknown tool 'Fork'"),
+        (("said/video01-phase.txt", "--annotations", "truth", "--tool-names", "Knife,Fork"), "unknown phase 'Alpha'"),
+        (("said", "--kind", "logits", *NAMES), "holds labels, not logits"),
+        (("said", "--videos", "7-9", *NAMES), "no video 7-9"),
+        (("said", "--rename", "video01", *NAMES), "old=new"),
+        (("said", "--transition-videos", "1", *NAMES), "--transitions-from, which is missing"),
+        (("said", "--model", "labels.npz", *NAMES), "no hmmjax model"),
+        (("said", "--annotations", "truth", "--rename", "1=99", "--videos", "99", *NAMES), "no annotation belongs"),
+    ],
+)
+def test_bad_input_is_one_message_and_code_2(world, tmp_path, arguments, message):
+    paths = [world / a if a in ("said", "truth", "labels.npz") or a.startswith("said/") else a for a in arguments]
+    result = run("stabilize", *paths, "--out", tmp_path / "o", code=2)
+    assert "Traceback" not in result.stderr and result.stdout == ""
+    assert re.search(message, result.stderr), result.stderr
+    assert result.stderr.startswith("error:") and not (tmp_path / "o").exists()
+
+
+def test_traceback_on_demand(tmp_path):
+    with pytest.raises(io.FormatError):
+        CliRunner().invoke(
+            app, ["stabilize", "nowhere.txt", "--out", str(tmp_path / "o"), "--traceback"], catch_exceptions=False
+        )
+
+
+def test_a_model_of_another_rate_is_refused(world, both, tmp_path):
+    """One prediction a second against files whose frame numbers make 25 a second."""
+    (tmp_path / "video01.txt").write_text("0\t0\n1\t0\n2\t1\n")
+    result = run(
+        *("stabilize", tmp_path / "video01.txt", "--model", both[0] / "model.npz", *NAMES, "--out", tmp_path / "o"),
+        code=2,
+    )
+    assert "25 per second" in result.stderr and "1 per second" in result.stderr and "fps" in result.stderr
+
+
+def test_results_are_not_overwritten(world, tmp_path):
+    (tmp_path / "o").mkdir()
+    (tmp_path / "o" / "notes.txt").write_text("mine")
+    arguments = ("stabilize", world / "said", "--annotations", world / "truth", *NAMES, "--out", tmp_path / "o")
+    assert "--force" in run(*arguments, "--no-pictures", code=2).stderr
+    run(*arguments, "--no-pictures", "--force")
+    run(*arguments, "--no-pictures", "--force")
+    assert (tmp_path / "o" / "notes.txt").read_text() == "mine"
+    assert not [p for p in (tmp_path / "o").rglob(".*")]
+
+
+def test_help_version_and_module():
+    assert (
+        "--transitions-from"
+        in CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1"}).invoke(app, ["stabilize", "--help"]).stdout
+    )
+    assert run("--version").stdout.strip() == hmmjax.__version__
+    found = subprocess.run([sys.executable, "-m", "hmmjax", "--version"], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == hmmjax.__version__
+
+
+# --- real files --------------------------------------------------------------------------------------------------
+
+
+def figures(stdout):
+    return {(r["figure"], r["system"]): r["value"] for r in json.loads(stdout)["table"]}
+
+
+def test_real_tmrnet(data_dir, tmp_path):
+    labels = data_dir / "cholec80" / "labels_1fps.npz"
+    result = run(
+        *("stabilize", data_dir / "tmrnet" / "pred-phase", "--annotations", data_dir / "tmrnet" / "gt-phase"),
+        *("--phase-names", "cholec80", "--transitions-from", labels, "--transition-videos", "1-40"),
+        *("--out", tmp_path / "o", "--no-pictures", "--json"),
+    )
+    found = figures(result.stdout)
+    assert round(found["phase accuracy, pooled", "M"], 4) == 0.8422 and found["phase changes", "M"] == 1368
+    assert round(found["phase Jaccard, strict", "M"], 3) == 0.710
+    assert found["phase accuracy, pooled", "M_H"] >= 0.848
+    assert found["phase Jaccard, strict", "M_H"] >= 0.725
+    assert found["phase changes", "M_H"] < 480
+
+
+def test_real_detections(data_dir, tmp_path):
+    labels = data_dir / "cholec80" / "labels_1fps.npz"
+    result = run(
+        *("stabilize", data_dir / "frcnn" / "scores_1fps.npz", "--annotations", labels, "--leave-one-out"),
+        *("--transitions-from", labels, "--transition-videos", "1-40"),
+        *("--out", tmp_path / "o", "--no-pictures", "--json"),
+    )
+    found = figures(result.stdout)
+    assert round(found["tool mAP", "M"], 3) == 0.773 and found["tool on/off changes", "M"] == 2036
+    assert found["tool mAP", "M_H"] >= 0.87 and found["tool F1, macro", "M_H"] >= 0.81
+    assert found["tool on/off changes", "M_H"] < 650 and found["phase accuracy, pooled", "M_H"] >= 0.76
