@@ -104,7 +104,7 @@ def test_csv_manifest_is_the_same_collection(folder):
         ("phases: [Exploration, Dissection, Stapling]\n", "", "does not name any"),
         ("videos:", "movies:", "a list called videos is missing"),
         ("name: lobectomy", "name: [lobectomy", "damaged YAML"),
-        ("  - {id: case3", "  - {id: case010, part: test}\n  - {id: case3", "both in test and in train: case10 = case010"),
+        ("  - {id: case3", "  - {id: case010, part: test}\n  - {id: case3", "in train: case10 = case010"),
     ],
 )
 def test_bad_manifests_name_the_fault(folder, old, new, message):

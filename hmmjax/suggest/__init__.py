@@ -1,0 +1,12 @@
+"""Which frames should a person label next? A ranking, a contact sheet to look at, and a file to fill in.
+
+suggestions = hmmjax.suggest.rank(raw, stabilised, known)
+hmmjax.suggest.write("to-label/", suggestions, picture=...)
+tracks = hmmjax.suggest.read_answers("to-label/answers.csv")     # partial labels, for hmmjax.io.to_batch
+"""
+
+from hmmjax.suggest.answers import read_answers, write_answers
+from hmmjax.suggest.ranking import REASONS, Suggestion, rank
+from hmmjax.suggest.sheet import write, write_sheet
+
+__all__ = ["REASONS", "Suggestion", "rank", "read_answers", "write", "write_answers", "write_sheet"]

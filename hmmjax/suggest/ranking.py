@@ -1,0 +1,228 @@
+"""Rank unlabelled frames by what a person's label would tell."""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from hmmjax.io import FormatError, Track, align_classes, natural
+
+#: "positive": the tool is probably there, and few positive labels of it are known.
+#: "disagreement": the recogniser and the stabilised result say different things.
+#: "uncertain": the stabilised result does not know (its posterior's entropy is high).
+REASONS = ("positive", "disagreement", "uncertain")
+
+
+@dataclasses.dataclass(frozen=True)
+class Suggestion:
+    """A question to a person: is this tool in this frame, or which phase is this?
+
+    Attributes:
+        video: its identifier.
+        frame: number on the video's counter.
+        fps: the counter's frames per second.
+        track: "phases" or "tools".
+        name: the tool asked about; for phases the phase that the stabilised result takes it for.
+        reason: one of `REASONS`.
+        score: what it was ranked by within its reason, larger first.
+        raw: the recogniser's probability of `name`, NaN where it gave labels only.
+        stabilised: the posterior of `name`.
+        names: all classes of the track, for the file to fill in.
+    """
+
+    video: str
+    frame: int
+    fps: float
+    track: str
+    name: str
+    reason: str
+    score: float
+    raw: float
+    stabilised: float
+    names: tuple[str, ...]
+
+    @property
+    def second(self) -> float:
+        """Time in seconds."""
+        return self.frame / self.fps
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Candidates:
+    """Everything that could be asked about one tool, or about the phase: parallel arrays over (video, frame)."""
+
+    videos: np.ndarray
+    frames: np.ndarray
+    seconds: np.ndarray
+    classes: np.ndarray
+    raw: np.ndarray
+    stabilised: np.ndarray
+    entropy: np.ndarray
+    disagreement: np.ndarray
+
+
+def rank(
+    raw: Sequence[Track],
+    stabilised: Sequence[Track],
+    known: Sequence[Track] = (),
+    *,
+    count: int = 10,
+    apart: float = 10.0,
+    reasons: Iterable[str] = REASONS,
+) -> list[Suggestion]:
+    """Choose frames to label.
+
+    Args:
+        raw: what the recogniser says, tools or phases of each video, as `hmmjax.io.read` gives them.
+        stabilised: posteriors of the same videos and frames (`hmmjax stabilize` writes them to stabilized.npz).
+        known: labels that there are already, -1 unknown; what is known is not asked again.
+        count: frames per tool and reason. Positive frames are shared out: there are `count` per tool in all, and a
+            tool with few known positives gets more of them than one with many.
+        apart: least distance in seconds between two questions about one class in one video.
+        reasons: which of `REASONS`.
+
+    Returns:
+        Suggestions, by reason, then class, then falling score.
+
+    Raises:
+        FormatError: when videos or frames of `raw` and `stabilised` differ, or for an unknown reason.
+    """
+    reasons = tuple(reasons)
+    for reason in reasons:
+        if reason not in REASONS:
+            raise FormatError(f"unknown reason {reason!r}", fix=f"say some of {', '.join(REASONS)}")
+    suggestions: list[Suggestion] = []
+    for track in ("tools", "phases"):
+        pairs, names = _pairs(raw, stabilised, track)
+        if not pairs:
+            continue
+        labels = {t.video: t.reorder(names) for t in known if t.track == track}
+        if track == "tools":
+            topics = [_tool_candidates(pairs, labels, tool) for tool in range(len(names))]
+        else:
+            topics = [_phase_candidates(pairs, labels)]
+        taken: dict[tuple[int, int], list[float]] = {}
+        for reason in reasons:
+            if track == "phases" and reason == "positive":
+                continue
+            quota = _quota(labels.values(), len(names), count) if reason == "positive" else [count] * len(topics)
+            for topic, candidates in enumerate(topics):
+                for row, score in _choose(candidates, reason, quota[topic], apart, taken, topic):
+                    after = pairs[int(candidates.videos[row])][1]
+                    suggestions.append(
+                        Suggestion(
+                            video=after.video,
+                            frame=int(candidates.frames[row]),
+                            fps=after.fps,
+                            track=track,
+                            name=names[int(candidates.classes[row])],
+                            reason=reason,
+                            score=score,
+                            raw=float(candidates.raw[row]),
+                            stabilised=float(candidates.stabilised[row]),
+                            names=names,
+                        )
+                    )
+    return sorted(suggestions, key=lambda s: (REASONS.index(s.reason), s.track, s.names.index(s.name), -s.score))
+
+
+#: What the recogniser and what the stabilised result say, a pair per video.
+Pairs = list[tuple[Track, Track]]
+
+
+def _pairs(raw: Sequence[Track], stabilised: Sequence[Track], track: str) -> tuple[Pairs, tuple[str, ...]]:
+    before = {t.video: t for t in raw if t.track == track}
+    after = {t.video: t for t in stabilised if t.track == track}
+    if not before or not after:
+        return [], ()
+    if set(before) != set(after):
+        lone = sorted(set(before) ^ set(after), key=natural)
+        raise FormatError(f"{lone[0]} has {track} in only one of raw and stabilised predictions")
+    ordered = sorted(before, key=natural)
+    aligned, names = align_classes([before[v] for v in ordered] + [after[v] for v in ordered])
+    if names is None:
+        names = tuple(f"{track[:-1]} {c}" for c in range(aligned[-1].values.shape[-1]))
+    pairs = list(zip(aligned[: len(ordered)], aligned[len(ordered) :], strict=True))
+    for a, b in pairs:
+        if b.is_labels:
+            raise FormatError("probabilities are needed, not labels", file=b.source, fix="give stabilized.npz")
+        if not np.array_equal(a.frames, b.frames):
+            raise FormatError(f"frames of {a.video} are not those of {a.source}", file=b.source)
+    return pairs, names
+
+
+def _tool_candidates(pairs: Pairs, labels: dict[str, Track], tool: int) -> _Candidates:
+    parts = []
+    for n, (before, after) in enumerate(pairs):
+        said, p = before.values[:, tool].astype(float), after.values[:, tool]
+        differs = np.abs(said - p) * ((said >= 0.5) != (p >= 0.5))
+        raw = np.full(len(p), np.nan) if before.is_labels else said
+        free = ~_known(labels.get(after.video), after.frames, tool)
+        entropy = _entropy(np.stack([p, 1 - p], -1))
+        video, name = np.full(len(p), n), np.full(len(p), tool)
+        columns = video, after.frames, after.seconds, name, raw, p, entropy, differs
+        parts.append([x[free] for x in columns])
+    return _Candidates(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _phase_candidates(pairs: Pairs, labels: dict[str, Track]) -> _Candidates:
+    parts = []
+    for n, (before, after) in enumerate(pairs):
+        rows, chosen, said = np.arange(len(after.frames)), after.values.argmax(-1), before.labels()
+        p = after.values[rows, chosen]
+        raw = np.full(len(rows), np.nan) if before.is_labels else before.values[rows, chosen]
+        differs = (said != chosen) * (p - after.values[rows, said])
+        free = ~_known(labels.get(after.video), after.frames, None)
+        columns = np.full(len(rows), n), after.frames, after.seconds, chosen, raw, p, _entropy(after.values), differs
+        parts.append([x[free] for x in columns])
+    return _Candidates(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _known(labels: Track | None, frames: np.ndarray, tool: int | None) -> np.ndarray:
+    if labels is None or not len(labels.frames):
+        return np.zeros(len(frames), bool)
+    values = labels.values if tool is None else labels.values[:, tool]
+    return np.isin(frames, labels.frames[values >= 0])
+
+
+def _entropy(p: np.ndarray) -> np.ndarray:
+    """In nats, over the last axis."""
+    return -(p * np.log(np.maximum(p, 1e-12))).sum(-1)
+
+
+def _quota(labels: Iterable[Track], num_tools: int, count: int) -> list[int]:
+    """How many of the num_tools * count positive frames each tool gets, by how few of it are known."""
+    have = sum(((t.values == 1).sum(0) for t in labels), np.zeros(num_tools))
+    need = 1 / np.sqrt(1 + have)
+    exact = need / need.sum() * count * num_tools
+    quota = np.floor(exact).astype(int)
+    quota[np.argsort(quota - exact, kind="stable")[: count * num_tools - quota.sum()]] += 1
+    return quota.tolist()
+
+
+def _choose(
+    candidates: _Candidates,
+    reason: str,
+    count: int,
+    apart: float,
+    taken: dict[tuple[int, int], list[float]],
+    topic: int,
+) -> list[tuple[int, float]]:
+    """The best rows for a reason, away from all those chosen before on this topic; `taken` is added to."""
+    by_reason = {
+        "positive": candidates.stabilised,
+        "disagreement": candidates.disagreement,
+        "uncertain": candidates.entropy,
+    }
+    score = by_reason[reason]
+    least = 0.5 if reason == "positive" else 0.0
+    chosen: list[tuple[int, float]] = []
+    for row in np.argsort(-score, kind="stable"):
+        if len(chosen) == count or score[row] <= least:
+            break
+        near = taken.setdefault((int(candidates.videos[row]), topic), [])
+        if any(abs(candidates.seconds[row] - second) < apart for second in near):
+            continue
+        near.append(float(candidates.seconds[row]))
+        chosen.append((int(row), float(score[row])))
+    return chosen

@@ -1,0 +1,111 @@
+"""A page to look through: one card per question, with the picture where there is one."""
+
+import base64
+import html
+import io
+import math
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from hmmjax.io import atomic
+from hmmjax.suggest.answers import write_answers
+from hmmjax.suggest.ranking import Suggestion
+
+#: From video and frame number to a picture (H, W, 3) uint8, or None where there is none.
+Picture = Callable[[str, int], Any]
+
+_EXPLAIN = {
+    "positive": "probably there, and few labels of it are known",
+    "disagreement": "the recogniser and the stabilised result differ",
+    "uncertain": "the stabilised result does not know",
+}
+_STYLE = """
+body{font:15px/1.4 system-ui,sans-serif;margin:2rem;color:#222;background:#fafafa}
+h1{font-size:1.4rem}h2{font-size:1.1rem;margin:2rem 0 .6rem}
+.cards{display:grid;grid-template-columns:repeat(auto-fill,minmax(230px,1fr));gap:.8rem}
+figure{margin:0;background:#fff;border:1px solid #ddd;border-radius:6px;overflow:hidden}
+img,.none{display:block;width:100%;aspect-ratio:16/9;object-fit:contain;background:#111}
+.none{color:#999;display:flex;align-items:center;justify-content:center}
+figcaption{padding:.5rem .7rem}b{font-weight:600}small{color:#666}
+"""
+
+
+def write(
+    folder: str | os.PathLike[str],
+    suggestions: Sequence[Suggestion],
+    *,
+    picture: Picture | None = None,
+    force: bool = False,
+) -> tuple[Path, Path]:
+    """Write index.html, to look at, and answers.csv, to fill in.
+
+    Returns:
+        Both paths.
+
+    Raises:
+        FileExistsError: when answers.csv exists and `force` is False; somebody may have filled it in.
+    """
+    root = Path(folder)
+    root.mkdir(parents=True, exist_ok=True)
+    write_answers(root / "answers.csv", suggestions, force=force)
+    write_sheet(root / "index.html", suggestions, picture=picture, force=True)
+    return root / "index.html", root / "answers.csv"
+
+
+def write_sheet(
+    path: str | os.PathLike[str],
+    suggestions: Sequence[Suggestion],
+    *,
+    picture: Picture | None = None,
+    width: int = 320,
+    force: bool = False,
+) -> None:
+    """Write the page; pictures are inside it, `width` pixels wide, so that it can be sent to somebody.
+
+    Raises:
+        FileExistsError: when `path` exists and `force` is False.
+    """
+    groups: dict[tuple[str, str], list[Suggestion]] = {}
+    for s in suggestions:
+        groups.setdefault((s.reason, s.name if s.track == "tools" else "phase"), []).append(s)
+    frames = {(s.video, s.frame) for s in suggestions}
+    parts = [
+        "<!doctype html><html lang='en'><meta charset='utf-8'><title>Frames to label</title>",
+        f"<style>{_STYLE}</style><h1>Frames to label</h1>",
+        f"<p>{len(suggestions)} questions about {len(frames)} frames. Fill in answers.csv beside this page: 1 where "
+        "the tool is in the picture, 0 where it is not, nothing when unsure.</p>",
+    ]
+    for (reason, name), members in groups.items():
+        parts.append(f"<h2>{html.escape(name)}: {_EXPLAIN[reason]}</h2><div class='cards'>")
+        parts += [_card(s, picture, width) for s in members]
+        parts.append("</div>")
+    with atomic(path, force=force) as temporary:
+        Path(temporary).write_text("\n".join([*parts, "</html>"]), encoding="utf-8")
+
+
+def _card(s: Suggestion, picture: Picture | None, width: int) -> str:
+    shown = None if picture is None else picture(s.video, s.frame)
+    minutes, seconds = divmod(s.second, 60)
+    image = "<div class='none'>no picture</div>"
+    if shown is not None:
+        source = f"data:image/jpeg;base64,{_jpeg(shown, width)}"
+        image = f"<img alt='frame {s.frame} of {html.escape(s.video)}' src='{source}'>"
+    raw = "" if math.isnan(s.raw) else f"recogniser {s.raw:.2f}, "
+    question = f"{s.name}?" if s.track == "tools" else f"which phase? ({s.name}?)"
+    return (
+        f"<figure>{image}<figcaption><b>{html.escape(question)}</b> {raw}stabilised {s.stabilised:.2f}<br>"
+        f"<small>{html.escape(s.video)}, {int(minutes)}:{seconds:04.1f}, frame {s.frame}</small></figcaption></figure>"
+    )
+
+
+def _jpeg(picture: Any, width: int) -> str:
+    from PIL import Image
+
+    image = Image.fromarray(picture)
+    if image.width > width:
+        image = image.resize((width, max(1, round(image.height * width / image.width))))
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=80)
+    return base64.b64encode(buffer.getvalue()).decode("ascii")

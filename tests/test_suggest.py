@@ -1,0 +1,276 @@
+"""Which frames are suggested, the page, and the file that comes back as partial labels."""
+
+import csv
+
+import numpy as np
+import pytest
+
+import hmmjax
+from hmmjax import io, suggest
+from hmmjax.io import CHOLEC80_PHASES, CHOLEC80_TOOLS, FormatError, Layout, Track
+from hmmjax.simulate import simulate_surgeries
+from hmmjax.suggest.__main__ import main
+
+TOOLS = ("Grasper", "Hook")
+
+
+def track(values, video="video01", kind="tools", names=TOOLS, step=25):
+    values = np.asarray(values)
+    layout = Layout(format="npz", kind="labels" if values.dtype.kind == "i" else "probabilities")
+    return Track(video, kind, step * np.arange(len(values)), values, tuple(names), 25.0, layout, f"{video}.npz")
+
+
+def flat(count, *levels):
+    return np.tile(np.array(levels, float), (count, 1))
+
+
+def picked(suggestions, reason, name):
+    return [(s.video, s.frame // 25) for s in suggestions if (s.reason, s.name) == (reason, name)]
+
+
+def test_disagreements_are_the_largest_ones():
+    raw, stabilised = flat(100, 0.1, 0.1), flat(100, 0.1, 0.1)
+    raw[[20, 50, 80], 0] = 0.95, 0.6, 0.8
+    raw[30, 1] = 0.45  # a large step that changes no decision is no disagreement
+    found = suggest.rank([track(raw)], [track(stabilised)], reasons=["disagreement"])
+    assert picked(found, "disagreement", "Grasper") == [("video01", 20), ("video01", 80), ("video01", 50)]
+    assert picked(found, "disagreement", "Hook") == []
+    assert found[0].raw == 0.95 and found[0].stabilised == pytest.approx(0.1) and found[0].second == 20
+
+
+def test_uncertain_frames_are_those_near_one_half():
+    stabilised = flat(100, 0.01, 0.99)
+    stabilised[[10, 40], 1] = 0.52, 0.7
+    found = suggest.rank([track(stabilised)], [track(stabilised)], reasons=["uncertain"], count=2)
+    assert picked(found, "uncertain", "Hook") == [("video01", 10), ("video01", 40)]
+    assert found[-1].score < np.log(2) + 1e-9
+
+
+def test_neighbours_in_time_are_asked_once():
+    stabilised = flat(100, 0.0, 0.0)
+    stabilised[40:60, 0] = 0.9 + 0.001 * np.arange(20)
+    found = suggest.rank([track(stabilised)], [track(stabilised)], reasons=["positive"], apart=8.0, count=10)
+    seconds = sorted(second for _, second in picked(found, "positive", "Grasper"))
+    assert seconds == [43, 51, 59]
+    two = [track(stabilised), track(stabilised, "video02")]
+    assert len(picked(suggest.rank(two, two, reasons=["positive"], apart=8.0), "positive", "Grasper")) == 6
+
+
+def test_a_frame_is_not_asked_twice_for_two_reasons():
+    raw, stabilised = flat(60, 0.1, 0.1), flat(60, 0.1, 0.1)
+    raw[30, 0], stabilised[30, 0] = 0.2, 0.55
+    found = suggest.rank([track(raw)], [track(stabilised)], count=1, apart=5.0)
+    assert [s.reason for s in found if s.name == "Grasper" and s.frame == 750] == ["positive"]
+
+
+def test_rare_positives_get_more_of_the_questions():
+    stabilised = flat(4000, 0.9, 0.9)
+    known = np.full((4000, 2), -1)
+    known[:400, 0], known[:2, 1] = 1, 1
+    found = suggest.rank([track(stabilised)], [track(stabilised)], [track(known)], reasons=["positive"], count=20)
+    grasper, hook = (len(picked(found, "positive", name)) for name in TOOLS)
+    assert grasper + hook == 40 and hook > 3 * grasper > 0
+
+
+def test_what_is_known_is_not_asked():
+    stabilised = flat(50, 0.9, 0.9)
+    known = np.full((50, 2), -1)
+    known[:, 0] = 0
+    found = suggest.rank([track(stabilised)], [track(stabilised)], [track(known)], apart=1.0)
+    assert {s.name for s in found} == {"Hook"}
+
+
+def test_known_labels_and_predictions_match_by_name():
+    stabilised = flat(50, 0.9, 0.1)
+    known = np.full((50, 2), -1)
+    known[:, 1] = 1  # Grasper, in the file's own order
+    found = suggest.rank(
+        [track(stabilised)], [track(stabilised)], [track(known, names=("Hook", "Grasper"))], reasons=["positive"]
+    )
+    assert found == []
+
+
+def test_phases_are_asked_where_raw_and_stabilised_differ():
+    raw = np.tile(np.eye(7)[2] * 0.94 + 0.01 * (1 - np.eye(7)[2]), (40, 1))
+    stabilised = raw.copy()
+    stabilised[15] = np.eye(7)[3] * 0.94 + 0.01 * (1 - np.eye(7)[3])
+    tracks = [track(x, kind="phases", names=CHOLEC80_PHASES) for x in (raw, stabilised)]
+    found = suggest.rank(tracks[:1], tracks[1:], reasons=["disagreement"])
+    assert [(s.frame // 25, s.name, s.track) for s in found] == [(15, "GallbladderDissection", "phases")]
+    labels = track(raw.argmax(-1).astype(np.int32), kind="phases", names=CHOLEC80_PHASES)
+    (again,) = suggest.rank([labels], tracks[1:], reasons=["disagreement"])
+    assert np.isnan(again.raw)
+
+
+def test_unusable_input_is_named():
+    good = track(flat(10, 0.1, 0.1))
+    with pytest.raises(FormatError, match="unknown reason"):
+        suggest.rank([good], [good], reasons=["boredom"])
+    with pytest.raises(FormatError, match="only one of raw and stabilised"):
+        suggest.rank([good], [track(flat(10, 0.1, 0.1), "video02")])
+    with pytest.raises(FormatError, match="frames of video01"):
+        suggest.rank([good], [track(flat(10, 0.1, 0.1), step=1)])
+    with pytest.raises(FormatError, match="not labels"):
+        suggest.rank([good], [track(np.zeros((10, 2), np.int32))])
+
+
+# The file to fill in
+
+
+@pytest.fixture
+def asked():
+    stabilised = flat(100, 0.2, 0.9)
+    stabilised[60, 0] = 0.8
+    pair = [track(stabilised, v) for v in ("video02", "video10")]
+    return suggest.rank(pair, pair, count=2, reasons=["positive", "uncertain"])
+
+
+def fill(path, answer):
+    with open(path, newline="") as file:
+        reader = csv.DictReader(file)
+        rows, columns = list(reader), reader.fieldnames
+    for row in rows:
+        answer(row)
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows(rows)
+    return rows
+
+
+def test_answers_come_back_as_partial_labels(asked, tmp_path):
+    path = tmp_path / "answers.csv"
+    suggest.write_answers(path, asked)
+    truth = {}
+
+    def answer(row):
+        for tool in TOOLS:
+            if row[tool] == "?":
+                row[tool] = "1" if tool == "Hook" else "0"
+                truth.setdefault((row["video"], int(row["frame"])), {})[tool] = int(row[tool])
+
+    fill(path, answer)
+    tracks = suggest.read_answers(path)
+    assert [t.video for t in tracks] == ["video02", "video10"] and all(t.notices == () for t in tracks)
+    for found in tracks:
+        assert found.names == TOOLS and (np.diff(found.frames) > 0).all() and found.fps == 25
+        for frame, values in zip(found.frames.tolist(), found.values.tolist(), strict=True):
+            want = truth[found.video, frame]
+            assert values == [want.get(tool, -1) for tool in TOOLS]
+
+
+def test_unanswered_questions_stay_unknown(asked, tmp_path):
+    path = tmp_path / "answers.csv"
+    suggest.write_answers(path, asked)
+    assert suggest.read_answers(path) == []
+    rows = fill(path, lambda row: row.update(Hook="1") if row["video"] == "video02" and row["Hook"] == "?" else None)
+    (found,) = suggest.read_answers(path)
+    assert found.video == "video02" and set(found.values[:, 1].tolist()) == {1} and (found.values[:, 0] == -1).all()
+    left = sum(row[tool] == "?" for row in rows if row["video"] == "video02" for tool in TOOLS)
+    assert found.notices == ((f"video02: {left} question(s) still open",) if left else ())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: text.replace("?", "maybe", 1), r"line 2: \w+ is 'maybe'"),
+        (lambda text: text + text.splitlines()[-1] + "\n", "is also on line"),
+        (lambda text: text.replace("video02,", "video02,x", 1), "is no number"),
+        (lambda text: text.replace("video,frame", "film,frame"), "columns video, frame"),
+        (lambda text: text.rstrip("\n") + ",1\n", "cells expected"),
+    ],
+)
+def test_damaged_answers_name_the_line(asked, tmp_path, change, message):
+    path = tmp_path / "answers.csv"
+    suggest.write_answers(path, asked)
+    path.write_text(change(path.read_text().replace("\r\n", "\n")))
+    with pytest.raises(FormatError, match=message):
+        suggest.read_answers(path)
+
+
+def test_a_filled_in_file_is_not_overwritten(asked, tmp_path):
+    suggest.write(tmp_path, asked)
+    with pytest.raises(FileExistsError):
+        suggest.write(tmp_path, asked)
+    suggest.write(tmp_path, asked, force=True)
+
+
+def test_phase_answers(tmp_path):
+    p = np.full((30, 7), 1 / 7)
+    pair = [track(p, kind="phases", names=CHOLEC80_PHASES)]
+    suggest.write_answers(tmp_path / "a.csv", suggest.rank(pair, pair, count=1))
+    fill(tmp_path / "a.csv", lambda row: row.update(Phase="calot triangle dissection"))
+    (found,) = suggest.read_answers(tmp_path / "a.csv", phase_names=CHOLEC80_PHASES)
+    assert found.track == "phases" and found.values.tolist() == [1]
+    fill(tmp_path / "a.csv", lambda row: row.update(Phase="Suturing"))
+    with pytest.raises(FormatError, match="line 2: unknown phase 'Suturing'"):
+        suggest.read_answers(tmp_path / "a.csv", phase_names=CHOLEC80_PHASES)
+
+
+# The page
+
+
+def test_page_shows_pictures_where_there_are_some(asked, tmp_path):
+    def picture(video, frame):
+        return np.full((40, 60, 3), 90, np.uint8) if video == "video02" else None
+
+    suggest.write_sheet(tmp_path / "index.html", asked, picture=picture)
+    page = (tmp_path / "index.html").read_text()
+    with_picture = sum(s.video == "video02" for s in asked)
+    assert page.count("<img") == with_picture and page.count("class='none'") == len(asked) - with_picture
+    assert page.count("<figure>") == len(asked) and "Hook?" in page and "0.90" in page
+    assert "http" not in page  # nothing is fetched: it can be read anywhere
+
+
+def test_page_escapes_names(tmp_path):
+    stabilised = flat(10, 0.9, 0.1)
+    pair = [track(stabilised, "<b>video", names=("<script>", "Hook"))]
+    suggest.write_sheet(tmp_path / "index.html", suggest.rank(pair, pair, count=1))
+    assert "<script>" not in (tmp_path / "index.html").read_text()
+
+
+# The whole round
+
+
+def test_answered_questions_are_labels_for_fit(tmp_path):
+    """Raw and stabilised predictions to questions to answers to a fit that uses them."""
+    surgeries = simulate_surgeries(2, seed=3, minutes=4.0)
+    names = dict(names=CHOLEC80_TOOLS)
+    raw = [track(s.tool_probabilities.astype(float), f"video0{n + 1}", **names) for n, s in enumerate(surgeries)]
+    smooth = [track(np.clip(r.values, 0.02, 0.98), r.video, **names) for r in raw]
+    suggest.write(tmp_path, suggest.rank(raw, smooth, count=4))
+
+    def answer(row):
+        truth = surgeries[int(row["video"][-1]) - 1].tools[int(row["frame"]) // 25]
+        row.update({tool: str(truth[k]) for k, tool in enumerate(CHOLEC80_TOOLS) if row[tool] == "?"})
+
+    fill(tmp_path / "answers.csv", answer)
+    answers = suggest.read_answers(tmp_path / "answers.csv")
+    obs, labels, mask, _ = io.to_batch(io.join(raw), answers)
+    told = np.asarray(labels.tools)
+    assert 20 < (told >= 0).sum() < 200
+    for n, s in enumerate(surgeries):
+        known = told[n, : len(s)] >= 0
+        assert (told[n, : len(s)][known] == s.tools[known]).all()
+    start = hmmjax.init_params(0, 7, emissions="confusion")
+    result = hmmjax.fit(start, obs.discretize(), mask, labels, max_iterations=2)
+    assert np.isfinite(np.asarray(result.history)).all()
+
+
+def test_command_line(tmp_path, capsys):
+    surgeries = simulate_surgeries(1, seed=3, minutes=2.0)
+    arrays = {"tools_01": surgeries[0].tool_probabilities, "frames_01": 25 * np.arange(len(surgeries[0]))}
+    arrays |= {"tool_names": np.array(CHOLEC80_TOOLS), "fps": 25.0}
+    np.savez(tmp_path / "raw.npz", **arrays)
+    np.savez(tmp_path / "stabilized.npz", **{**arrays, "tools_01": np.clip(arrays["tools_01"], 0.1, 0.9)})
+    (tmp_path / "pictures" / "video01").mkdir(parents=True)
+    from PIL import Image
+
+    for frame in arrays["frames_01"]:
+        Image.new("RGB", (32, 24)).save(tmp_path / "pictures" / "video01" / f"{frame:06d}.jpg")
+    options = ["--predictions", str(tmp_path / "raw.npz"), "--stabilized", str(tmp_path / "stabilized.npz")]
+    options += ["--pictures", str(tmp_path / "pictures"), "--out", str(tmp_path / "out"), "--count", "2"]
+    assert main(options) == 0 and "questions" in capsys.readouterr().out
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert page.count("<img") == page.count("<figure>") > 0
+    assert main(options) == 1 and "answers.csv" in capsys.readouterr().err
