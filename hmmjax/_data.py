@@ -33,8 +33,9 @@ class Data:
     @property
     def lengths(self) -> Array:
         """(B,) frames up to and including the last observed one."""
-        frames = jnp.arange(1, self.observed.shape[1] + 1, dtype=jnp.int32)
-        return jnp.max(jnp.where(self.observed, frames, 0), axis=1, initial=0)
+        xp = np if isinstance(self.observed, np.ndarray) else jnp
+        frames = xp.arange(1, self.observed.shape[1] + 1, dtype=np.int32)
+        return xp.max(xp.where(self.observed, frames, 0), axis=1, initial=0)
 
 
 def is_float(x: Any) -> bool:
@@ -89,22 +90,25 @@ def collect(obs: Observations, mask: Any, labels: Labels | None) -> tuple[Data, 
     assert lead is not None
     batched = len(lead) == 2
 
+    # On the host nothing is compiled for each new shape; tracers have no choice.
+    xp: Any = np if is_concrete(obs, mask, labels) else jnp
+
     def prepare(x: Any, dtype: Any = None) -> Any:
         if x is None:
             return None
-        x = jnp.asarray(x) if dtype is None else jnp.asarray(x).astype(dtype)
+        x = xp.asarray(x) if dtype is None else xp.asarray(x).astype(dtype)
         return x if batched else x[None]
 
     def observation(x: Any) -> Any:
-        return prepare(x, None if is_float(x) else jnp.int32)
+        return prepare(x, None if is_float(x) else np.int32)
 
-    observed = jnp.ones(lead, bool) if mask is None else mask
+    observed = np.ones(lead, bool) if mask is None else mask
     data = Data(
         jax.tree.map(observation, obs.phases),
         jax.tree.map(observation, obs.tools),
         prepare(observed, bool),
-        prepare(labels.phases, jnp.int32),
-        prepare(labels.tools, jnp.int32),
+        prepare(labels.phases, np.int32),
+        prepare(labels.tools, np.int32),
     )
     return data, batched
 
@@ -121,14 +125,11 @@ def bucket(num_frames: int) -> int:
 
 
 def pad_frames(data: Data, num_frames: int) -> Data:
-    """Pad the time axis with unobserved frames."""
+    """Pad the time axis of host arrays with unobserved frames."""
     extra = num_frames - data.observed.shape[1]
     if extra <= 0:
         return data
-    on_host = is_concrete(data)
-
     def pad(x: Any) -> Any:
-        widths = [(0, 0), (0, extra)] + [(0, 0)] * (x.ndim - 2)
-        return np.pad(np.asarray(x), widths) if on_host else jnp.pad(x, widths)
+        return np.pad(x, [(0, 0), (0, extra)] + [(0, 0)] * (x.ndim - 2))
 
     return jax.tree.map(pad, data)

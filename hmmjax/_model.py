@@ -119,7 +119,7 @@ def potentials(params: Params, table: Tables, lengths: Array, backend: str) -> P
     return Potentials(initial, table.phase_transition, blocks, table.phases, joint(table.tools), lengths)
 
 
-PER_TOOL = Potentials(0, 0, 0, 0, 0, None)  # type: ignore[arg-type]
+PER_TOOL = Potentials(0, 0, 0, 0, 0, None)
 """vmap axes of a model without phases: one chain a tool."""
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from hmmjax import _data, _model, messages, validation
 from hmmjax import _numerics as num
@@ -35,13 +36,22 @@ def _call(run: Callable, params: Params, obs: Observations, mask: Any, labels: L
     data, batched = prepare(params, obs, mask, labels)
     first = next(x for x in (mask, *jax.tree.leaves((obs, labels))) if x is not None)
     num_frames = first.shape[1 if batched else 0]
-    per_video, per_frame = run(params, data, backend=messages.choose(backend))
-    if is_concrete(per_video) and bool(jnp.any(per_video == -jnp.inf)):
+    name = messages.choose(backend)
+    per_video, per_frame = run(params, data, backend=name)
+    if not is_concrete(per_video):
+        per_frame = jax.tree.map(lambda x: x[:, :num_frames], per_frame)
+        return (per_video, per_frame) if batched else jax.tree.map(lambda x: x[0], (per_video, per_frame))
+    if name != "logspace" and np.isneginf(np.asarray(per_video)).any():
         per_video, per_frame = _rescue(run, params, data, per_video, per_frame)
-    per_frame = jax.tree.map(lambda x: x[:, :num_frames], per_frame)
-    if not batched:
-        per_video, per_frame = jax.tree.map(lambda x: x[0], (per_video, per_frame))
-    return per_video, per_frame
+    per_frame = jax.tree.map(lambda x: _trim(x, num_frames, batched), per_frame)
+    return (per_video if batched else per_video[0]), per_frame
+
+
+def _trim(x: Array, num_frames: int, batched: bool) -> Array:
+    """Take the bucket's padding off, without compiling a slice for every length where the host can do it."""
+    on_host = not isinstance(x, jax.Array) or all(d.platform == "cpu" for d in x.devices())
+    x = np.asarray(x) if on_host else x
+    return jnp.asarray(x[:, :num_frames] if batched else x[0, :num_frames])
 
 
 def _rescue(run: Callable, params: Params, data: Data, per_video: Array, per_frame: Any) -> Any:

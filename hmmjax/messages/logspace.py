@@ -13,7 +13,7 @@ from hmmjax import _numerics as num
 from hmmjax._typing import Array
 from hmmjax.messages.potentials import Filtered, Path, Potentials
 
-_AXES = Potentials(None, None, None, 0, 0, 0)  # type: ignore[arg-type]
+_AXES = Potentials(None, None, None, 0, 0, 0)
 
 
 def _push(x: Array, log_blocks: tuple[Array, ...]) -> Array:

@@ -1,5 +1,7 @@
 """The one thing every backend takes: a batch of videos as potentials of a coupled chain."""
 
+from typing import Any
+
 from hmmjax._pytree import pytree
 from hmmjax._typing import Array
 
@@ -21,12 +23,13 @@ class Potentials:
         lengths: (B,) int32 frames in each video; frames from there on are padding and are ignored.
     """
 
-    initial: Array
-    transition: Array
-    blocks: tuple[Array, ...]
-    phases: Array
-    configs: Array
-    lengths: Array
+    # Any, not Array: the same class also names axes for jax.vmap.
+    initial: Any
+    transition: Any
+    blocks: Any
+    phases: Any
+    configs: Any
+    lengths: Any
 
 
 @pytree

@@ -31,7 +31,7 @@ CHUNK = 128
 @partial(jax.tree_util.register_dataclass, data_fields=["scale", "rows"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class Message:
-    """exp(scale[q]) * rows[q, c], over joint states of one frame or, with a leading axis, of many."""
+    """The message exp(scale[q]) * rows[q, c], over joint states of one frame or, with a leading axis, of many."""
 
     scale: Array  # (..., L)
     rows: Array  # (..., L, C)
@@ -171,6 +171,7 @@ def _backward(potentials: Potentials, saved: Message, entries: bool) -> Potentia
         shift, possible = _normaliser(alpha.scale + beta.scale, joint)
         weights = jnp.exp(alpha.scale + beta.scale - shift[:, None])
         weights = jnp.where((possible & (t < length))[:, None], weights, 0)
+        weights = _to_one(weights, weights * joint, -1)
         marginals = weights * joint, jnp.sum(weights[..., None] * alpha.rows * beta.rows, -2)
 
         # Pairs (t, t + 1), each frame normalised by its own two-sided sum so that counts add up to the frames.
@@ -179,13 +180,15 @@ def _backward(potentials: Potentials, saved: Message, entries: bool) -> Potentia
         flat = (t.shape[0], pairs.shape[-1] ** 2)
         shift, possible = _normaliser((exponents + log_transition).reshape(flat), pairs.reshape(flat))
         possible = possible & (t < length - 1)
-        transition = jnp.exp(exponents - shift[:, None, None]) * pairs
-        transition = jnp.where(possible[:, None, None] & (pairs > 0), transition, 0).sum(0)
-
-        # The same pairs by tool configuration: weights exp(alpha + log A + scale - shift) can be split without
-        # overflow because each frame's largest product of all factors is one.
         weights = jnp.exp(exponents + log_transition - shift[:, None, None])
         weights = jnp.where(possible[:, None, None], weights, 0)
+        weights = _to_one(weights, weights * pairs, (-1, -2))
+        # Where the table is zero its derivative still is what a little probability there would be worth.
+        forbidden = jnp.exp(exponents - shift[:, None, None]) * pairs
+        forbidden = jnp.where(possible[:, None, None] & (pairs > 0), forbidden, 0).sum(0)
+        allowed = potentials.transition > 0
+        counts = jnp.sum(weights * pairs, 0)
+        transition = jnp.where(allowed, counts / jnp.where(allowed, potentials.transition, 1), forbidden)
         mixed = num.einsum("tpq,tpc->tqc", weights, alpha.rows)
         blocks = kronecker.gradients(mixed, rows, potentials.blocks)
         return (first, jax.tree.map(jnp.add, totals, (transition, blocks))), marginals
@@ -204,6 +207,12 @@ def _backward(potentials: Potentials, saved: Message, entries: bool) -> Potentia
     return Potentials(weights[:, None] * first.rows, transition, blocks, phases, configs, length)
 
 
+def _to_one(weights: Array, terms: Array, axis: int | tuple[int, ...]) -> Array:
+    """Weights whose terms sum to one over `axis`: exponents of hundreds of nats leave a rounding to take out."""
+    total = jnp.sum(terms, axis, keepdims=True)
+    return weights / jnp.where(total > 0, total, 1)
+
+
 def _normaliser(exponents: Array, values: Array) -> tuple[Array, Array]:
     """log(sum(exp(exponents) * values)) over the last axis, 0 where that is -inf, and whether it was finite."""
     total = num.logsumexp(exponents + num.log(values), -1)
@@ -213,7 +222,7 @@ def _normaliser(exponents: Array, values: Array) -> tuple[Array, Array]:
 
 # The backend's interface: batches of videos. ----------------------------------------------------------------------
 
-_AXES = Potentials(None, None, None, 0, 0, 0)  # type: ignore[arg-type]
+_AXES = Potentials(None, None, None, 0, 0, 0)
 
 STORED_BYTES = 2**30
 """Above this many bytes of forward messages only one message per chunk is kept, and the rest computed again."""
