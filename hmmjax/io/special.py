@@ -128,7 +128,7 @@ def read_detections(file: str, text: str, video: str, spec: Spec) -> Track:
                     f"damaged row of {names[tool]} in frame {frame}: not 4 coordinates and a score in [0, 1] per box",
                     file=file,
                     line=number,
-                    fix="repair the row, or say strict=False to leave its frame out",
+                    fix="repair the row, or leave its frame out: strict=False (--lenient)",
                 )
             damaged[frame] = f"line {number} ({names[tool]}, frame {frame})"
             best = 0.0
