@@ -110,7 +110,7 @@ def reference(net: Backbone, told: dict[str, Any]) -> dict[str, Any]:
     with jax.default_matmul_precision("highest"):
         (loss, _), grads = measure(params, rest, graph, images, labels, jax.random.key(0))
     count = sum(p.size for p in jax.tree.leaves(params))
-    return {"parameters": count, "loss": float(loss), "gradient": float(optax.global_norm(grads))}
+    return {"parameters": count, "loss": float(loss), "gradient": float(optax.tree.norm(grads))}
 
 
 def profile(run: Any, steps: int) -> list[dict[str, Any]]:

@@ -144,7 +144,7 @@ class _Run:
                     waiting.append((step, metrics))
                     self._log(waiting[:-1])
                     waiting = waiting[-1:]
-                if config.save_every and step % config.save_every == 0:
+                if config.save_every and step % config.save_every == 0 and step % per_epoch:
                     self._log(waiting)
                     waiting = []
                     self.checkpoints.save("last", state, dataclasses.asdict(self.progress))

@@ -106,7 +106,7 @@ def make_program(
             (rest, grads, metrics), _ = jax.lax.scan(add, (rest, grads, metrics), others)
             grads, metrics = jax.tree.map(lambda x: x / config.accumulate, (grads, metrics))
         updates, moved = optimizer.update(grads, state.optimizer, state.params)
-        metrics["gradient"] = optax.global_norm(grads)
+        metrics["gradient"] = optax.tree.norm(grads)
         metrics["learning_rate"] = jnp.asarray(learning_rate(state.step), jnp.float32)
         params = optax.apply_updates(state.params, updates)
         return TrainState(state.step + 1, params, rest, moved), metrics

@@ -24,3 +24,16 @@ def parity():
     spec.loader.exec_module(module)
     with np.load(PARITY / "torchvision_reference.npz") as arrays:
         yield arrays, module
+
+
+@pytest.fixture(scope="package", autouse=True)
+def quick_compilation(tmp_path_factory):
+    """What several tests compile is compiled once, and without much care: these programs run once or twice."""
+    jax = pytest.importorskip("jax")
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("programs")))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_compilation_cache_dir", None)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 1.0)
+    jax.config.update("jax_disable_most_optimizations", False)

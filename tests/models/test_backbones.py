@@ -22,7 +22,7 @@ IMAGES = np.random.default_rng(0).standard_normal((2, 64, 96, 3)).astype(np.floa
 
 def small_swin(**options):
     """A Swin with one plain and one shifted block, quick to compile."""
-    return Swin(16, (2, 1, 1, 1), (2, 2, 4, 4), drop_path=0.5, rngs=nnx.Rngs(0), **options)
+    return Swin(16, (2, 0, 0, 0), (2, 2, 4, 4), drop_path=0.5, rngs=nnx.Rngs(0), **options)
 
 
 def shaped(name, **options):
@@ -128,7 +128,7 @@ def test_faster_arithmetic_gives_the_same_numbers(option):
     np.testing.assert_allclose(apply(other, images), apply(network, images), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["alexnet", "resnet18", "swin"])
+@pytest.mark.parametrize("name", ["resnet18", "swin"])
 def test_remat_changes_nothing(name):
     def loss_and_grads(remat):
         options = {"classes": 3, "remat": remat}

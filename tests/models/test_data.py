@@ -1,0 +1,121 @@
+"""Frame sources, caches and loaders."""
+
+# ruff: noqa: E402 (what may be missing is skipped before it is imported)
+
+import numpy as np
+import pytest
+
+for package in ("flax", "PIL"):
+    pytest.importorskip(package, reason=f"needs the vision extra ({package})")
+
+from tiny import frames
+
+from hmmjax.io import FormatError
+from models.data.cache import load_images, main, open_source, read_cache, write_cache
+from models.data.frames import ImageFiles, m2cai16_locations, pack, read_packed, take
+from models.data.loader import epoch_order, even_batches, prefetch, read_batches
+
+
+@pytest.fixture(scope="module")
+def m2cai16(data_dir):
+    folder = data_dir / "m2cai16-tool-locations"
+    if not (folder / "JPEGImages").is_dir():
+        pytest.skip(f"no m2cai16-tool-locations in {data_dir}")
+    return folder
+
+
+def test_m2cai16_is_read(m2cai16):
+    source = m2cai16_locations(m2cai16, (60, 106))
+    table = source.table
+    assert {part: len(table.rows(part)) for part in ("train", "val")} == {"train": 1405, "val": 843}
+    assert (table.tools.sum(1) >= 1).all()  # no frame is without boxes
+    assert (table.frames % 25 == 0).all() and set(table.videos) == {f"video{n}" for n in range(67, 77)}
+    assert set(table.phases) <= set(range(7))
+    assert source[0].shape == (60, 106, 3) and source[0].std() > 10
+    with pytest.raises(FormatError, match="no frame is in the part 'test'"):
+        table.rows("test")
+
+
+def test_packed_and_cached_frames(m2cai16, tmp_path):
+    source = m2cai16_locations(m2cai16, (60, 106))
+    rows = np.arange(0, 2248, 225)
+    packed = pack(source, rows, quality=95)
+    packed.save(tmp_path / "packed.npz")
+    again = open_source(str(tmp_path / "packed.npz"))
+    np.testing.assert_array_equal(again.table.tools, source.table.tools[rows])
+    difference = np.abs(again[3].astype(int) - source[int(rows[3])])
+    assert difference.mean() < 3
+    main([str(tmp_path / "packed.npz"), str(tmp_path / "cache"), "--size", "60", "106"])
+    cache = open_source(str(tmp_path / "cache"), (60, 106))
+    np.testing.assert_array_equal(cache.images, [again[i] for i in range(len(again))])
+    np.testing.assert_array_equal(load_images(again).images, cache.images)
+    with pytest.raises(FormatError, match="not \\(30, 53\\)"):
+        open_source(str(tmp_path / "cache"), (30, 53))
+
+
+def test_tables_survive_files(tmp_path):
+    source = frames()
+    cache = write_cache(source, tmp_path / "cache")
+    for name, value in source.table.arrays().items():
+        np.testing.assert_array_equal(cache.table.arrays()[name], value)
+    np.testing.assert_array_equal(cache.images, source.images)
+    rows = source.table.rows("val")
+    assert (take(source.table, rows).parts == "val").all()
+
+
+def test_an_unfinished_cache_is_refused(tmp_path):
+    with pytest.raises(FormatError, match="no finished cache"):
+        read_cache(tmp_path)
+
+
+def test_frames_of_several_sizes_need_one(tmp_path):
+    from PIL import Image
+
+    files = []
+    for i, size in enumerate([(8, 6), (8, 7)]):
+        files.append(tmp_path / f"{i}.png")
+        Image.new("RGB", size).save(files[-1])
+    table = take(frames().table, np.arange(2))
+    with pytest.raises(FormatError, match="frame 1 is"):
+        write_cache(ImageFiles(table, tuple(files)), tmp_path / "cache")
+    assert write_cache(ImageFiles(table, tuple(files), (6, 8)), tmp_path / "cache").images.shape == (2, 6, 8, 3)
+
+
+def test_orders():
+    rows = np.arange(100, 121)
+    first, again, next_ = (epoch_order(rows, 4, 0, epoch) for epoch in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    assert first.shape == (5, 4) and len(set(first.ravel())) == 20 and set(first.ravel()) <= set(rows)
+    assert (first != next_).any() and (first != epoch_order(rows, 4, 1, 0)).any()
+    assert epoch_order(rows[:3], 8, 0, 0).shape == (1, 8)
+    even = even_batches(rows, 4)
+    assert even.shape == (6, 4)
+    np.testing.assert_array_equal(even.ravel()[:21], rows)
+
+
+def test_grain_reads_the_same_batches():
+    pytest.importorskip("grain", reason="needs the vision extra (grain)")
+    source = frames()
+    order = epoch_order(source.table.rows("train"), 8, 0, 0)
+    alone, threads = (list(read_batches(source, order, workers=workers)) for workers in (0, 2))
+    assert len(alone) == len(threads) == len(order)
+    for a, b in zip(alone, threads, strict=True):
+        for name in ("images", "phases", "tools"):
+            np.testing.assert_array_equal(a[name], b[name])
+
+
+def test_prefetching_hands_errors_over():
+    assert list(prefetch(range(5), lambda x: x + 1)) == [1, 2, 3, 4, 5]
+    ahead = prefetch(range(5), lambda x: 1 // (3 - x))
+    assert [next(ahead) for _ in range(3)] == [0, 0, 1]
+    with pytest.raises(ZeroDivisionError):
+        next(ahead)
+    endless = prefetch(iter(int, 1), lambda x: x)
+    assert next(endless) == 0
+    endless.close()
+
+
+def test_packed_frames_need_no_folder(tmp_path):
+    pack(frames(), quality=100).save(tmp_path / "packed.npz")
+    assert len(read_packed(tmp_path / "packed.npz", (10, 14))) == 40
+    assert read_packed(tmp_path / "packed.npz", (10, 14))[39].shape == (10, 14, 3)

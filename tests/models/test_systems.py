@@ -1,0 +1,91 @@
+"""Systems: what each is made of, and that a temporal model fits in."""
+
+
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flax", reason="needs the vision extra (flax)")
+
+import jax
+import jax.numpy as jnp
+import tiny  # noqa: F401 (registers a small backbone)
+from flax import nnx
+
+from models.systems import SYSTEMS, HeadSpec, System, build_system, normalise, probabilities
+
+
+@pytest.mark.parametrize(
+    ("name", "heads"),
+    [
+        ("toolnet", {"tools": (4096, 7)}),
+        ("phasenet", {"phases": (4096, 7)}),
+        ("endonet", {"tools": (4096, 7), "phases": (4103, 7)}),
+        ("swinnet", {"tools": (1024, 7), "phases": (1024, 7)}),
+    ],
+)
+def test_systems_are_the_published_ones(name, heads):
+    system = nnx.eval_shape(lambda: build_system(name, rngs=nnx.Rngs(0)))
+    assert {track: system.heads[track].kernel.shape for track in system.heads} == heads
+    assert set(SYSTEMS[name].heads) == set(heads)
+    logits = nnx.eval_shape(lambda s: s(jnp.zeros((2, 224, 224, 3), jnp.uint8), key=jax.random.key(0)), system)
+    assert {track: x.shape for track, x in logits.items()} == {track: (2, 7) for track in heads}
+
+
+def test_endonets_phases_read_its_tools():
+    system = build_system("endonet", backbone="tiny", rngs=nnx.Rngs(0))
+    features = jnp.ones((3, system.backbone.width))
+    before = system.decide(features)
+    system.heads["tools"].bias.set_value(system.heads["tools"].bias[...] + 1)
+    after = system.decide(features)
+    assert np.abs(after["phases"] - before["phases"]).max() > 1e-4
+
+
+def test_probabilities():
+    answer = probabilities({"phases": jnp.array([[1.0, 2.0]]), "tools": jnp.array([[0.0, 2.0]])})
+    np.testing.assert_allclose(answer["phases"].sum(-1), 1, rtol=1e-6)
+    np.testing.assert_allclose(answer["tools"], [[0.5, 1 / (1 + np.exp(-2))]], rtol=1e-6)
+
+
+def test_bytes_and_floats_are_the_same_picture():
+    images = np.random.default_rng(0).integers(0, 256, (1, 4, 4, 3)).astype(np.uint8)
+    spread = ((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))
+    want = (images / 255 - spread[0]) / np.array(spread[1])
+    np.testing.assert_allclose(normalise(jnp.asarray(images), *spread), want, atol=1e-5)
+    np.testing.assert_allclose(normalise(jnp.asarray(images / 255, jnp.float32), *spread), want, atol=1e-5)
+
+
+class RunningMean(nnx.Module):
+    """A causal temporal model without parameters."""
+
+    width = 128
+
+    def __call__(self, features, *, key=None):
+        return jnp.cumsum(features, 1) / jnp.arange(1, features.shape[1] + 1)[:, None]
+
+
+def test_a_temporal_model_sees_sequences_of_features():
+    system = build_system("endonet", backbone="tiny", temporal=RunningMean(), rngs=nnx.Rngs(0))
+    system.eval()
+    images = np.random.default_rng(0).integers(0, 256, (2, 5, 16, 16, 3)).astype(np.uint8)
+    changed = images.copy()
+    changed[:, 3:] = 0
+    run = jax.jit(lambda images: system(images))
+    a, b = run(images), run(changed)
+    assert a["phases"].shape == a["tools"].shape == (2, 5, 7)
+    # Tools are read from each frame, phases from all until then.
+    np.testing.assert_allclose(a["phases"][:, :3], b["phases"][:, :3], atol=1e-6)
+    assert np.abs(a["phases"][:, 4] - b["phases"][:, 4]).max() > 1e-6
+    frames = run(images.reshape(-1, 1, 16, 16, 3))["tools"].reshape(2, 5, 7)
+    np.testing.assert_allclose(a["tools"], frames, atol=1e-5)
+
+
+def test_a_system_is_what_it_is_made_of():
+    from models.backbones import build
+
+    backbone = build("tiny", rngs=nnx.Rngs(0))
+    heads = {"phases": HeadSpec(), "tools": HeadSpec(also=("phases",))}
+    system = System(backbone, {"phases": 3, "tools": 2}, heads, rngs=nnx.Rngs(1))
+    assert system.heads["tools"].kernel.shape == (128 + 3, 2)
+    with pytest.raises(ValueError, match="endonet"):
+        build_system("endnet", rngs=nnx.Rngs(0))
