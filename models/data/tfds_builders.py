@@ -74,8 +74,8 @@ class CompleteBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
             if found != split.num_examples:
                 kind = self.info.file_format.value
                 raise FormatError(
-                    f"the split {name} holds {found} of {split.num_examples} examples: the {kind} writer of this version "
-                    "of tensorflow-datasets loses some",
+                    f"the split {name} holds {found} of {split.num_examples} examples: "
+                    f"the {kind} writer of this version of tensorflow-datasets loses some",
                     file=self.data_dir,
                     fix="remove the folder and build with file_format='array_record'",
                 )
