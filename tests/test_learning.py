@@ -62,9 +62,7 @@ def counts_of(case):
 @pytest.mark.parametrize("known", [0.0, 0.3])
 def test_one_iteration_is_normalised_expected_counts(pseudo, known):
     case = cases.make(1, 2, 2, families=CONFUSION, holes=0.3, lengths=(5, 3), known=known)
-    priors = hmmjax.Priors(
-        phase_initial=pseudo, phase_transition=pseudo, tool_initial=pseudo, tool_transition=pseudo
-    )
+    priors = hmmjax.Priors(phase_initial=pseudo, phase_transition=pseudo, tool_initial=pseudo, tool_transition=pseudo)
     result = fit(case, max_iterations=1, tolerance=0.0, priors=priors)
     counts = {name: c + pseudo for name, c in counts_of(case).items()}
 

@@ -1,0 +1,320 @@
+"""One suite for every emission family that `hmmjax.emissions` exports: a new family is tested by being exported.
+
+A family is built by its `initial(n)`, and its observations are drawn by its own `sample`.
+"""
+
+import dataclasses
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oracles
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import hmmjax
+from hmmjax import emissions
+
+N = 3
+FAMILIES = [
+    c
+    for c in (getattr(emissions, name) for name in emissions.__all__)
+    if inspect.isclass(c) and dataclasses.is_dataclass(c) and hasattr(c, "initial")
+]
+ORACLES = {"PhaseConfusion", "ToolConfusion", "PhaseDirichlet", "ToolBeta"}
+
+
+def every(function):
+    return pytest.mark.parametrize("family", FAMILIES, ids=lambda c: c.__name__)(function)
+
+
+def perturbed(family, seed=0):
+    """A family off its start: nothing symmetric, every parameter valid."""
+    rng = np.random.default_rng(seed)
+    start = family.initial(N)
+
+    def move(x):
+        x = np.asarray(x) * rng.uniform(0.7, 1.4, np.shape(x)).astype(np.float32)
+        is_table = np.allclose(np.asarray(jax.tree.leaves(start)[0]).sum(-1), 1)
+        return jnp.asarray(x / x.sum(-1, keepdims=True) if is_table else x, jnp.float32)
+
+    moved = jax.tree.map(move, start)
+    moved.check()
+    return moved
+
+
+def states(family, rng, *lead):
+    return rng.integers(0, N, lead) if family.track == "phases" else rng.integers(0, 2, (*lead, N))
+
+
+def onehot(family, hidden):
+    return jnp.asarray(np.eye(N if family.track == "phases" else 2, dtype=np.float32)[hidden])
+
+
+def draw(family, n=200, seed=1):
+    hidden = states(family, np.random.default_rng(seed), n)
+    return hidden, family.sample(jax.random.key(seed), jnp.asarray(hidden))
+
+
+def weights(family, n, seed=2):
+    shape = (n, N) if family.track == "phases" else (n, N, 2)
+    w = np.random.default_rng(seed).dirichlet(np.ones(shape[-1]), shape[:-1])
+    return jnp.asarray(w, jnp.float32)
+
+
+def expected_log_density(family, said, posterior, pseudo=0.0):
+    return float((family.log_prob(said) * posterior).sum() + family.log_prior(pseudo))
+
+
+def test_all_families_are_here():
+    assert {c.__name__ for c in FAMILIES} >= ORACLES
+
+
+@every
+def test_what_a_family_says_of_itself(family):
+    assert family.track in ("phases", "tools") and family.observes in ("labels", "probabilities")
+    built = family.initial(N)
+    assert issubclass(family, emissions.PhaseEmission if family.track == "phases" else emissions.ToolEmission)
+    assert (built.num_phases if family.track == "phases" else built.num_tools) == N
+    assert family.__doc__ and "Source" in family.__doc__
+    built.check()
+
+
+@every
+def test_is_a_frozen_pytree(family):
+    built = perturbed(family)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(built, dataclasses.fields(built)[0].name, None)
+    leaves, tree = jax.tree.flatten(built)
+    again = jax.tree.unflatten(tree, leaves)
+    assert type(again) is family and leaves
+    jax.tree.map(assert_array_equal, again, built)
+
+
+@every
+def test_log_prob_has_the_shape_of_the_track_whatever_leads(family):
+    built = perturbed(family)
+    _, said = draw(built, 6)
+    table = built.log_prob(said)
+    tail = (N,) if family.track == "phases" else (N, 2)
+    assert table.shape == (6, *tail) and table.dtype == jnp.float32
+    single = built.log_prob(said[0])
+    assert single.shape == tail
+    assert_allclose(single, table[0], rtol=1e-5, atol=1e-6)
+    block = built.log_prob(said.reshape(2, 3, *said.shape[1:]))
+    assert_allclose(block.reshape(6, *tail), table, rtol=1e-5, atol=1e-6)
+    assert_allclose(jax.jit(built.log_prob)(said), table, rtol=1e-5, atol=1e-6)
+
+
+@every
+def test_log_prob_against_scipy(family):
+    if family.__name__ not in ORACLES:
+        pytest.skip("tests/oracles.py has no independent density of this family")
+    built = perturbed(family)
+    _, said = draw(built)
+    (table,) = jax.tree.leaves(built)
+    expected = oracles.log_densities(family.__name__, np.asarray(table), np.asarray(said))
+    assert_allclose(built.log_prob(said), expected, rtol=2e-4, atol=2e-4)
+
+
+@every
+def test_density_sums_to_one(family):
+    """Over symbols, or over [0, 1] by a fine grid; a Dirichlet is tried with two classes."""
+    if family.observes == "labels":
+        built, symbols = perturbed(family), np.arange(N if family.track == "phases" else 2)
+        said = symbols if family.track == "phases" else np.stack([symbols] * N, -1)
+        assert_allclose(np.exp(built.log_prob(said)).sum(0), 1, rtol=1e-5)
+        return
+    built = jax.tree.map(lambda x: 1 + jnp.abs(x), family.initial(2))
+    x = (np.arange(20000, dtype=np.float32) + 0.5) / 20000
+    said = np.stack([x, 1 - x], -1) if family.track == "phases" else np.stack([x, x], -1)
+    assert_allclose(np.exp(built.log_prob(said)).mean(0), 1, rtol=2e-3)
+
+
+@every
+def test_sample_is_what_the_family_observes(family):
+    built = perturbed(family)
+    hidden, said = draw(built, 12)
+    floats = family.observes == "probabilities"
+    assert jnp.issubdtype(said.dtype, jnp.floating if floats else jnp.integer)
+    tail = (12, N) if family.track == "tools" or floats else (12,)
+    assert said.shape == tail
+    assert np.isfinite(built.log_prob(said)).all()
+    assert (np.asarray(said) >= 0).all() and (np.asarray(said) <= (1 if floats or family.track == "tools" else 2)).all()
+    assert_array_equal(built.sample(jax.random.key(1), jnp.asarray(hidden)), said)  # the key decides
+
+
+@every
+def test_statistics_add_up_and_ignore_weight_zero(family):
+    built = perturbed(family)
+    _, said = draw(built, 20)
+    posterior = weights(family, 20)
+    whole = built.statistics(said, posterior)
+    parts = built.statistics(said[:7], posterior[:7]), built.statistics(said[7:], posterior[7:])
+    jax.tree.map(lambda w, a, b: assert_allclose(w, a + b, rtol=1e-4, atol=1e-4), whole, *parts)
+    silenced = built.statistics(said, posterior.at[7:].set(0))
+    jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=1e-5, atol=1e-5), silenced, parts[0])
+    block = built.statistics(said.reshape(4, 5, *said.shape[1:]), posterior.reshape(4, 5, *posterior.shape[1:]))
+    jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=1e-4, atol=1e-4), whole, block)
+
+
+@every
+@pytest.mark.parametrize("pseudo", [0.0, 2.0])
+def test_maximize_maximises(family, pseudo):
+    """Better than where it came from and than anything nearby, on expected log-density plus log-prior."""
+    built = perturbed(family)
+    _, said = draw(built)
+    posterior = weights(family, len(said))
+    best = built.maximize(built.statistics(said, posterior), pseudo)
+    best.check()
+    assert type(best) is family
+    top = expected_log_density(best, said, posterior, pseudo)
+    assert top >= expected_log_density(built, said, posterior, pseudo)
+    rng = np.random.default_rng(3)
+    for size in (0.02, 0.3):
+        for _ in range(4):
+
+            def move(x, size=size):
+                x = np.asarray(x) * np.exp(size * rng.normal(size=x.shape)).astype(np.float32)
+                is_table = np.allclose(np.asarray(jax.tree.leaves(best)[0]).sum(-1), 1, atol=1e-4)
+                return jnp.asarray(x / x.sum(-1, keepdims=True) if is_table else x)
+
+            assert expected_log_density(jax.tree.map(move, best), said, posterior, pseudo) <= top + 1e-5 * abs(top)
+
+
+@every
+def test_maximize_recovers_what_made_the_data(family):
+    built = perturbed(family)
+    hidden, said = draw(built, 20000)
+    fitted = family.initial(N).maximize(built.statistics(said, onehot(family, hidden)))
+    jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=0.08, atol=0.02), fitted, built)
+
+
+@every
+def test_states_of_weight_zero_keep_their_value(family):
+    built = perturbed(family)
+    _, said = draw(built, 20)
+    posterior = weights(family, 20).at[..., 0].set(0)
+    fitted = built.maximize(built.statistics(said, posterior))
+    fitted.check()
+    axis = 0 if family.track == "phases" else 1
+    for before, after in zip(*(map(np.asarray, jax.tree.leaves(f)) for f in (built, fitted)), strict=True):
+        assert_array_equal(np.take(before, 0, axis), np.take(after, 0, axis))
+        assert not np.array_equal(np.take(before, 1, axis), np.take(after, 1, axis))
+    nothing = built.maximize(built.statistics(said, jnp.zeros_like(posterior)))
+    jax.tree.map(assert_array_equal, nothing, built)
+
+
+@every
+def test_log_prior_is_a_finite_scalar_and_zero_without_pseudo_counts(family):
+    built = perturbed(family)
+    assert built.log_prior(0.0) == 0
+    assert jnp.shape(built.log_prior(1.5)) == () and np.isfinite(built.log_prior(1.5))
+
+
+@every
+def test_gradients_are_finite_everywhere_a_recogniser_can_go(family):
+    """Peers 19: exactly 0 and 1, denormals, almost 1."""
+    built = perturbed(family)
+    if family.observes == "probabilities":
+        values = jnp.array([0.0, 1.0, 1e-45, 1 - 1e-7, 0.5], jnp.float32)
+        said = jnp.stack([values, 1 - values, jnp.zeros(5)], -1)
+        slopes = jax.grad(lambda x: built.log_prob(x).sum())(said)
+        assert np.isfinite(slopes).all()
+    else:
+        said = draw(built, 5)[1]
+    assert np.isfinite(built.log_prob(said)).all()
+    grads = jax.grad(lambda f: f.log_prob(said).sum())(built)
+    jax.tree.map(lambda g: assert_array_equal(np.isfinite(g), True), grads)
+    statistics = built.statistics(said, weights(family, 5))
+    jax.tree.map(lambda s: assert_array_equal(np.isfinite(s), True), statistics)
+    jax.tree.map(lambda x: assert_array_equal(np.isfinite(x), True), built.maximize(statistics))
+
+
+@every
+@pytest.mark.parametrize("bad", [np.nan, -1.0])
+def test_check_names_the_field(family, bad):
+    built = perturbed(family)
+    name = dataclasses.fields(built)[0].name
+    broken = dataclasses.replace(built, **{name: jnp.asarray(getattr(built, name)).at[(0,) * 2].set(bad)})
+    with pytest.raises(ValueError, match=name):
+        broken.check()
+
+
+@every
+def test_numpy_parameters_are_welcome(family):
+    built = jax.tree.map(np.asarray, perturbed(family))
+    _, said = draw(perturbed(family), 5)
+    assert np.isfinite(built.log_prob(np.asarray(said))).all()
+
+
+@every
+def test_fit_with_the_family_goes_uphill(family):
+    """The whole line: sample, fit, infer."""
+    truth = perturbed(family)
+    sticky = jnp.full((N, N), 0.05) + 0.85 * jnp.eye(N)
+    if family.track == "phases":
+        params = hmmjax.Params(hmmjax.PhaseChain(jnp.full(N, 1 / N), sticky, truth))
+    else:
+        matrix = jnp.broadcast_to(jnp.array([[0.9, 0.1], [0.1, 0.9]]), (N, 2, 2))
+        chains = hmmjax.ToolChains(jnp.full(N, 0.5), hmmjax.transitions.PhaseConditioned(matrix), truth)
+        params = hmmjax.Params(tools=chains)
+    _, obs, mask = hmmjax.sample(params, jax.random.key(5), [60, 45])
+    result = hmmjax.fit(params, obs, mask, max_iterations=6, tolerance=0.0)
+    history = np.asarray(result.history)
+    assert np.isfinite(history).all() and (np.diff(history) >= -2e-6 * np.abs(history[1:])).all()
+
+
+# Families that need their own words.
+
+
+def test_identical_outputs_are_capped_with_a_warning():
+    """Peers 17: the likelihood has no maximum there."""
+    phases = np.tile(np.array([0.2, 0.3, 0.5], np.float32), (1, 50, 1))
+    with pytest.warns(UserWarning, match=r"cap of 10000.*Priors\(phase_emission"):
+        result = hmmjax.fit(hmmjax.init_params(3), hmmjax.Observations(phases), max_iterations=5)
+    assert np.isfinite(result.history).all()
+    jax.tree.map(lambda x: assert_array_equal(np.isfinite(x), True), result.params)
+    tools = np.full((1, 50, 1), 0.7, np.float32)
+    with pytest.warns(UserWarning, match=r"cap of 10000.*Priors\(tool_emission"):
+        result = hmmjax.fit(hmmjax.init_params(0, 1), hmmjax.Observations(tools=tools), max_iterations=5)
+    assert np.isfinite(result.history).all()
+
+
+@pytest.mark.parametrize("concentration", [0.05, 0.5, 1.0, 30.0, 1000.0])
+def test_dirichlet_and_beta_keep_their_digits(concentration):
+    """Peers 32: below one, where the density is infinite at the border, and far above it."""
+    rng = np.random.default_rng(0)
+    mean = rng.dirichlet(np.full(7, 3.0), 7)
+    table = (7 * concentration * mean).astype(np.float32)
+    said = np.stack([rng.dirichlet(row) for row in table]).astype(np.float32)
+    ours = emissions.PhaseDirichlet(jnp.asarray(table)).log_prob(said)
+    # Terms of a few thousand nats cancel: their roundings are what float32 can do.
+    assert_allclose(ours, oracles.phase_dirichlet(table, said), rtol=2e-5, atol=3e-3)
+    pair = (concentration * rng.uniform(0.5, 2, (4, 2, 2))).astype(np.float32)
+    said = rng.beta(pair[:, 1, 0], pair[:, 1, 1], (9, 4)).astype(np.float32)
+    ours = emissions.ToolBeta(jnp.asarray(pair)).log_prob(said)
+    assert_allclose(ours, oracles.tool_beta(pair, said), rtol=2e-5, atol=3e-3)
+
+
+def test_outputs_are_clipped_as_documented():
+    """Peers 19: 1e-6 from 0 and 1."""
+    table = np.array([[[1.0, 3.0], [3.0, 0.5]]], np.float32)
+    beta = emissions.ToolBeta(jnp.asarray(table))
+    for extreme, clipped in ((0.0, 1e-6), (1e-45, 1e-6), (1.0, 1 - 1e-6), (1 - 1e-8, 1 - 1e-6)):
+        ours = beta.log_prob(np.array([extreme], np.float32))
+        assert_allclose(ours, oracles.tool_beta(table, np.array([[clipped]]))[0], rtol=1e-4, atol=1e-4)
+
+
+def test_fitted_dirichlet_satisfies_the_likelihood_equations():
+    from scipy.special import digamma
+
+    built = perturbed(emissions.PhaseDirichlet)
+    _, said = draw(built, 400)
+    posterior = np.asarray(weights(built, 400), np.float64)
+    fitted = built.maximize(built.statistics(said, jnp.asarray(posterior, jnp.float32)))
+    c = np.asarray(fitted.concentration, np.float64)
+    log_y = np.log(np.clip(np.asarray(said, np.float64), 1e-6, 1 - 1e-6))
+    mean = posterior.T @ log_y / posterior.sum(0)[:, None]
+    assert_allclose(digamma(c) - digamma(c.sum(-1, keepdims=True)), mean, atol=2e-3)
