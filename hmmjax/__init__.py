@@ -5,7 +5,7 @@ transition models are objects inside `Params`, swapped by swapping the object.
 """
 
 from hmmjax import emissions, transitions
-from hmmjax._pytree import pytree
+from hmmjax._pytree import pytree, static
 from hmmjax.counting import estimate
 from hmmjax.inference import decode, filter, log_likelihood, posterior
 from hmmjax.learning import fit
@@ -36,5 +36,6 @@ __all__ = [
     "posterior",
     "pytree",
     "sample",
+    "static",
     "transitions",
 ]

@@ -28,8 +28,12 @@ class Expected:
     tool_emission: Any
 
 
-def expectations(params: Params, data: Data, backend: str) -> tuple[Array, Expected]:
+def expectations(
+    params: Params, data: Data, backend: str, freeze: Collection[str] = ()
+) -> tuple[Array, Expected]:
     """One E-step: log-likelihoods (B,) and expected statistics, from a single forward-backward.
+
+    Frozen emissions need no statistics and get None.
 
     Source: the paper's Appendix S2.2; counts are tables times the log-likelihood's derivative (Eisner 2016).
     """
@@ -41,8 +45,11 @@ def expectations(params: Params, data: Data, backend: str) -> tuple[Array, Expec
         # A derivative at a structural zero may be infinite; its count is zero all the same.
         return jax.tree.map(lambda t, g: jnp.where(t > 0, t * jnp.where(t > 0, g, 0), 0), t, g)
 
-    phases = statistics(params.phases, data.phases, grads.phases, data)
-    tools = statistics(params.tools, data.tools, grads.tools, data)
+    phases = tools = None
+    if "phases.emission" not in freeze:
+        phases = statistics(params.phases, data.phases, grads.phases, data)
+    if "tools.emission" not in freeze:
+        tools = statistics(params.tools, data.tools, grads.tools, data)
     return value, Expected(
         counts(table.phase_initial, grads.phase_initial),
         counts(table.phase_transition, grads.phase_transition),

@@ -27,7 +27,7 @@ def _em_step(
     params: Params, data: Data, priors: Priors, backend: str, freeze: frozenset[str]
 ) -> tuple[Params, Array, Array, Array]:
     """Next parameters, and of the current ones: objective, log-likelihood, log-likelihood per video."""
-    values, expected = expectations(params, data, backend)
+    values, expected = expectations(params, data, backend, freeze)
     likelihood = num.accurate_sum(values)
     objective = likelihood + log_prior(params, priors, freeze, data)
     return maximise(params, expected, priors, freeze), objective, likelihood, values

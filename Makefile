@@ -1,0 +1,34 @@
+# Everything sets itself up: `make demo` and `make test` need Python 3.11 or newer, git and make.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+VENV ?= .venv
+BIN := $(VENV)/bin
+QUICK ?=
+
+.PHONY: demo test test-models lint docs clean
+
+demo: $(VENV)/demo.stamp
+	$(BIN)/python -m hmmjax.demo --out demo-output $(if $(QUICK),--quick)
+
+test: lint
+	$(BIN)/python -m pytest -n 2 tests
+
+lint: $(VENV)/dev.stamp
+	$(BIN)/ruff check .
+	$(BIN)/pyright hmmjax
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer found; set PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(VENV)/demo.stamp: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[data]'
+	@touch $@
+
+$(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[dev,vision]'
+	@touch $@ $(VENV)/demo.stamp
+
+clean:
+	rm -rf $(VENV) demo-output build dist

@@ -1,0 +1,132 @@
+"""Stabilise real predictions with plain library calls: ``python benchmarks/real.py``.
+
+TMRNet's phases of Cholec80 videos 41-60 (emissions by five-fold cross-validation) and Faster R-CNN's tools of videos
+61 and 62 (leave one out, no phase recogniser at all); transitions counted in videos 1-40. Writes
+``benchmarks/results/real.json``. The data's place is the environment variable HMMJAX_DATA, default ../shared/data.
+"""
+
+import dataclasses
+import json
+import os
+import platform
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import hmmjax
+from hmmjax import Labels, Observations, Params, metrics
+from hmmjax.stabilize import PRIORS
+
+DATA = Path(os.environ.get("HMMJAX_DATA", "../shared/data"))
+RESULTS = Path(__file__).parent / "results" / "real.json"
+
+
+def main() -> None:
+    """Measure, print and write."""
+    results = {
+        "command": "python benchmarks/real.py",
+        "device": f"CPU, {os.cpu_count()} cores ({platform.machine()})",
+        "versions": {"python": platform.python_version(), **{p: version(p) for p in ("jax", "numpy", "scikit-learn")}},
+        "tmrnet": tmrnet(),
+        "frcnn": frcnn(),
+    }
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    print(json.dumps(results, indent=1))
+
+
+def stack(videos: Sequence[np.ndarray], fill: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Videos of different length to one array (B, T, ...) and its mask."""
+    lengths = np.array([len(v) for v in videos])
+    out = np.full((len(videos), lengths.max(), *videos[0].shape[1:]), fill, videos[0].dtype)
+    for row, video in zip(out, videos, strict=True):
+        row[: len(video)] = video
+    return out, np.arange(lengths.max()) < lengths[:, None]
+
+
+def chains(tools_only: bool = False) -> Params:
+    """Start and transitions, counted in Cholec80's videos 1-40."""
+    with np.load(DATA / "cholec80" / "labels_1fps.npz") as file:
+        phases, mask = stack([file[f"phase_{v:02d}"].astype(int) for v in range(1, 41)], -1)
+        tools, _ = stack([file[f"tools_{v:02d}"].astype(int) for v in range(1, 41)], -1)
+    labels = Labels(None if tools_only else phases, tools)
+    return hmmjax.estimate(labels, None, mask, num_phases=7, priors=PRIORS)
+
+
+def tmrnet() -> dict[str, Any]:
+    """Phases of videos 41-60: raw, smoothed, filtered, decoded."""
+
+    def read(kind: str, video: int) -> np.ndarray:
+        return np.loadtxt(DATA / "tmrnet" / f"{kind}-phase" / f"video{video}-phase.txt", dtype=int)[:, 1]
+
+    videos = range(41, 61)
+    truth, said = [read("gt", v) for v in videos], [read("pred", v) for v in videos]
+    model = chains().phases
+    answers: dict[str, list[np.ndarray]] = {"smoothed": [], "filtered": [], "decoded": []}
+    for held_out in np.array_split(np.arange(20), 5):
+        others = np.setdiff1d(np.arange(20), held_out)
+        labels, mask = stack([truth[i] for i in others], -1)
+        obs, _ = stack([said[i] for i in others])
+        learnt = hmmjax.estimate(Labels(labels), Observations(obs), mask, num_phases=7, priors=PRIORS)
+        params = Params(dataclasses.replace(model, emission=learnt.phases.emission))
+        phases, mask = stack([said[i] for i in held_out])
+        obs = Observations(phases)
+        answers["smoothed"] += metrics.unpad(np.argmax(hmmjax.posterior(params, obs, mask).phases, -1), mask)
+        answers["filtered"] += metrics.unpad(np.argmax(hmmjax.filter(params, obs, mask).phases, -1), mask)
+        answers["decoded"] += metrics.unpad(hmmjax.decode(params, obs, mask).phases, mask)
+
+    def score(predicted: list[np.ndarray]) -> dict[str, float]:
+        return {
+            "accuracy, pooled over frames": metrics.accuracy(truth, predicted, mean="pooled").value,
+            "Jaccard, strict, per video then mean over phases": metrics.jaccard(truth, predicted).value,
+            "phase changes": metrics.phase_changes(predicted).value,
+        }
+
+    return {"raw": score(said)} | {name: score(x) for name, x in answers.items()}
+
+
+def frcnn() -> dict[str, Any]:
+    """Tools of videos 61 and 62: raw scores, the coupled model with its phases unobserved, and tools only."""
+    with np.load(DATA / "frcnn" / "scores_1fps.npz") as file:
+        scores = [file["score_61"], file["score_62"]]
+    with np.load(DATA / "cholec80" / "labels_1fps.npz") as file:
+        truth = [file["tools_61"].astype(int), file["tools_62"].astype(int)]
+        phases = [file["phase_61"].astype(int), file["phase_62"].astype(int)]
+
+    def score(tools: list[np.ndarray]) -> dict[str, float]:
+        return {
+            "mAP, scikit-learn step AP, pooled over videos": metrics.average_precision(truth, tools).value,
+            "F1, macro over tools, pooled, threshold 0.5": metrics.tool_f1(truth, tools).value,
+            "on/off changes": metrics.tool_changes(tools).value,
+        }
+
+    results = {"raw": score(scores)}
+    for name, tools_only in (("coupled, phases unobserved", False), ("tools only", True)):
+        model = chains(tools_only)
+        smoothed, filtered, inferred = [], [], []
+        for held_out in (0, 1):
+            other = 1 - held_out
+            said = Observations(tools=scores[other]).discretize()
+            learnt = hmmjax.estimate(Labels(tools=truth[other]), said, priors=PRIORS)
+            params = Params(
+                None if tools_only else dataclasses.replace(model.phases, emission=None),
+                dataclasses.replace(model.tools, emission=learnt.tools.emission),
+            )
+            obs = Observations(tools=scores[held_out]).discretize()
+            posterior = hmmjax.posterior(params, obs)
+            smoothed.append(np.asarray(posterior.tools))
+            filtered.append(np.asarray(hmmjax.filter(params, obs).tools))
+            if not tools_only:
+                inferred.append(np.argmax(posterior.phases, -1))
+        results[f"{name}, smoothed"] = score(smoothed)
+        results[f"{name}, filtered"] = score(filtered)
+        if not tools_only:
+            accuracy = metrics.accuracy(phases, inferred, mean="pooled").value
+            results[f"{name}, smoothed"]["phase accuracy from tools alone, pooled over frames"] = accuracy
+    return results
+
+
+if __name__ == "__main__":
+    main()
