@@ -1,28 +1,15 @@
-"""The code on docs/data.md runs, from top to bottom, and its manifest is one that is accepted."""
+"""The manifest on docs/data.md is one that is accepted."""
 
 import re
 from pathlib import Path
 
-import pytest
-
 PAGE = Path(__file__).parents[2] / "docs" / "data.md"
-
-
-def blocks(language):
-    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-
-
-def test_python_runs():
-    pytest.importorskip("av", reason="videos need PyAV (the vision extra)")
-    found = blocks("python")
-    assert len(found) >= 4
-    exec(compile("\n".join(found), str(PAGE), "exec"), {"__name__": "data_page"})
 
 
 def test_manifest_is_accepted(tmp_path):
     from models.data.collections_manifest import read_manifest
 
-    (text,) = blocks("yaml")
+    (text,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     for path in re.findall(r"(?:video|phases|tools): (\S+/[^\s,}]+)", text):
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).touch()

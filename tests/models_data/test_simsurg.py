@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hmmjax.simulate import TOOLS, simulate_surgeries
-from models.data.simsurg import Renderer, boxes, make_scene
+from models.data.simsurg import Renderer, boxes, make_scene, simulated_frames
 from models.data.simsurg.texture import cloud
 
 
@@ -121,3 +121,22 @@ def test_cloud_is_uniform_and_periodic():
     assert texture.min() == 0 and texture.max() == 1 and abs((texture > 0.9).mean() - 0.1) < 0.01
     seam = np.abs(texture[0] - texture[-1]).mean()
     assert seam < 2 * np.abs(np.diff(texture, axis=0)).mean()
+
+
+def test_source_reads_frames_at_random(tmp_path):
+    from models.data.cache import write_cache
+
+    source = simulated_frames({"train": 2, "test": 1}, seed=3, minutes=0.5, size=(24, 32))
+    table = source.table
+    assert len(source) == len(table) and set(table.parts) == {"train", "test"} and len(set(table.videos)) == 3
+    for row in (0, len(source.surgeries[0]) - 1, len(source.surgeries[0]), len(source) - 1):
+        second = table.frames[row] // 25
+        video = [s.name for s in source.surgeries].index(table.videos[row])
+        scene = make_scene(source.surgeries[video], 3000 + video, 32 / 24)
+        np.testing.assert_array_equal(source[row], Renderer(scene, 24, 32).frame(second))
+        assert table.phases[row] == source.surgeries[video].phases[second]
+    with pytest.raises(IndexError):
+        source[len(source)]
+    cache = write_cache(source, tmp_path / "cache", workers=1)
+    np.testing.assert_array_equal(cache[7], source[7])
+    assert (cache.table.rows("test") == table.rows("test")).all()
