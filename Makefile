@@ -15,7 +15,7 @@ test: lint
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
-	$(BIN)/pyright hmmjax
+	$(BIN)/pyright --pythonpath $(BIN)/python hmmjax
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer found; set PYTHON=/path/to/python3.11"; exit 1; }

@@ -6,6 +6,7 @@ transition models are objects inside `Params`, swapped by swapping the object.
 
 from hmmjax import emissions, transitions
 from hmmjax._pytree import pytree, static
+from hmmjax.calibration import Calibration, calibrate
 from hmmjax.counting import estimate
 from hmmjax.inference import decode, filter, log_likelihood, posterior
 from hmmjax.learning import fit
@@ -17,6 +18,7 @@ from hmmjax.types import Decoded, FitResult, Labels, Observations, Params, Phase
 __version__ = "0.1.0"
 
 __all__ = [
+    "Calibration",
     "Decoded",
     "FitResult",
     "Labels",
@@ -26,6 +28,7 @@ __all__ = [
     "Posterior",
     "Priors",
     "ToolChains",
+    "calibrate",
     "decode",
     "emissions",
     "estimate",

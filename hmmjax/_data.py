@@ -129,6 +129,7 @@ def pad_frames(data: Data, num_frames: int) -> Data:
     extra = num_frames - data.observed.shape[1]
     if extra <= 0:
         return data
+
     def pad(x: Any) -> Any:
         return np.pad(x, [(0, 0), (0, extra)] + [(0, 0)] * (x.ndim - 2))
 

@@ -1,6 +1,7 @@
 """Frozen dataclasses that JAX sees as pytrees."""
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
@@ -35,7 +36,7 @@ def pytree(cls: type[T]) -> type[T]:
         keys = tuple(jax.tree_util.GetAttrKey(n) for n in leaves)
         return tuple(zip(keys, children, strict=True)), aux
 
-    def unflatten(aux: tuple[Any, ...], children: tuple[Any, ...]) -> Any:
+    def unflatten(aux: tuple[Any, ...], children: Iterable[Any]) -> Any:
         tree = object.__new__(cls)
         for name, value in (*zip(leaves, children, strict=True), *zip(structure, aux, strict=True)):
             object.__setattr__(tree, name, value)

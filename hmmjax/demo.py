@@ -120,9 +120,7 @@ def stabilise(train: Batch, test: Batch) -> list[Outcome]:
         posterior = hmmjax.posterior(params, prepare(raw), test_mask)
         phases, tools = np.asarray(posterior.phases).argmax(-1), np.asarray(posterior.tools)
         seconds = time.perf_counter() - start
-        outcomes.append(
-            Outcome(f"M_H {emissions}", unpad(phases, test_mask), unpad(tools, test_mask), seconds)
-        )
+        outcomes.append(Outcome(f"M_H {emissions}", unpad(phases, test_mask), unpad(tools, test_mask), seconds))
     return outcomes
 
 

@@ -28,9 +28,7 @@ class Expected:
     tool_emission: Any
 
 
-def expectations(
-    params: Params, data: Data, backend: str, freeze: Collection[str] = ()
-) -> tuple[Array, Expected]:
+def expectations(params: Params, data: Data, backend: str, freeze: Collection[str] = ()) -> tuple[Array, Expected]:
     """One E-step: log-likelihoods (B,) and expected statistics, from a single forward-backward.
 
     Frozen emissions need no statistics and get None.

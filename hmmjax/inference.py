@@ -49,8 +49,8 @@ def _call(run: Callable, params: Params, obs: Observations, mask: Any, labels: L
 
 def _trim(x: Array, num_frames: int, batched: bool) -> Array:
     """Take the bucket's padding off, without compiling a slice for every length where the host can do it."""
-    on_host = not isinstance(x, jax.Array) or all(d.platform == "cpu" for d in x.devices())
-    x = np.asarray(x) if on_host else x
+    if isinstance(x, jax.Array) and all(device.platform == "cpu" for device in x.devices()):
+        x = np.asarray(x)
     return jnp.asarray(x[:, :num_frames] if batched else x[0, :num_frames])
 
 

@@ -154,8 +154,10 @@ def _warn_of_symmetry(params: Params, freeze: frozenset[str], labels: Labels | N
             continue
         for leaf in jax.tree.leaves(chain.emission):
             table = np.asarray(leaf)
+            if table.ndim < (2 if track == "phases" else 3):
+                continue  # not a table over states: a power, say
             table = table if track == "phases" else np.moveaxis(table, 1, 0)
-            if table.ndim > 1 and table.shape[0] > 1 and np.ptp(table, axis=0).max() == 0:
+            if table.shape[0] > 1 and np.ptp(table, axis=0).max() == 0:
                 warnings.warn(
                     f"{track}.emission is the same for every state, so EM cannot tell them apart and will leave "
                     "them alike. Start from hmmjax.init_params or hmmjax.estimate, or give labels.",
@@ -165,7 +167,8 @@ def _warn_of_symmetry(params: Params, freeze: frozenset[str], labels: Labels | N
 
 def _warn_of_caps(params: Params) -> None:
     for track, chain in (("phases", params.phases), ("tools", params.tools)):
-        concentration = getattr(getattr(chain, "emission", None), "concentration", None)
+        emission = getattr(chain, "emission", None)
+        concentration = getattr(getattr(emission, "family", emission), "concentration", None)
         if concentration is not None and (np.asarray(concentration).sum(-1) >= 0.99 * MAX_CONCENTRATION).any():
             warnings.warn(
                 f"{track}.emission: a state's concentrations reached their cap of {MAX_CONCENTRATION:g}, because the "

@@ -50,8 +50,8 @@ def _sample(params: Params, key: jax.Array, length: Any, num_frames: int) -> tup
     table = _model.tables(params, empty)
     key_chain, key_phases, key_tools = jax.random.split(key, 3)
     with_phases, with_tools = params.phases is not None, params.tools is not None
-    factors = None
-    if with_tools and with_phases:
+    factors: Any = ()
+    if params.tools is not None and with_phases:
         factors = (
             params.tools.transition.blocks(table.tool_transition, (1,) * params.num_tools) if with_phases else None
         )

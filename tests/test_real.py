@@ -69,9 +69,7 @@ def test_stabilize_on_the_files_prints_the_same_digits(tmrnet, frcnn):
     table = stabilize.records(_file_figures(data / "tmrnet" / "pred-phase", data / "tmrnet" / "gt-phase").table)
     for name in (ACCURACY, JACCARD):
         assert _contains(table, tmrnet["smoothed"][name]), name
-    other = _file_figures(
-        data / "frcnn" / "scores_1fps.npz", data / "cholec80" / "labels_1fps.npz", folds=None
-    )
+    other = _file_figures(data / "frcnn" / "scores_1fps.npz", data / "cholec80" / "labels_1fps.npz", folds=None)
     table = stabilize.records(other.table)
     for name in (MAP, F1):
         assert _contains(table, frcnn["coupled, phases unobserved, smoothed"][name]), name

@@ -4,5 +4,15 @@ from hmmjax.emissions.base import Emission, PhaseEmission, ToolEmission
 from hmmjax.emissions.beta import ToolBeta
 from hmmjax.emissions.confusion import PhaseConfusion, ToolConfusion
 from hmmjax.emissions.dirichlet import PhaseDirichlet
+from hmmjax.emissions.tempered import Tempered
 
-__all__ = ["Emission", "PhaseConfusion", "PhaseDirichlet", "PhaseEmission", "ToolBeta", "ToolConfusion", "ToolEmission"]
+__all__ = [
+    "Emission",
+    "PhaseConfusion",
+    "PhaseDirichlet",
+    "PhaseEmission",
+    "Tempered",
+    "ToolBeta",
+    "ToolConfusion",
+    "ToolEmission",
+]

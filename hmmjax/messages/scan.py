@@ -52,7 +52,7 @@ def _mix(scale: Array, totals: Array, log_weights: Array, rows: Array) -> Messag
 
 
 def _scaled_configs(potentials: Potentials) -> tuple[Array, Array]:
-    """exp of the configurations' log-evidence with each frame's largest taken out, and that largest."""
+    """Exp of the configurations' log-evidence with each frame's largest taken out, and that largest."""
     top = num.finite_max(potentials.configs, -1)
     return jnp.exp(potentials.configs - top[..., None]), top
 
@@ -247,8 +247,10 @@ def backward(potentials: Potentials, kept: Any, cotangent: Array) -> Potentials:
     def weighted(g: Array) -> Array:
         return g * cotangent.reshape(-1, *[1] * (g.ndim - 1))
 
-    shared = jax.tree.map(lambda g: weighted(g).sum(0), (grads.initial, grads.transition, grads.blocks))
-    return Potentials(*shared, weighted(grads.phases), weighted(grads.configs), potentials.lengths)
+    shared = (grads.initial, grads.transition, grads.blocks)
+    initial, transition, blocks = jax.tree.map(lambda g: weighted(g).sum(0), shared)
+    phases, configs = weighted(grads.phases), weighted(grads.configs)
+    return Potentials(initial, transition, blocks, phases, configs, potentials.lengths)
 
 
 def filter(potentials: Potentials) -> Filtered:

@@ -1,0 +1,85 @@
+"""Tempered emissions and the powers that calibration finds."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hmmjax
+from hmmjax import Observations, Params, emissions
+
+LABELS, CLEAN, MASK = hmmjax.sample(
+    hmmjax.init_params(3, 2, emissions="confusion", stay=0.95), jax.random.key(4), [120, 90, 120]
+)
+
+
+def _in_runs(obs):
+    """Errors that last: what the recogniser says is held for eight frames at a time."""
+    held = np.arange(obs.phases.shape[1]) // 8 * 8
+    return Observations(obs.phases[:, held], obs.tools[:, held])
+
+
+def _params(obs):
+    return hmmjax.estimate(LABELS, obs, MASK, priors=hmmjax.Priors(*[0.5] * 6), num_phases=3)
+
+
+def _tempered(params, phases, tools):
+    return Params(
+        dataclasses.replace(params.phases, emission=emissions.Tempered(params.phases.emission, phases)),
+        dataclasses.replace(params.tools, emission=emissions.Tempered(params.tools.emission, tools)),
+    )
+
+
+def test_power_one_changes_nothing_and_a_small_power_leaves_the_chain_alone():
+    params = _params(CLEAN)
+    plain = hmmjax.posterior(params, CLEAN, MASK)
+    one = hmmjax.posterior(_tempered(params, jnp.array(1.0), jnp.ones(2)), CLEAN, MASK)
+    np.testing.assert_allclose(one.phases, plain.phases, atol=1e-6)
+    np.testing.assert_allclose(one.log_likelihood, plain.log_likelihood, rtol=1e-6)
+    none = hmmjax.posterior(_tempered(params, jnp.array(1e-9), jnp.full(2, 1e-9)), CLEAN, MASK)
+    blind = hmmjax.posterior(params, Observations(), MASK)
+    np.testing.assert_allclose(none.tools, blind.tools, atol=1e-4)
+
+
+def test_powers_multiply_log_likelihoods_per_tool_and_keep_impossible():
+    family = emissions.ToolConfusion(jnp.array([[[1.0, 0.0], [0.2, 0.8]], [[0.9, 0.1], [0.3, 0.7]]]))
+    said = jnp.array([[1, 1]])
+    table = emissions.Tempered(family, jnp.array([0.5, 2.0])).log_prob(said)
+    expected = [[[-np.inf, 0.5 * np.log(0.8)], [2 * np.log(0.1), 2 * np.log(0.7)]]]
+    np.testing.assert_allclose(table, expected, rtol=1e-6)
+
+
+def test_calibration_finds_that_repeated_errors_are_worth_less():
+    obs = _in_runs(CLEAN)
+    found = hmmjax.calibrate(_params(obs), obs, MASK, LABELS)
+    assert found.after > found.before
+    assert float(found.params.phases.emission.power) < 0.6
+    # The objective is what the core says it is.
+    clamped = hmmjax.log_likelihood(found.params, obs, MASK, LABELS).sum()
+    free = hmmjax.log_likelihood(found.params, obs, MASK).sum()
+    assert found.after == pytest.approx(float(clamped - free), rel=1e-4)
+    # And no nearby power is better by more than the pull towards one.
+    for factor in (0.8, 1.25):
+        power = found.params.phases.emission.power * factor
+        nearby = _tempered(_params(obs), power, found.params.tools.emission.power)
+        value = hmmjax.log_likelihood(nearby, obs, MASK, LABELS).sum() - hmmjax.log_likelihood(nearby, obs, MASK).sum()
+        assert float(value) < found.after + 1.0
+
+
+def test_em_keeps_the_power_and_never_lowers_its_objective():
+    params = _tempered(_params(CLEAN), jnp.array(0.3), jnp.array([0.5, 0.7]))
+    result = hmmjax.fit(params, CLEAN, MASK, max_iterations=5)
+    assert np.all(np.diff(result.history) > -1e-3)
+    np.testing.assert_array_equal(result.params.tools.emission.power, params.tools.emission.power)
+
+
+def test_bad_input_is_named():
+    params = _params(CLEAN)
+    with pytest.raises(ValueError, match="needs labels"):
+        hmmjax.calibrate(params, CLEAN, MASK)
+    with pytest.raises(ValueError, match=r"power must be positive"):
+        hmmjax.posterior(_tempered(params, jnp.array(-1.0), jnp.ones(2)), CLEAN, MASK)
+    with pytest.raises(ValueError, match=r"power has shape"):
+        hmmjax.posterior(_tempered(params, jnp.array(1.0), jnp.ones(5)), CLEAN, MASK)
