@@ -1,0 +1,88 @@
+"""float32 against the float64 oracle where it hurts: ten thousand frames, near-deterministic chains, rare states."""
+
+import dataclasses
+
+import cases
+import numpy as np
+import oracles
+import pytest
+from numpy.testing import assert_allclose
+
+import hmmjax
+
+POSTERIOR, LIKELIHOOD = {"rtol": 0, "atol": 1e-4}, {"rtol": 1e-5}
+
+
+def agree(case):
+    """Posteriors within 1e-4 and log-likelihoods within 1e-5 of the oracle's; the path as probable as the best."""
+    (answer,) = case.answers(oracles.dense)
+    posterior, past = hmmjax.posterior(*case.args), hmmjax.filter(*case.args[:3])
+    for track in ("phases", "tools"):
+        assert_allclose(getattr(posterior, track)[0], getattr(answer, track), **POSTERIOR)
+        assert_allclose(getattr(past, track)[0], getattr(answer, f"filter_{track}"), **POSTERIOR)
+    for value in (posterior.log_likelihood, past.log_likelihood, hmmjax.log_likelihood(*case.args)):
+        assert_allclose(value, [answer.log_likelihood], **LIKELIHOOD)
+    decoded = hmmjax.decode(*case.args)
+    path = oracles.path_log_prob(case.model, case.evidence[0], np.array(decoded.phases[0]), np.array(decoded.tools[0]))
+    assert_allclose(path, answer.path_log_prob, rtol=1e-6)
+    assert_allclose(decoded.log_prob, [answer.path_log_prob], **LIKELIHOOD)
+
+
+@pytest.mark.parametrize(
+    "families", [("PhaseConfusion", "ToolConfusion"), ("PhaseDirichlet", "ToolBeta")], ids="-".join
+)
+def test_ten_thousand_frames(families):
+    agree(cases.make(1, 7, 3, 10_000, batch=1, families=families, holes=0.05, sticky=0.97))
+
+
+def test_ten_thousand_frames_near_deterministic_and_rare():
+    """Phases that move once in 100,000 frames, in one order, with a last one that is rarely reached; sharp outputs."""
+    case = cases.make(2, 7, 3, 10_000, batch=1, sticky=0.97)
+    rng = np.random.default_rng(2)
+    transition = (1 - 1e-3) * np.eye(7) + 1e-3 * np.eye(7, k=1)
+    transition[-1, -1] = 1
+    transition[5, 5:] = [1 - 1e-5, 1e-5]
+    tools = 0.999 * np.eye(2) + 0.001 * rng.dirichlet(np.ones(2), (3, 7, 2))
+    # float32 and float64 must see the same numbers: 1 - 1e-5 does not survive rounding unchanged.
+    initial = np.eye(7)[0]
+    tables = [np.float32(x).astype(float) for x in (initial, transition, case.model.tool_initial, tools)]
+    tables = [tables[0], tables[1] / tables[1].sum(-1, keepdims=True), tables[2], tables[3]]
+    model = oracles.Model(*tables)
+    emissions = case.emissions | {"PhaseDirichlet": 0.3 + 12 * np.eye(7)}
+    hidden_phases, hidden_tools = oracles.simulate(rng, model, 10_000)
+    # The recogniser is wrong in stretches: what smoothing is for.
+    wrong = np.where(rng.uniform(size=10_000) < 0.1, rng.integers(0, 7, 10_000), hidden_phases)
+    said_phases = oracles.observe(rng, "PhaseDirichlet", emissions["PhaseDirichlet"], wrong)
+    said_tools = oracles.observe(rng, "ToolBeta", emissions["ToolBeta"], hidden_tools)
+    evidence = oracles.evidence(
+        10_000,
+        7,
+        3,
+        oracles.phase_dirichlet(emissions["PhaseDirichlet"], said_phases),
+        oracles.tool_beta(emissions["ToolBeta"], said_tools),
+    )
+    params = cases.to_params(model, emissions, "PhaseDirichlet", "ToolBeta")
+    obs = hmmjax.Observations(said_phases[None], said_tools[None])
+    agree(dataclasses.replace(case, params=params, obs=obs, model=model, emissions=emissions, evidence=[evidence]))
+
+
+def test_expected_counts_over_ten_thousand_frames():
+    """One EM iteration's tables, which add up ten thousand pairs of frames, against the oracle's."""
+    case = cases.make(3, 7, 3, 10_000, batch=1, families=("PhaseConfusion", "ToolConfusion"), sticky=0.97)
+    (answer,) = case.answers(oracles.dense)
+    fitted = hmmjax.fit(case.params, case.obs, max_iterations=1, tolerance=0.0).params
+    share = answer.count_transition / answer.count_transition.sum(-1, keepdims=True)
+    assert_allclose(fitted.phases.transition, share, rtol=1e-3, atol=1e-5)
+    share = answer.count_tool_transition / answer.count_tool_transition.sum(-1, keepdims=True)
+    assert_allclose(fitted.tools.transition.matrix, share, rtol=1e-3, atol=1e-5)
+
+
+def test_a_hundred_and_fifty_thousand_frames():
+    """A hundred minutes at 25 fps: no underflow, and every frame a distribution."""
+    case = cases.make(4, 3, 1, 5_000, batch=1, sticky=0.97)
+    obs = cases.map_tracks(lambda x: np.tile(x, (1, 30) + (1,) * (x.ndim - 2)), case.obs)
+    posterior = hmmjax.posterior(case.params, obs)
+    assert np.isfinite(posterior.log_likelihood).all()
+    assert_allclose(np.sum(posterior.phases, -1), 1, atol=1e-4)
+    short = float(hmmjax.log_likelihood(case.params, case.obs)[0])
+    assert_allclose(posterior.log_likelihood, [30 * short], rtol=1e-3)
