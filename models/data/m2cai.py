@@ -62,9 +62,7 @@ def _recordings(directory: str | os.PathLike[str], track: str) -> tuple[Recordin
             raise FormatError("no such folder", file=folder, fix="give the folder that holds train_dataset/")
         # Results (_pred) and frame counts may lie beside the annotations.
         annotations = [
-            p
-            for p in folder.glob("*_video_*.txt")
-            if not p.stem.endswith("_pred") and "timestamp" not in p.stem
+            p for p in folder.glob("*_video_*.txt") if not p.stem.endswith("_pred") and "timestamp" not in p.stem
         ]
         if not annotations:
             raise FormatError("no annotation in this folder", file=folder)

@@ -138,14 +138,17 @@ class CollectionFrames(CompleteBuilder, skip_registration=True):
         pictures = collection.pictures(video, known.frames, size=size, crop=config.crop)
         for row, (frame, picture) in enumerate(pictures):
             # Keys are written in ascending order; no video has 2^31 frames.
-            yield (number << 31) + frame, {
-                "image": encode(picture, config.quality),
-                "video": video,
-                "frame": frame,
-                "second": known.seconds[row],
-                "phase": known.phases[row],
-                "tools": known.tools[row],
-            }
+            yield (
+                (number << 31) + frame,
+                {
+                    "image": encode(picture, config.quality),
+                    "video": video,
+                    "frame": frame,
+                    "second": known.seconds[row],
+                    "phase": known.phases[row],
+                    "tools": known.tools[row],
+                },
+            )
 
 
 class Cholec80Frames(CollectionFrames):

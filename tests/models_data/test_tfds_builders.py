@@ -31,9 +31,7 @@ def small(name, **options):
 def test_cholec80_reads_back_identically_in_order(layout, tmp_path):
     root, surgeries = layout
     config = small("small")
-    builder = prepare(
-        tfds_builders.Cholec80Frames(config=config, data_dir=tmp_path, file_format="array_record"), root
-    )
+    builder = prepare(tfds_builders.Cholec80Frames(config=config, data_dir=tmp_path, file_format="array_record"), root)
     source = builder.as_data_source("unsplit")
     assert len(source) == sum(map(len, surgeries))
     collection = cholec80(root)
@@ -62,9 +60,7 @@ def test_splits_become_parts_and_names_are_registered(layout, tmp_path, monkeypa
         "split_40_8_32",
     ]
     config = small("tiny", split="tiny")
-    builder = prepare(
-        tfds_builders.Cholec80Frames(config=config, data_dir=tmp_path, file_format="array_record"), root
-    )
+    builder = prepare(tfds_builders.Cholec80Frames(config=config, data_dir=tmp_path, file_format="array_record"), root)
     lengths = {name: split.num_examples for name, split in builder.info.splits.items()}
     assert lengths == {"train": len(surgeries[0]) + len(surgeries[2]), "test": len(surgeries[1])}
 

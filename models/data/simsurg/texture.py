@@ -17,9 +17,7 @@ def tissue_texture(rng: np.random.Generator, height: int) -> np.ndarray:
     return np.stack([tissue, glints, clouds])
 
 
-def cloud(
-    rng: np.random.Generator, size: int, frequencies: tuple[int, ...], weights: tuple[float, ...]
-) -> np.ndarray:
+def cloud(rng: np.random.Generator, size: int, frequencies: tuple[int, ...], weights: tuple[float, ...]) -> np.ndarray:
     """(size, size) float32 periodic noise: random grids of these frequencies, interpolated and added, made uniform."""
     total = np.zeros((size, size))
     for frequency, weight in zip(frequencies, weights, strict=True):
