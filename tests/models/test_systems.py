@@ -1,7 +1,5 @@
 """Systems: what each is made of, and that a temporal model fits in."""
 
-
-
 import numpy as np
 import pytest
 
