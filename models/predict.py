@@ -204,7 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--naming", choices=RULES, help="what the numbers in pictures' names count")
     parser.add_argument("--part", help="of a cache, such as val")
     parser.add_argument("--batch", type=int, default=64)
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     try:
         config = read_config(Path(options.run) / "config.yaml")
         size = tuple(options.size or config.data.load or config.size)

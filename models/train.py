@@ -15,7 +15,7 @@ def parse(arguments: list[str] | None = None) -> tuple[Config, bool, bool]:
     parser.add_argument("--resume", metavar="RUN", help="go on with the run in this folder")
     parser.add_argument("--quiet", action="store_true", help="show no progress bar")
     parser.add_argument("settings", nargs="*", metavar="key=value", help="go before the file, such as optimizer.clip=0")
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     if options.config and options.resume:
         parser.error("--resume takes the configuration of the run: give one of the two")
     try:

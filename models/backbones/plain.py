@@ -9,7 +9,8 @@ from jax import numpy as jnp
 from jax.typing import DTypeLike
 
 from models.backbones.base import Backbone, Features
-from models.backbones.layers import Dropout, adaptive_average_pool, conv, fold, he_normal, max_pool, torch_uniform
+from models.backbones.layers import Dropout, conv, fold, he_normal, torch_uniform
+from models.backbones.pooling import adaptive_average_pool, max_pool
 
 
 class MaxPool(nnx.Module):

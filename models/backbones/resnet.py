@@ -7,7 +7,8 @@ from jax import numpy as jnp
 from jax.typing import DTypeLike
 
 from models.backbones.base import Backbone, Features
-from models.backbones.layers import BatchNorm, conv, max_pool, torch_uniform
+from models.backbones.layers import BatchNorm, conv, torch_uniform
+from models.backbones.pooling import max_pool
 
 
 class Block(nnx.Module):

@@ -1,7 +1,5 @@
 """The Python in docs/models.md runs."""
 
-
-
 import re
 from pathlib import Path
 

@@ -11,7 +11,8 @@ from flax import nnx
 from jax.test_util import check_grads
 
 from models.backbones.attention import relative_position_index, softmax, window_regions
-from models.backbones.layers import BatchNorm, Dropout, LayerNorm, adaptive_average_pool, gelu, max_pool
+from models.backbones.layers import BatchNorm, Dropout, LayerNorm, gelu
+from models.backbones.pooling import adaptive_average_pool, max_pool
 
 
 @pytest.fixture

@@ -1,0 +1,95 @@
+"""Maxima and means over parts of a feature map. Activations are NHWC."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
+def max_pool(x: Array, size: int, stride: int, padding: int = 0) -> Array:
+    """Maximum over size by size windows.
+
+    The gradient goes to the first maximum of a window, as in torch. It is written by hand since XLA's own
+    (select-and-scatter) runs on atomics: slow, and in no fixed order.
+
+    Args:
+        x: (N, H, W, C).
+        size: the window's side.
+        stride: distance between windows.
+        padding: rows and columns of minus infinity on each side.
+
+    Returns:
+        (N, (H + 2 padding - size) // stride + 1, ..., C).
+
+    Raises:
+        ValueError: when not one window fits.
+    """
+    _check_windows(x, size, padding)
+    edges = (padding, padding)
+    return jax.lax.reduce_window(
+        x, -jnp.inf, jax.lax.max, (1, size, size, 1), (1, stride, stride, 1), ((0, 0), edges, edges, (0, 0))
+    )
+
+
+def _check_windows(x: Array, size: int, padding: int) -> None:
+    if min(x.shape[1:3]) + 2 * padding < size:
+        raise ValueError(f"a map of {x.shape[1:3]} is too small to pool over {size}x{size}. Fix: use larger images")
+
+
+def _max_pool_forward(x, size, stride, padding):
+    _check_windows(x, size, padding)
+    padded = jnp.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)), constant_values=-jnp.inf)
+    rows, columns = ((side - size) // stride + 1 for side in padded.shape[1:3])
+
+    def shifted(k):
+        i, j = divmod(k, size)
+        return padded[:, i : i + stride * (rows - 1) + 1 : stride, j : j + stride * (columns - 1) + 1 : stride]
+
+    best, where = shifted(0), jnp.zeros((), jnp.uint8)
+    for k in range(1, size * size):
+        candidate = shifted(k)
+        where = jnp.where(candidate > best, jnp.uint8(k), where)
+        best = jnp.maximum(candidate, best)
+    return best, (where, x.shape)
+
+
+def _max_pool_backward(size, stride, padding, kept, grad):
+    where, shape = kept
+    total = jnp.zeros((), jnp.promote_types(grad.dtype, jnp.float32))
+    for k in range(size * size):
+        here = jnp.where(where == k, grad, 0).astype(total.dtype)
+        # Back to where the window's k-th element lay; negative padding drops what lay in the padding.
+        spread = [(0, 0, 0)]
+        for start, side, windows in zip(divmod(k, size), shape[1:3], grad.shape[1:3], strict=True):
+            low = start - padding
+            spread.append((low, side - low - (stride * (windows - 1) + 1), stride - 1))
+        total += jax.lax.pad(here, jnp.zeros((), total.dtype), [*spread, (0, 0, 0)])
+    return (total.astype(grad.dtype),)
+
+
+max_pool.defvjp(_max_pool_forward, _max_pool_backward)
+
+
+def adaptive_average_pool(x: Array, size: int) -> Array:
+    """Average into size by size bins, with torch's bin edges.
+
+    Args:
+        x: (N, H, W, C).
+        size: bins along each axis.
+
+    Returns:
+        (N, size, size, C).
+    """
+    if x.shape[1:3] == (size, size):
+        return x
+
+    def bins(length: int) -> Array:
+        position = jnp.arange(length)
+        start = (jnp.arange(size) * length) // size
+        stop = -((-(jnp.arange(size) + 1) * length) // size)
+        inside = (position >= start[:, None]) & (position < stop[:, None])
+        return (inside / inside.sum(1, keepdims=True)).astype(x.dtype)
+
+    return jnp.einsum("nhwc,ih,jw->nijc", x, bins(x.shape[1]), bins(x.shape[2]))
