@@ -19,17 +19,8 @@ import hmmjax
 from hmmjax import metrics
 from hmmjax.metrics import Metric, unpad
 from hmmjax.simulate import PHASES, TOOLS, Surgery, simulate_surgeries, stack
+from hmmjax.stabilize import PRIORS
 from hmmjax.types import Labels, Observations
-
-#: One transition that nobody has seen may still happen in the next video.
-PRIORS = hmmjax.Priors(
-    phase_initial=0.1,
-    phase_transition=0.01,
-    phase_emission=0.5,
-    tool_initial=0.5,
-    tool_transition=0.5,
-    tool_emission=0.5,
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,6 +158,8 @@ def write(
     from hmmjax.plots import plot_video, save_figure
 
     out.mkdir(parents=True, exist_ok=True)
+    for earlier in out.glob("sim*.png"):
+        earlier.unlink()
     records = [{"system": name, **metric.asdict()} for name, row in results.items() for metric in row.values()]
     # NaN has no place in JSON; it stands for "no such figure" here.
     records = [{k: None if v != v else v for k, v in record.items()} for record in records]

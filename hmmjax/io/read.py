@@ -21,6 +21,10 @@ _ARRAYS = (".npz", ".npy")
 _PICKLES = (".pkl", ".pickle", ".p", ".pt", ".pth")
 
 
+RESULTS = "stabilized.npz"
+"""The file of posteriors that makes a folder one of results."""
+
+
 def find_files(paths: PathLike | Sequence[PathLike]) -> tuple[list[str], list[str]]:
     """The prediction files among `paths`, folders searched (not their subfolders), in natural order.
 
@@ -35,6 +39,10 @@ def find_files(paths: PathLike | Sequence[PathLike]) -> tuple[list[str], list[st
     for path in [paths] if isinstance(paths, str | os.PathLike) else paths:
         path = Path(path)
         if path.is_dir():
+            if (path / RESULTS).is_file():
+                # A folder that `hmmjax stabilize` wrote: everything it found is in this one file.
+                found.append(str(path / RESULTS))
+                continue
             inside = sorted((p for p in path.iterdir() if p.is_file()), key=lambda p: natural(p.name))
             files = [p for p in inside if p.suffix.lower() in (*_TEXT, *_ARRAYS) and "timestamp" not in p.name]
             if not files:

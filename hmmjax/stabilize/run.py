@@ -59,6 +59,10 @@ class Stabilized:
     notices: tuple[str, ...]
 
 
+FEW_VIDEOS = 5
+"""With transitions from fewer videos than this, phases that nobody observes are guesses."""
+
+
 def stabilize(
     predictions: Sequence[Track],
     annotations: Sequence[Track] = (),
@@ -135,6 +139,13 @@ def stabilize(
         )
         params = learned.params
         notices.append(learned.method)
+        taught = len(mask) - 1 if counts is None else len(counts[0])
+        if params.phases is not None and "phases" not in seen and taught < FEW_VIDEOS:
+            notices.append(
+                "phases are inferred from the tools alone, with transitions counted in "
+                f"{max(taught, 1)} video(s) only: do not trust them. Give label files of {FEW_VIDEOS} or more other "
+                "videos (--transitions-from)"
+            )
     smoothed, filtered, likelihood, fold_of = infer(plan, examples, index.ids, params, tell)
 
     model = model or ModelFile(
