@@ -169,9 +169,8 @@ def match_annotations(
     notices = []
     unused = {annotation.video for annotation in annotations} - ids
     if unused:
-        notices.append(
-            f"{len(unused)} annotated video(s) without predictions teach nothing about the recogniser: {_some(sorted(unused))}"
-        )
+        said = "annotated video(s) without predictions teach nothing about the recogniser"
+        notices.append(f"{len(unused)} {said}: {_some(sorted(unused))}")
     missing = [video.id for video in videos if video.id not in found]
     if missing and annotations:
         notices.append(f"{len(missing)} video(s) without annotations: {_some(missing)}")
