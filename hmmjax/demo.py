@@ -80,7 +80,7 @@ def run(out: Path, *, quick: bool = False, seed: int = 0) -> dict[str, dict[str,
     for line in conventions(results):
         console.print(line, style="dim", highlight=False)
     console.print(
-        f"M_H confusion reads M's labels, M_H probability its probabilities. "
+        "M_H confusion reads M's labels, M_H probability its probabilities; M_H calibrated weighs them first. "
         f"The truth changes phase {changes.value:.0f} times and switches tools on or off {switches.value:.0f} times."
     )
     console.print("Seconds, compilation included: " + ", ".join(f"{o.name} {o.seconds:.1f}" for o in outcomes[1:]))
@@ -101,17 +101,20 @@ def stabilise(train: Batch, test: Batch) -> list[Outcome]:
     labels, seen, mask = train
     _, raw, test_mask = test
     outcomes = [Outcome("M", unpad(raw.discretize().phases, test_mask), unpad(raw.tools, test_mask), 0.0)]
-    families: tuple[tuple[str, Callable[[Observations], Observations]], ...] = (
-        ("confusion", lambda obs: obs.discretize()),
-        ("probability", lambda obs: obs),
+    systems: tuple[tuple[str, str, Callable[[Observations], Observations]], ...] = (
+        ("M_H confusion", "confusion", lambda obs: obs.discretize()),
+        ("M_H probability", "probability", lambda obs: obs),
+        ("M_H calibrated", "probability", lambda obs: obs),
     )
-    for emissions, prepare in families:
+    for name, emissions, prepare in systems:
         start = time.perf_counter()
         params = hmmjax.estimate(labels, prepare(seen), mask, emissions=emissions, priors=PRIORS)
+        if name == "M_H calibrated":
+            params = hmmjax.calibrate(params, prepare(seen), mask, labels, iterations=12).params
         posterior = hmmjax.posterior(params, prepare(raw), test_mask)
         phases, tools = np.asarray(posterior.phases).argmax(-1), np.asarray(posterior.tools)
         seconds = time.perf_counter() - start
-        outcomes.append(Outcome(f"M_H {emissions}", unpad(phases, test_mask), unpad(tools, test_mask), seconds))
+        outcomes.append(Outcome(name, unpad(phases, test_mask), unpad(tools, test_mask), seconds))
     return outcomes
 
 
@@ -173,7 +176,7 @@ def write(
             tool_posterior=best.tools[n],
             phase_names=PHASES,
             tool_names=TOOLS,
-            title=f"{surgery.name}: stabilised tools are those of {best.name}",
+            title=f"{surgery.name} (simulated): stabilised tools are those of {best.name}",
         )
         save_figure(figure, out / f"{surgery.name}.png", force=True)
     tell(f"wrote {len(surgeries)} pictures and figures.json to {out}")
