@@ -10,7 +10,21 @@ import pytest
 # Before the first import of hmmjax, so that every annotation in it is checked on every call.
 jaxtyping.install_import_hook("hmmjax", "typecheck.check")
 
+# Most of the tests' time is compilation: workers, child processes and later runs share what they compile.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+
+import jax  # noqa: E402  (reads the three settings above)
+
 DATA = Path(os.environ.get("HMMJAX_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forget_compiled_programs():
+    """A module's programs go with it: together they would hold gigabytes."""
+    yield
+    jax.clear_caches()
 
 
 @pytest.fixture

@@ -50,11 +50,9 @@ def check(case, method=oracles.enumerate_paths, tolerance=TIGHT):
         )
 
 
-VARIANTS = {
-    "plain": {},
-    "holes, padding, some labels": {"holes": 0.3, "lengths": (5, 3), "known": 0.4},
-    "holes and padding": {"holes": 0.3, "lengths": (4, 5)},
-}
+# The first two share their compiled programs.
+VARIANTS = {"plain": {}, "holes and padding": {"holes": 0.3, "lengths": (4, 5)}}
+LABELLED = {"holes": 0.3, "lengths": (5, 3), "known": 0.4}
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -67,6 +65,12 @@ def test_enumeration(families, variant):
 @pytest.mark.parametrize(("num_phases", "num_tools"), [(3, 1), (0, 3), (0, 1), (4, 0), (1, 2), (1, 0)])
 def test_enumeration_of_every_shape(num_phases, num_tools, variant):
     check(cases.make(2, num_phases, num_tools, **VARIANTS[variant]))
+
+
+@pytest.mark.parametrize(("num_phases", "num_tools"), [(2, 2), (0, 3), (4, 0)])
+def test_enumeration_with_some_labels(num_phases, num_tools):
+    for seed in range(3):
+        check(cases.make(seed, num_phases, num_tools, **LABELLED))
 
 
 @pytest.mark.parametrize(("num_phases", "num_tools"), [(0, 2), (3, 0)])
@@ -89,7 +93,6 @@ def test_chain_without_emission_is_a_track_nobody_observes():
 @pytest.mark.parametrize("seed", range(5))
 def test_many_random_models(seed):
     """Different numbers in compiled programs that other tests have paid for."""
-    check(cases.make(100 + seed, 2, 2, holes=0.3, lengths=(5, 3), known=0.4))
     check(cases.make(200 + seed, 2, 2, holes=0.3, lengths=(4, 5)))
     check(cases.make(300 + seed, 3, 1))
 
@@ -174,9 +177,10 @@ def test_no_mask_is_all_observed():
 @pytest.mark.parametrize(("num_phases", "num_tools"), [(3, 2), (0, 3), (3, 0)])
 def test_batch_is_one_by_one(num_phases, num_tools):
     case = cases.make(12, num_phases, num_tools, 9, batch=3, holes=0.2, lengths=(9, 1, 6), known=0.2)
-    whole = everything(*case.args)
+    whole = hmmjax.posterior(*case.args), hmmjax.decode(*case.args)
     for i in range(3):
-        single = everything(*cases.video(case, i))
+        args = cases.video(case, i)
+        single = hmmjax.posterior(*args), hmmjax.decode(*args)
         for one, many in zip(jax.tree.leaves(single), jax.tree.leaves(whole), strict=True):
             assert one.shape == many.shape[1:]
             assert_allclose(one, many[i], rtol=1e-6, atol=1e-6)
@@ -274,7 +278,7 @@ def test_gradient_of_observations_is_posterior_weighted():
     assert (np.array(grads.phases)[~case.mask] == 0).all()
 
 
-@pytest.mark.parametrize("families", FAMILIES, ids="-".join)
+@pytest.mark.parametrize("families", [FAMILIES[0], FAMILIES[-1]], ids="-".join)
 def test_gradient_is_finite_with_nan_in_masked_frames_and_zeros_in_tables(families):
     """Peers 3 and 30."""
     case = fill(cases.make(18, 2, 2, families=families, holes=0.3, lengths=(5, 3)), np.nan)
