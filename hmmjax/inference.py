@@ -37,6 +37,11 @@ def _call(run: Callable, params: Params, obs: Observations, mask: Any, labels: L
     first = next(x for x in (mask, *jax.tree.leaves((obs, labels))) if x is not None)
     num_frames = first.shape[1 if batched else 0]
     name = messages.choose(backend)
+    if data.observed.shape[0] == 0:
+        # No video at all: ask about an empty one, for the answer's shapes.
+        blank = jax.tree.map(lambda x: np.zeros((1, *x.shape[1:]), x.dtype), data)
+        per_video, per_frame = jax.tree.map(lambda x: x[:0], run(params, blank, backend=name))
+        return per_video, jax.tree.map(lambda x: x[:, :num_frames], per_frame)
     per_video, per_frame = run(params, data, backend=name)
     if not is_concrete(per_video):
         per_frame = jax.tree.map(lambda x: x[:, :num_frames], per_frame)
