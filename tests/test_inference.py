@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import oracles
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 import hmmjax
@@ -97,6 +99,32 @@ def test_many_random_models(seed):
     check(cases.make(300 + seed, 3, 1))
 
 
+@settings(deadline=None, max_examples=25, derandomize=True)
+@given(st.data())
+def test_any_mask_and_any_labels(data):
+    """Frames observed or not, states known or not, in every pattern; labels in the padding are padding."""
+
+    def array(*shape, low=0, high=1):
+        flat = data.draw(st.lists(st.integers(low, high), min_size=int(np.prod(shape)), max_size=int(np.prod(shape))))
+        return np.array(flat, np.int32).reshape(shape)
+
+    case = cases.make(data.draw(st.integers(0, 99)), 2, 1)
+    mask, phases, tools = array(2, 5) == 1, array(2, 5, low=-1), array(2, 5, 1, low=-1)
+    tables = [np.asarray(log_evidence(case.params, case)[i], float) for i in (0, 1)]
+    evidence = [oracles.evidence(5, 2, 1, tables[0][i], tables[1][i], mask[i], (phases[i], tools[i])) for i in (0, 1)]
+    posterior = hmmjax.posterior(case.params, case.obs, mask, hmmjax.Labels(phases, tools))
+    for i, table in enumerate(evidence):
+        n = len(table)
+        assert (np.array(posterior.phases)[i, n:] == 0).all()
+        if n == 0:
+            assert posterior.log_likelihood[i] == 0
+            continue
+        answer = oracles.enumerate_paths(case.model, table)
+        assert_allclose(posterior.log_likelihood[i], answer.log_likelihood, **TIGHT)
+        assert_allclose(posterior.phases[i, :n], answer.phases, **TIGHT)
+        assert_allclose(posterior.tools[i, :n], answer.tools, **TIGHT)
+
+
 def test_exact_in_double_precision():
     with jax.enable_x64(True):
         exact = {"rtol": 1e-10, "atol": 1e-10}
@@ -160,11 +188,10 @@ def test_masked_frames_may_hold_anything(families):
 
 def test_padding_is_truncation():
     case = cases.make(10, 3, 2, 12, holes=0.2, lengths=(12, 7), known=0.2)
-    whole = everything(*case.args)
     params, obs, mask, labels = cases.video(case, 1)
-    short = everything(
-        params, cases.map_tracks(lambda x: x[:7], obs), mask[:7], cases.map_tracks(lambda x: x[:7], labels)
-    )
+    head = [cases.map_tracks(lambda x: x[:7], x) for x in (obs, labels)]
+    whole = hmmjax.posterior(*case.args), hmmjax.decode(*case.args)
+    short = [f(params, head[0], mask[:7], head[1]) for f in (hmmjax.posterior, hmmjax.decode)]
     for long, cut in zip(jax.tree.leaves(whole), jax.tree.leaves(short), strict=True):
         assert_allclose(long[1][:7] if long.ndim > 1 else long[1], cut, rtol=1e-6, atol=1e-6)
 

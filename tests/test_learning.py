@@ -225,7 +225,7 @@ def test_labels_on_a_tenth_of_the_frames():
 
 
 def test_unknown_labels_are_no_labels():
-    case = cases.make(8, 2, 2)
+    case = cases.make(8, 2, 2, families=CONFUSION)
     unknown = hmmjax.Labels(np.full((2, 5), -1), np.full((2, 5, 2), -1))
     with_labels = hmmjax.fit(case.params, case.obs, labels=unknown, max_iterations=3, tolerance=0.0)
     without = hmmjax.fit(case.params, case.obs, max_iterations=3, tolerance=0.0)
@@ -244,7 +244,7 @@ def test_fit_ignores_what_masked_frames_hold():
 
 def test_all_masked_video_has_no_effect_on_fit():
     """Peers 10."""
-    case = cases.make(10, 2, 2, batch=3)
+    case = cases.make(10, 2, 2, batch=3, families=CONFUSION)
     obs = cases.map_tracks(lambda x: x[:2], case.obs)
     two = hmmjax.fit(case.params, obs, max_iterations=3, tolerance=0.0)
     mask = np.array([[True] * 5, [True] * 5, [False] * 5])
@@ -253,7 +253,7 @@ def test_all_masked_video_has_no_effect_on_fit():
 
 
 def test_fit_when_nothing_is_observed_leaves_everything():
-    case = cases.make(10, 2, 2)
+    case = cases.make(10, 2, 2, families=CONFUSION)
     result = hmmjax.fit(case.params, case.obs, np.zeros((2, 5), bool))
     jax.tree.map(assert_array_equal, result.params, case.params)
     assert result.converged and result.history[-1] == 0
@@ -273,7 +273,7 @@ def test_frozen_blocks_stay_bit_equal(frozen):
 
 
 def test_fit_of_a_track_nobody_observes_keeps_its_emission():
-    case = cases.make(12, 2, 2, unobserved="phases")
+    case = cases.make(12, 2, 2, unobserved="phases", families=CONFUSION)
     result = fit(case, max_iterations=5, tolerance=0.0)
     uphill(result.history)
     jax.tree.map(assert_array_equal, result.params.phases.emission, case.params.phases.emission)
@@ -333,7 +333,7 @@ def test_near_deterministic_transitions_and_rare_states():
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_exact_number_of_iterations(count):
     """Peers 15."""
-    case = cases.make(16, 2, 2, 12)
+    case = cases.make(16, 2, 2, 12, families=CONFUSION)
     result = fit(case, max_iterations=count, tolerance=0.0)
     assert result.num_iterations == count and not result.converged
     assert len(result.history) == len(result.log_likelihood) == count + 1
@@ -345,7 +345,7 @@ def test_exact_number_of_iterations(count):
 
 
 def test_converged_is_honest():
-    case = cases.make(16, 2, 2, 12)
+    case = cases.make(16, 2, 2, 12, families=CONFUSION)
     at_once = fit(case, tolerance=math.inf)
     assert at_once.converged and at_once.num_iterations == 1
     loose = fit(case, tolerance=1e-3, max_iterations=200)
