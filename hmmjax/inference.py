@@ -83,7 +83,9 @@ def _posterior(params: Params, data: Data, backend: str) -> tuple[Array, tuple]:
 
     value, vjp = jax.vjp(run, table.phases, table.tools)
     phases, tools = vjp(jnp.ones_like(value))
-    return value, (phases, None if tools is None else tools[..., 1])
+    # One impossible tool makes the whole video impossible, although the other tools' chains know nothing of it.
+    tools = None if tools is None else jnp.where((value > -jnp.inf)[:, None, None], tools[..., 1], 0)
+    return value, (phases, tools)
 
 
 @partial(jax.jit, static_argnames="backend")
