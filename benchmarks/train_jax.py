@@ -33,8 +33,13 @@ def main() -> None:
         net.train()
         return net
 
-    checks = reference(make(jnp.float32), told)
-    graph, params, rest = nnx.split(make(jnp.bfloat16), nnx.Param, ...)
+    net, exact = make(jnp.bfloat16), make(jnp.float32)
+    if hasattr(net, "fold_stem"):
+        # Its default depends on the type; what is checked is what is timed.
+        exact.fold_stem = net.fold_stem
+    checks = reference(exact, told)
+    graph, params, rest = nnx.split(net, nnx.Param, ...)
+    del net, exact
     optimizer = optax.adamw(1e-3, weight_decay=0.05)
 
     def step(state: Any, images: Array, labels: Array) -> tuple[Any, Array]:

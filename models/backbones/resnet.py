@@ -67,7 +67,7 @@ class ResNet(Backbone):
         dtype: of the computation.
         remat: recompute each block in the backward pass, and keep only its input.
         fold_stem: compute the 7x7 convolution of stride 2 as a 4x4 one of stride 1 on 2x2 pixels folded into
-            channels: the same numbers, of a shape that suits matrix units better.
+            channels: the same numbers, of a shape that suits matrix units better. None does so in bfloat16.
         rngs: for the initial parameters.
     """
 
@@ -82,7 +82,7 @@ class ResNet(Backbone):
         classes: int | None = None,
         dtype: DTypeLike = jnp.float32,
         remat: bool = False,
-        fold_stem: bool = False,
+        fold_stem: bool | None = None,
         rngs: nnx.Rngs,
     ):
         self.conv1 = conv(3, 64, 7, 2, 3, bias=False, dtype=dtype, rngs=rngs)
@@ -101,7 +101,7 @@ class ResNet(Backbone):
         self.strides = strides
         self.dtype = dtype
         self.remat = remat
-        self.fold_stem = fold_stem
+        self.fold_stem = jnp.dtype(dtype) == jnp.bfloat16 if fold_stem is None else fold_stem
 
     def __call__(self, images: Array, *, key: Array | None = None) -> Features:
         """See `Backbone`; nothing here is random."""
