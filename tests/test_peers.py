@@ -36,9 +36,9 @@ def padded(case, value):
     return cases.map_tracks(pad, case.obs), np.pad(case.mask, [(0, 0), (0, 2)])
 
 
-@pytest.mark.parametrize("families", [CONFUSION, ("PhaseDirichlet", "ToolBeta")], ids="-".join)
-def test_rows_1_2_4_padding_of_any_kind_changes_nothing(families):
-    case = cases.make(1, 2, 2, families=families, lengths=(5, 3))
+@pytest.mark.parametrize(("phases", "num_tools"), [("PhaseConfusion", 0), ("PhaseDirichlet", 2)])
+def test_rows_1_2_4_padding_of_any_kind_changes_nothing(phases, num_tools):
+    case = cases.make(1, 2, num_tools, families=(phases, "ToolBeta"), lengths=(5, 3))
     lone = [hmmjax.posterior(*cases.video(case, 0)), None]
     params, obs, mask, _ = cases.video(case, 1)
     lone[1] = hmmjax.posterior(params, cases.map_tracks(lambda x: x[:3], obs), mask[:3])
@@ -49,7 +49,8 @@ def test_rows_1_2_4_padding_of_any_kind_changes_nothing(families):
         for i, n in enumerate((5, 3)):
             assert_allclose(posterior.log_likelihood[i], lone[i].log_likelihood, rtol=1e-6)
             assert_allclose(posterior.phases[i, :n], lone[i].phases, rtol=1e-5, atol=1e-6)
-            assert_allclose(posterior.tools[i, :n], lone[i].tools, rtol=1e-5, atol=1e-6)
+            if num_tools:
+                assert_allclose(posterior.tools[i, :n], lone[i].tools, rtol=1e-5, atol=1e-6)
         fitted = hmmjax.fit(case.params, obs, mask, max_iterations=2, tolerance=0.0)
         results.append((posterior, fitted, jax.grad(total)(case.params, obs, mask)))
     for other in results[1:]:

@@ -54,7 +54,7 @@ def test_statistics_of_hidden_states_and_observations(families):
 
 
 def test_first_frame_follows_the_initial_tables():
-    case = cases.make(2, 3, 2)
+    case = cases.make(2, 3, 2, families=FAMILIES[0])
     labels, _, _ = hmmjax.sample(case.params, jax.random.key(1), [1] * 4000)
     p, d = np.array(labels.phases)[:, 0], np.array(labels.tools)[:, 0]
     shares_agree(np.bincount(p, minlength=3), case.model.initial)
@@ -66,7 +66,7 @@ def test_first_frame_follows_the_initial_tables():
 
 @pytest.mark.parametrize(("num_phases", "num_tools"), [(0, 2), (3, 0)])
 def test_single_tracks(num_phases, num_tools):
-    case = cases.make(3, num_phases, num_tools)
+    case = cases.make(3, num_phases, num_tools, families=FAMILIES[0])
     labels, obs, mask = hmmjax.sample(case.params, jax.random.key(2), [3000, 10])
     absent = "tools" if num_phases else "phases"
     assert getattr(labels, absent) is None and getattr(obs, absent) is None
@@ -94,7 +94,7 @@ def test_zero_probability_never_happens():
 
 def test_single_video_empty_video_and_keys():
     """Peers 9: one frame and none."""
-    case = cases.make(4, 2, 2)
+    case = cases.make(4, 2, 2, families=FAMILIES[0])
     labels, obs, mask = hmmjax.sample(case.params, jax.random.key(4), 7)
     assert labels.phases.shape == mask.shape == (7,) and obs.tools.shape == (7, 2)
     again = hmmjax.sample(case.params, jax.random.key(4), 7)
@@ -107,7 +107,7 @@ def test_single_video_empty_video_and_keys():
 
 
 def test_bad_lengths_are_refused():
-    case = cases.make(4, 2, 2)
+    case = cases.make(4, 2, 2, families=FAMILIES[0])
     for lengths in ([-1], [1.5], [[1]]):
         with pytest.raises(ValueError, match="lengths"):
             hmmjax.sample(case.params, jax.random.key(0), lengths)
