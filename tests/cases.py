@@ -5,11 +5,14 @@ import dataclasses
 import jax.numpy as jnp
 import numpy as np
 import oracles
+from numpy.testing import assert_allclose
 
 import hmmjax
 
 PHASE_FAMILIES = ("PhaseConfusion", "PhaseDirichlet")
 TOOL_FAMILIES = ("ToolConfusion", "ToolBeta")
+FAMILIES = [(p, t) for p in PHASE_FAMILIES for t in TOOL_FAMILIES]
+TIGHT = {"rtol": 2e-5, "atol": 2e-5}
 
 
 def family(name: str, table):
@@ -131,3 +134,52 @@ def video(case: Case, index: int):
     obs = map_tracks(lambda x: x[index], case.obs)
     labels = None if case.labels is None else map_tracks(lambda x: x[index], case.labels)
     return case.params, obs, case.mask[index], labels
+
+
+def fill(case, value):
+    """The case with `value` wherever nothing is observed (99 for labels)."""
+
+    def put(x):
+        x = x.copy()
+        x[~case.mask] = value if x.dtype.kind == "f" else 99
+        return x
+
+    return dataclasses.replace(case, obs=map_tracks(put, case.obs))
+
+
+def everything(*args):
+    posterior, decoded = hmmjax.posterior(*args), hmmjax.decode(*args)
+    return [posterior, decoded, hmmjax.log_likelihood(*args), hmmjax.filter(*args[:3])]
+
+
+def check(case, method=oracles.enumerate_paths, tolerance=TIGHT):
+    """Every answer of the library against the oracle's, and zeros and -1 after each video's end."""
+    answers = case.answers(method)
+    posterior = hmmjax.posterior(*case.args)
+    decoded = hmmjax.decode(*case.args)
+    filtered = hmmjax.filter(*case.args[:3]) if case.labels is None else None
+    expected = [a.log_likelihood for a in answers]
+    assert_allclose(posterior.log_likelihood, expected, **tolerance)
+    assert_allclose(decoded.log_prob, [a.path_log_prob for a in answers], **tolerance)
+    for track in ("phases", "tools"):
+        if getattr(case.params, track) is None:
+            assert getattr(posterior, track) is None and getattr(decoded, track) is None
+            continue
+        marginals, path = np.array(getattr(posterior, track)), np.array(getattr(decoded, track))
+        assert path.dtype == np.int32
+        for i, answer in enumerate(answers):
+            n = len(case.evidence[i])
+            assert_allclose(marginals[i, :n], getattr(answer, track), **tolerance)
+            assert (marginals[i, n:] == 0).all() and (path[i, n:] == -1).all()
+            if filtered is not None:
+                past = np.array(getattr(filtered, track))
+                assert_allclose(past[i, :n], getattr(answer, f"filter_{track}"), **tolerance)
+                assert (past[i, n:] == 0).all()
+    for i, answer in enumerate(answers):
+        # Ties are possible, so the path is judged by its probability.
+        n = len(case.evidence[i])
+        path = [None if x is None else np.array(x)[i, :n] for x in (decoded.phases, decoded.tools)]
+        path = [np.zeros(n, int) if path[0] is None else path[0], np.zeros((n, 0), int) if path[1] is None else path[1]]
+        assert_allclose(
+            oracles.path_log_prob(case.model, case.evidence[i], *path), answer.path_log_prob, rtol=1e-5, atol=1e-5
+        )

@@ -1,4 +1,4 @@
-"""Posterior, filter, most probable path and likelihood against the oracles, and what must not change them."""
+"""Posterior, filter, most probable path and likelihood against the oracles: every shape, family and edge."""
 
 import dataclasses
 
@@ -8,48 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import oracles
 import pytest
+from cases import FAMILIES, TIGHT, check
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 import hmmjax
-
-FAMILIES = [(p, t) for p in cases.PHASE_FAMILIES for t in cases.TOOL_FAMILIES]
-TIGHT = {"rtol": 2e-5, "atol": 2e-5}
-
-
-def check(case, method=oracles.enumerate_paths, tolerance=TIGHT):
-    """Every answer of the library against the oracle's, and zeros and -1 after each video's end."""
-    answers = case.answers(method)
-    posterior = hmmjax.posterior(*case.args)
-    decoded = hmmjax.decode(*case.args)
-    filtered = hmmjax.filter(*case.args[:3]) if case.labels is None else None
-    expected = [a.log_likelihood for a in answers]
-    assert_allclose(posterior.log_likelihood, expected, **tolerance)
-    assert_allclose(decoded.log_prob, [a.path_log_prob for a in answers], **tolerance)
-    for track in ("phases", "tools"):
-        if getattr(case.params, track) is None:
-            assert getattr(posterior, track) is None and getattr(decoded, track) is None
-            continue
-        marginals, path = np.array(getattr(posterior, track)), np.array(getattr(decoded, track))
-        assert path.dtype == np.int32
-        for i, answer in enumerate(answers):
-            n = len(case.evidence[i])
-            assert_allclose(marginals[i, :n], getattr(answer, track), **tolerance)
-            assert (marginals[i, n:] == 0).all() and (path[i, n:] == -1).all()
-            if filtered is not None:
-                past = np.array(getattr(filtered, track))
-                assert_allclose(past[i, :n], getattr(answer, f"filter_{track}"), **tolerance)
-                assert (past[i, n:] == 0).all()
-    for i, answer in enumerate(answers):
-        # Ties are possible, so the path is judged by its probability.
-        n = len(case.evidence[i])
-        path = [None if x is None else np.array(x)[i, :n] for x in (decoded.phases, decoded.tools)]
-        path = [np.zeros(n, int) if path[0] is None else path[0], np.zeros((n, 0), int) if path[1] is None else path[1]]
-        assert_allclose(
-            oracles.path_log_prob(case.model, case.evidence[i], *path), answer.path_log_prob, rtol=1e-5, atol=1e-5
-        )
-
 
 # The first two share their compiled programs.
 VARIANTS = {"plain": {}, "holes and padding": {"holes": 0.3, "lengths": (4, 5)}}
@@ -116,7 +80,9 @@ def test_any_mask_and_any_labels(data):
 
     case = cases.make(data.draw(st.integers(0, 99)), 2, 1)
     mask, phases, tools = array(2, 5) == 1, array(2, 5, low=-1), array(2, 5, 1, low=-1)
-    tables = [np.asarray(log_evidence(case.params, case)[i], float) for i in (0, 1)]
+    families = case.params.phases.emission, case.params.tools.emission
+    said = case.obs.phases, case.obs.tools
+    tables = [np.asarray(f.log_prob(x), float) for f, x in zip(families, said, strict=True)]
     evidence = [oracles.evidence(5, 2, 1, tables[0][i], tables[1][i], mask[i], (phases[i], tools[i])) for i in (0, 1)]
     posterior = hmmjax.posterior(case.params, case.obs, mask, hmmjax.Labels(phases, tools))
     for i, table in enumerate(evidence):
@@ -163,180 +129,6 @@ def test_tools_only_are_independent_chains():
     assert_allclose(posterior.log_likelihood, total, rtol=1e-5)
 
 
-# What must not change the answer.
-
-FILLERS = {"zero": 0.0, "NaN": np.nan, "huge": 1e30}
-
-
-def fill(case, value):
-    """The case with `value` wherever nothing is observed (99 for labels)."""
-
-    def put(x):
-        x = x.copy()
-        x[~case.mask] = value if x.dtype.kind == "f" else 99
-        return x
-
-    return dataclasses.replace(case, obs=cases.map_tracks(put, case.obs))
-
-
-def everything(*args):
-    posterior, decoded = hmmjax.posterior(*args), hmmjax.decode(*args)
-    return [posterior, decoded, hmmjax.log_likelihood(*args), hmmjax.filter(*args[:3])]
-
-
-@pytest.mark.parametrize("families", [FAMILIES[0], FAMILIES[-1]], ids="-".join)
-def test_masked_frames_may_hold_anything(families):
-    case = cases.make(9, 2, 2, families=families, holes=0.3, lengths=(5, 3), known=0.3)
-    reference = everything(*case.args)
-    for value in FILLERS.values():
-        jax.tree.map(assert_array_equal, everything(*fill(case, value).args), reference)
-
-
-def test_padding_is_truncation():
-    case = cases.make(10, 3, 2, 12, batch=3, holes=0.2, lengths=(12, 7, 12), known=0.2)
-    params, obs, mask, labels = cases.video(case, 1)
-    head = [cases.map_tracks(lambda x: x[:7], x) for x in (obs, labels)]
-    whole = hmmjax.posterior(*case.args), hmmjax.decode(*case.args)
-    short = [f(params, head[0], mask[:7], head[1]) for f in (hmmjax.posterior, hmmjax.decode)]
-    for long, cut in zip(jax.tree.leaves(whole), jax.tree.leaves(short), strict=True):
-        assert_allclose(long[1][:7] if long.ndim > 1 else long[1], cut, rtol=1e-6, atol=1e-6)
-
-
-def test_no_mask_is_all_observed():
-    case = cases.make(11, 2, 2)
-    jax.tree.map(assert_array_equal, everything(case.params, case.obs, None, None), everything(*case.args))
-
-
-@pytest.mark.parametrize(("num_phases", "num_tools"), [(3, 2), (0, 3), (3, 0)])
-def test_batch_is_one_by_one(num_phases, num_tools):
-    case = cases.make(12, num_phases, num_tools, 9, batch=3, holes=0.2, lengths=(9, 1, 6), known=0.2)
-    whole = hmmjax.posterior(*case.args), hmmjax.decode(*case.args)
-    for i in range(3):
-        args = cases.video(case, i)
-        single = hmmjax.posterior(*args), hmmjax.decode(*args)
-        for one, many in zip(jax.tree.leaves(single), jax.tree.leaves(whole), strict=True):
-            assert one.shape == many.shape[1:]
-            assert_allclose(one, many[i], rtol=1e-6, atol=1e-6)
-
-
-def test_order_of_videos_does_not_matter():
-    case = cases.make(13, 2, 2, batch=2, lengths=(5, 3))
-    flipped = dataclasses.replace(case, obs=cases.map_tracks(lambda x: x[::-1], case.obs), mask=case.mask[::-1])
-    for a, b in zip(jax.tree.leaves(everything(*case.args)), jax.tree.leaves(everything(*flipped.args)), strict=True):
-        assert_allclose(a, b[::-1], rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize("families", [FAMILIES[0], FAMILIES[-1]], ids="-".join)
-def test_permuting_phases_and_tools_permutes_the_answer(families):
-    """Peers 27: the likelihood does not know how states are numbered."""
-    case = cases.make(14, 3, 2, 8, families=families)
-    p, k = np.array([2, 0, 1]), np.array([1, 0])
-    m, e = case.model, case.emissions
-    model = oracles.Model(
-        m.initial[p], m.transition[np.ix_(p, p)], m.tool_initial[np.ix_(k, p)], m.tool_transition[np.ix_(k, p)]
-    )
-    emissions = {families[0]: e[families[0]][np.ix_(p, p)], families[1]: e[families[1]][k]}
-    phases = case.obs.phases
-    phases = phases[..., p] if phases.dtype.kind == "f" else np.argsort(p)[phases].astype(np.int32)
-    params = cases.to_params(model, emissions, *families)
-    obs = hmmjax.Observations(phases, case.obs.tools[..., k])
-    before, after = hmmjax.posterior(*case.args), hmmjax.posterior(params, obs, case.mask)
-    assert_allclose(after.phases, before.phases[..., p], rtol=1e-5, atol=1e-6)
-    assert_allclose(after.tools, before.tools[..., k], rtol=1e-5, atol=1e-6)
-    assert_allclose(after.log_likelihood, before.log_likelihood, rtol=1e-5)
-    before, after = hmmjax.decode(*case.args), hmmjax.decode(params, obs, case.mask)
-    assert_array_equal(after.phases, np.argsort(p)[before.phases])
-    assert_array_equal(after.tools, before.tools[..., k])
-    assert_allclose(after.log_prob, before.log_prob, rtol=1e-5)
-
-
-def test_filter_sees_the_past_only():
-    """Peers 25: appending frames never changes earlier answers, and the last frame's filter is its smoother."""
-    case = cases.make(15, 3, 2, 12, batch=1)
-    whole = hmmjax.filter(case.params, case.obs)
-    for n in (1, 5, 11):
-        head = cases.map_tracks(lambda x, n=n: x[:, :n], case.obs)
-        past, smooth = hmmjax.filter(case.params, head), hmmjax.posterior(case.params, head)
-        for track in ("phases", "tools"):
-            assert_allclose(getattr(past, track), getattr(whole, track)[:, :n], rtol=1e-6, atol=1e-7)
-            assert_allclose(getattr(past, track)[:, -1], getattr(smooth, track)[:, -1], rtol=1e-5, atol=1e-6)
-
-
-# Gradients.
-
-
-def log_evidence(params, case):
-    """The videos' emission tables as the library computes them: (B, T, L) and (B, T, K, 2)."""
-    return params.phases.emission.log_prob(case.obs.phases), params.tools.emission.log_prob(case.obs.tools)
-
-
-def test_gradient_of_log_parameters_is_expected_counts():
-    """model.md's identity: parameter times gradient is the expected count, for every table."""
-    case = cases.make(16, 2, 2, holes=0.3, lengths=(5, 3), known=0.3, families=("PhaseConfusion", "ToolConfusion"))
-    grads = jax.grad(lambda params: hmmjax.log_likelihood(params, *case.args[1:]).sum())(case.params)
-    answers, m = case.answers(), case.model
-    assert_allclose(m.initial * grads.phases.initial, sum(a.count_initial for a in answers), **TIGHT)
-    assert_allclose(m.transition * grads.phases.transition, sum(a.count_transition for a in answers), **TIGHT)
-    tools = sum(a.count_tool_transition for a in answers)
-    assert_allclose(m.tool_transition * grads.tools.transition.matrix, tools, **TIGHT)
-    # beta[k, p] is one number for two outcomes: its derivative is count(1) / beta - count(0) / (1 - beta).
-    count = sum(a.count_tool_initial for a in answers)
-    expected = count[..., 1] / m.tool_initial - count[..., 0] / (1 - m.tool_initial)
-    assert_allclose(grads.tools.initial, expected, rtol=1e-4, atol=1e-4)
-    # Emissions: posterior weights sorted by what was said.
-    phases, tools = np.zeros((2, 2)), np.zeros((2, 2, 2))
-    for i, answer in enumerate(answers):
-        for t in range(len(case.evidence[i])):
-            if case.mask[i, t]:
-                phases[:, case.obs.phases[i, t]] += answer.phases[t]
-                for k in range(2):
-                    on = answer.tools[t, k]
-                    tools[k, :, case.obs.tools[i, t, k]] += [1 - on, on]
-    table = case.emissions["PhaseConfusion"]
-    assert_allclose(table * grads.phases.emission.matrix, phases, **TIGHT)
-    assert_allclose(case.emissions["ToolConfusion"] * grads.tools.emission.matrix, tools, **TIGHT)
-
-
-def test_gradient_of_observations_is_posterior_weighted():
-    """d log-likelihood / d log-evidence is the posterior, so d / d observation follows by the chain rule."""
-    case = cases.make(17, 2, 2, holes=0.3, lengths=(5, 3))
-    grads = jax.grad(lambda obs: hmmjax.log_likelihood(case.params, obs, case.mask).sum())(case.obs)
-    posterior = hmmjax.posterior(*case.args)
-    on = np.array(posterior.tools)
-    c = case.emissions["ToolBeta"]
-    x = np.array(case.obs.tools)[..., None]
-    slope = (c[..., 0] - 1) / x - (c[..., 1] - 1) / (1 - x)  # (B, T, K, 2)
-    expected = ((1 - on) * slope[..., 0] + on * slope[..., 1]) * case.mask[..., None]
-    assert_allclose(grads.tools, expected, rtol=1e-4, atol=1e-4)
-    assert (np.array(grads.phases)[~case.mask] == 0).all()
-
-
-@pytest.mark.parametrize("families", [FAMILIES[0], FAMILIES[-1]], ids="-".join)
-def test_gradient_is_finite_with_nan_in_masked_frames_and_zeros_in_tables(families):
-    """Peers 3 and 30."""
-    case = fill(cases.make(18, 2, 2, families=families, holes=0.3, lengths=(5, 3)), np.nan)
-    phases = dataclasses.replace(case.params.phases, transition=jnp.array([[0.7, 0.3], [0.0, 1.0]]))
-    matrix = case.params.tools.transition.matrix.at[0, 1].set(jnp.array([[1.0, 0.0], [0.5, 0.5]]))
-    tools = dataclasses.replace(case.params.tools, transition=hmmjax.transitions.PhaseConditioned(matrix))
-    params = hmmjax.Params(phases, tools)
-
-    def total(params, obs):
-        return hmmjax.log_likelihood(params, obs, case.mask).sum()
-
-    value, grads = jax.value_and_grad(total)(params, case.obs)
-    assert np.isfinite(value)
-    jax.tree.map(lambda g: np.testing.assert_array_equal(np.isfinite(g), True), grads)
-    if families == FAMILIES[-1]:
-        inputs = jax.grad(total, 1)(params, case.obs)
-        jax.tree.map(lambda g: np.testing.assert_array_equal(np.isfinite(g), True), inputs)
-
-
-def test_gradient_of_an_impossible_video_is_not_nan():
-    params, obs = impossible()
-    grads = jax.grad(lambda p: hmmjax.log_likelihood(p, obs).sum())(params)
-    jax.tree.map(lambda g: np.testing.assert_array_equal(np.isnan(g), False), grads)
-
-
 # Edges.
 
 
@@ -372,6 +164,12 @@ def test_impossible_tool_makes_the_video_impossible():
     decoded = hmmjax.decode(params, obs)
     assert decoded.log_prob == -np.inf
     assert_array_equal(decoded.tools, -1)
+
+
+def test_gradient_of_an_impossible_video_is_not_nan():
+    params, obs = impossible()
+    grads = jax.grad(lambda p: hmmjax.log_likelihood(p, obs).sum())(params)
+    jax.tree.map(lambda g: np.testing.assert_array_equal(np.isnan(g), False), grads)
 
 
 def test_contradicting_label_is_impossible():
@@ -440,67 +238,3 @@ def test_deterministic_chain_with_overwhelming_evidence_against():
         oracles.dense,
         {"rtol": 1e-5, "atol": 1e-4},
     )
-
-
-# Inside a user's own program.
-
-
-def test_inside_jit_vmap_and_grad():
-    case = cases.make(23, 2, 2, lengths=(5, 3))
-
-    def run(obs, mask):
-        return hmmjax.posterior(case.params, obs, mask), hmmjax.decode(case.params, obs, mask)
-
-    eager = run(case.obs, case.mask)
-    for answer in (jax.jit(run)(case.obs, case.mask), jax.vmap(run)(case.obs, case.mask)):
-        jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=1e-5, atol=1e-6), answer, eager)
-
-    stay = jnp.array([0.6, 0.9])
-
-    def with_stay(p):
-        phases = dataclasses.replace(case.params.phases, transition=jnp.array([[p, 1 - p], [1 - p, p]]))
-        return hmmjax.log_likelihood(dataclasses.replace(case.params, phases=phases), case.obs, case.mask).sum()
-
-    slopes = jax.jit(jax.vmap(jax.grad(with_stay)))(stay)
-    step = 1e-2
-    for p, slope in zip(stay, slopes, strict=True):
-        assert_allclose(slope, (with_stay(p + step) - with_stay(p - step)) / (2 * step), rtol=2e-2)
-
-
-class Traces:
-    """Counts what JAX traces and compiles."""
-
-    def __init__(self):
-        self.count = 0
-
-    def __call__(self, event, duration, **_):
-        self.count += event == "/jax/core/compile/backend_compile_duration"
-
-
-@pytest.fixture
-def traces():
-    counter = Traces()
-    jax.monitoring.register_event_duration_secs_listener(counter)
-    yield counter
-    jax.monitoring.unregister_event_duration_listener(counter)
-
-
-def test_repeated_calls_never_retrace(traces):
-    """Peers 22."""
-    case = cases.make(24, 2, 2, 23, lengths=(23, 20))
-    everything(*case.args)
-    before = traces.count
-    assert before > 0
-    for seed in (25, 26):
-        other = cases.make(seed, 2, 2, 23, lengths=(19, 23))
-        everything(*other.args)
-    assert traces.count == before
-
-
-def test_twenty_lengths_compile_a_handful_of_programs(traces):
-    case = cases.make(27, 0, 2, 2000, batch=1)
-    hmmjax.log_likelihood(case.params, cases.map_tracks(lambda x: x[:, :2000], case.obs))
-    before = traces.count
-    for n in np.linspace(700, 1900, 20).astype(int):
-        hmmjax.log_likelihood(case.params, cases.map_tracks(lambda x, n=n: x[:, :n], case.obs))
-    assert traces.count - before <= 12

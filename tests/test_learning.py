@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import oracles
 import pytest
+from cases import fill
 from numpy.testing import assert_allclose, assert_array_equal
 
 import hmmjax
@@ -20,17 +21,6 @@ BLOCKS = [f"{track}.{part}" for track in ("phases", "tools") for part in ("initi
 
 def fit(case, params=None, **options):
     return hmmjax.fit(case.params if params is None else params, case.obs, case.mask, case.labels, **options)
-
-
-def fill(case, value):
-    """The case with `value` wherever nothing is observed."""
-
-    def put(x):
-        x = x.copy()
-        x[~case.mask] = value if x.dtype.kind == "f" else 99
-        return x
-
-    return dataclasses.replace(case, obs=cases.map_tracks(put, case.obs))
 
 
 def rows_sum_to_one(params):

@@ -1,8 +1,8 @@
 """What users of other HMM libraries ran into, tried here; numbers are those of the collected list of pain points.
 
-Elsewhere: 3, 8, 24, 25, 27 (inference), 30 in test_inference; 5, 10, 14, 15, 20, 21, 38 in test_learning; 9 in
-test_sampling; 17, 19, 32 in test_emissions; 12, 28, 33 in test_validation. Not ours: 23 (transitions that vary with
-time) and 39 (flags that switch outputs), which the library does not have.
+Elsewhere: 3, 25, 27, 30 in test_invariance; 8, 9, 10, 24 in test_inference; 22 in test_programs; 5, 10, 14, 15, 20, 21,
+38 in test_learning; 9 in test_sampling; 17, 19, 32 in test_emissions; 12, 28, 33 in test_validation. Not ours: 23
+(transitions that vary with time) and 39 (flags that switch outputs), which the library does not have.
 """
 
 import subprocess
