@@ -140,8 +140,9 @@ def log_likelihood(
         labels: known states, evidence in their own right.
         backend: "auto" or a name in `hmmjax.messages.BACKENDS`. The fast backends hold evidence about the tools in a
             float32 of range e**-87 a frame; a video that comes out impossible is asked about again with "logspace",
-            which has no such bound. With zeros in the transitions it may instead be finite and wrong, or NaN, unnoticed:
-            choose "logspace" for such models under strong probability evidence. Inside your own `jax.jit` or `jax.grad` choose "logspace" yourself if you need it.
+            which has no such bound. With zeros in the transitions it may instead be finite and wrong, or NaN,
+            unnoticed: choose "logspace" for such models under strong probability evidence, and inside your own
+            `jax.jit` or `jax.grad` whenever you need its range.
 
     Returns:
         (B,), or a scalar for a single video; -inf for an impossible video, 0 for one with no observed frame.
