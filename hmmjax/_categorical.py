@@ -23,7 +23,9 @@ def normalise_counts(counts: Array, previous: Array, pseudo_counts: Any = 0.0) -
     scale = jnp.max(counts, -1, keepdims=True)
     visited = total > 0
     counts = counts / jnp.where(visited, scale, 1)
-    return jnp.where(visited, counts / jnp.where(visited, counts.sum(-1, keepdims=True), 1), previous)
+    table = jnp.where(visited, counts / jnp.where(visited, counts.sum(-1, keepdims=True), 1), previous)
+    # What has sunk below the smallest normal number is zero: it has no digits and no finite reciprocal.
+    return jnp.where(table >= jnp.finfo(table.dtype).tiny, table, 0)
 
 
 def dirichlet_log_prior(table: Array, pseudo_counts: Any = 0.0) -> Array:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
@@ -23,6 +24,13 @@ def check_shape(name: str, x: Any, shape: tuple[int, ...], meaning: str) -> None
     check_array(name, x)
     if tuple(x.shape) != shape:
         raise ValueError(f"{name} has shape {tuple(x.shape)} but must be {shape}, {meaning}.")
+
+
+def check_square(name: str, x: Any, axes: int) -> None:
+    """ValueError unless `x` has so many axes, the last two alike and not empty."""
+    check_array(name, x)
+    if x.ndim != axes or x.shape[-1] != x.shape[-2] or 0 in x.shape:
+        raise ValueError(f"{name} has shape {tuple(x.shape)} but must be square in the last of its {axes} axes (from state, to state).")
 
 
 def check_probabilities(name: str, x: Any) -> None:
@@ -46,8 +54,8 @@ def check_rows(name: str, x: Any, square: bool = False) -> None:
     if x.ndim < 1 or (square and (x.ndim < 2 or x.shape[-1] != x.shape[-2])):
         raise ValueError(f"{name} must be square in its last two axes (from state, to state), got shape {x.shape}.")
     total = np.asarray(x, np.float64).sum(-1)
-    # A float32 row of n entries may miss one by a few roundings; nothing that anybody typed or counted misses more.
-    bad = np.abs(total - 1) > 1e-4
+    # A row of n entries may miss one by n roundings of its own type; nothing typed or counted in float32 misses 1e-4.
+    bad = np.abs(total - 1) > max(1e-4, x.shape[-1] * float(jnp.finfo(x.dtype).eps))
     if bad.any():
         where = tuple(int(i) for i in np.argwhere(bad)[0])
         row = f"row {where}" if where else "the row"

@@ -99,16 +99,22 @@ def collect(obs: Observations, mask: Any, labels: Labels | None) -> tuple[Data, 
         x = xp.asarray(x) if dtype is None else xp.asarray(x).astype(dtype)
         return x if batched else x[None]
 
+    def integers(x: Any) -> Any:
+        # What does not fit int32 is out of any range, and must stay so when it is cast.
+        if xp is np and x is not None and np.asarray(x).dtype.itemsize >= 4:
+            x = np.clip(x, -2, 2**31 - 1)
+        return prepare(x, np.int32)
+
     def observation(x: Any) -> Any:
-        return prepare(x, None if is_float(x) else np.int32)
+        return prepare(x) if is_float(x) else integers(x)
 
     observed = np.ones(lead, bool) if mask is None else mask
     data = Data(
         jax.tree.map(observation, obs.phases),
         jax.tree.map(observation, obs.tools),
         prepare(observed, bool),
-        prepare(labels.phases, np.int32),
-        prepare(labels.tools, np.int32),
+        integers(labels.phases),
+        integers(labels.tools),
     )
     return data, batched
 
@@ -125,12 +131,12 @@ def bucket(num_frames: int) -> int:
 
 
 def pad_frames(data: Data, num_frames: int) -> Data:
-    """Pad the time axis of host arrays with unobserved frames."""
+    """Pad the time axis with unobserved frames, up to `num_frames`."""
     extra = num_frames - data.observed.shape[1]
     if extra <= 0:
         return data
 
     def pad(x: Any) -> Any:
-        return np.pad(x, [(0, 0), (0, extra)] + [(0, 0)] * (x.ndim - 2))
+        return (np if isinstance(x, np.ndarray) else jnp).pad(x, [(0, 0), (0, extra)] + [(0, 0)] * (x.ndim - 2))
 
     return jax.tree.map(pad, data)

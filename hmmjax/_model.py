@@ -5,9 +5,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from hmmjax import _numerics as num
 from hmmjax import messages
+from hmmjax._checks import is_concrete
 from hmmjax._data import Data, dtype_of, is_float
 from hmmjax._pytree import pytree
 from hmmjax._typing import Array
@@ -36,6 +38,13 @@ class Tables:
     tools: Any
 
 
+def both_states(present: Any) -> Array:
+    """P(present) to (..., 2) probabilities of absent and present; a rounding above one is taken for one."""
+    present = jnp.asarray(present)
+    over = present > 1
+    return jnp.stack([jnp.where(over, 0, 1 - present), jnp.where(over, 1, present)], -1)
+
+
 def tables(params: Params, data: Data) -> Tables:
     """Probability tables of `params` and log-evidence tables of `data` under its emissions, labels included."""
     dtype = dtype_of(params)
@@ -51,14 +60,44 @@ def tables(params: Params, data: Data) -> Tables:
         evidence = jnp.zeros(shape, dtype) if evidence is None else evidence
         out["phases"] = _clamp(evidence, data.phase_labels, real)
     if tools is not None:
-        present = cast(tools.initial)
-        out["tool_initial"] = jnp.stack([1 - present, present], -1)
+        out["tool_initial"] = both_states(cast(tools.initial))
         out["tool_transition"] = jax.tree.map(cast, tools.transition.tables())
         evidence = _evidence(tools.emission, data.tools, data.observed, dtype)
         shape = (*data.observed.shape, tools.num_tools, 2)
         evidence = jnp.zeros(shape, dtype) if evidence is None else evidence
         out["tools"] = _clamp(evidence, data.tool_labels, real)
     return Tables(**out)
+
+
+SAFE_NATS = 70.0
+"""What float32 holds below one (87 nats) less what it takes to keep eight digits of a sum."""
+
+
+def mixes(params: Params) -> bool:
+    """Whether the scaled recursions are exact for this (concrete) model, whatever the evidence.
+
+    They give each phase its own exponent, but the tools' configurations within a phase share one, so evidence against
+    a configuration by more than float32 holds loses it. That is harmless where every configuration is reached again
+    from any other, in one frame, with a probability that float32 still resolves; it is not where tools cannot switch.
+    Tracks alone are computed in logs altogether and always mix.
+    """
+    if params.phases is None or params.tools is None:
+        return True
+    matrix = getattr(params.tools.transition, "matrix", None)
+    if matrix is None:
+        return False
+    present = np.asarray(params.tools.initial, np.float64)
+    tables = np.asarray(matrix, np.float64).min((-1, -2)), np.minimum(present, 1 - present)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return all((-np.log(np.maximum(t, 0)).sum(0) <= SAFE_NATS).all() for t in tables)
+
+
+def choose_backend(backend: str, params: Params) -> str:
+    """The backend to run: the one named, or what "auto" means for these parameters."""
+    name = messages.choose(backend)
+    if backend == "auto" and is_concrete(params) and not mixes(params):
+        return "logspace"
+    return name
 
 
 def harmless(observations: Any, observed: Array, dtype: Any) -> Any:

@@ -27,7 +27,9 @@ def log(x: Array) -> Array:
 @log.defjvp
 def _(primals: tuple, tangents: tuple) -> tuple:
     (x,), (dx,) = primals, tangents
-    return jnp.log(x), jnp.where(x > 0, dx / jnp.where(x > 0, x, 1), 0)
+    # The reciprocal of a denormal number overflows; below the smallest normal one is zero for this purpose.
+    some = x >= jnp.finfo(x.dtype).tiny
+    return jnp.log(x), jnp.where(some, dx / jnp.where(some, x, 1), 0)
 
 
 def finite_max(x: Array, axis: int | Sequence[int], keepdims: bool = False) -> Array:

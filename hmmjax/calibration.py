@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax import _model, messages
+from hmmjax import _model
 from hmmjax import _numerics as num
 from hmmjax._data import Data, dtype_of
 from hmmjax._pytree import pytree
@@ -65,7 +65,7 @@ def calibrate(
         raise ValueError("calibrate needs labels: hmmjax.Labels(phases=..., tools=...) with some frames known.")
     data, _ = prepare(params, obs, mask, labels)
     start = _tempered(params, data)
-    name = messages.choose(backend)
+    name = _model.choose_backend(backend, params)
 
     def objective(theta: np.ndarray) -> tuple[float, np.ndarray]:
         value, gradient = _objective(theta, start, data, strength, name)

@@ -10,10 +10,10 @@ import numpy as np
 from hmmjax import _numerics as num
 from hmmjax import validation
 from hmmjax._checks import is_concrete
-from hmmjax._data import Data, dtype_of
+from hmmjax._data import Data, collect, dtype_of
 from hmmjax.em import Expected, maximise, statistics
 from hmmjax.inference import prepare
-from hmmjax.priors import Priors
+from hmmjax.priors import Priors, check_priors
 from hmmjax.starting import init_params
 from hmmjax.types import Labels, Observations, Params
 
@@ -54,12 +54,14 @@ def estimate(
         raise ValueError(f"obs.{track} is given but labels.{track} is not: drop the one or add the other, or use fit.")
     priors = Priors() if priors is None else priors
     k = 0 if labels.tools is None else labels.tools.shape[-1]
-    start = init_params(_count_phases(labels, obs, num_phases), k, emissions=emissions)
+    start = init_params(_count_phases(labels, obs, mask, num_phases), k, emissions=emissions)
     data, _ = prepare(start, obs, mask, labels)
+    if is_concrete(priors):
+        check_priors(start, priors)
     return _estimate(start, data, priors)
 
 
-def _count_phases(labels: Labels, obs: Observations, num_phases: int | None) -> int:
+def _count_phases(labels: Labels, obs: Observations, mask: Any, num_phases: int | None) -> int:
     if labels.phases is None:
         return 0
     validation.check_label_dtype("labels.phases", labels.phases)
@@ -69,8 +71,13 @@ def _count_phases(labels: Labels, obs: Observations, num_phases: int | None) -> 
         return obs.phases.shape[-1]
     if not is_concrete(labels, obs):
         raise ValueError("Inside jax.jit, estimate needs num_phases: labels have no values to count phases by.")
-    seen = [np.asarray(x).max(initial=0) for x in (labels.phases, obs.phases) if x is not None]
-    return int(max(seen)) + 1
+    data, _ = collect(obs, mask, Labels(phases=labels.phases))
+    real = np.arange(data.observed.shape[1]) < data.lengths[:, None]
+    known = np.where(real, data.phase_labels, -1).max(initial=-1)
+    if known < 0:
+        raise ValueError("labels.phases holds no known phase (all are -1 or padding): label some frames.")
+    said = -1 if data.phases is None else np.where(data.observed, data.phases, -1).max(initial=-1)
+    return int(max(known, said)) + 1
 
 
 @jax.jit

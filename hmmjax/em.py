@@ -12,7 +12,7 @@ from hmmjax._categorical import normalise_counts
 from hmmjax._data import Data
 from hmmjax._pytree import pytree
 from hmmjax._typing import Array
-from hmmjax.priors import Priors, as_pairs, both_states
+from hmmjax.priors import Priors, as_pairs
 from hmmjax.types import Params
 
 
@@ -87,7 +87,7 @@ def maximise(params: Params, expected: Expected, priors: Priors, freeze: Collect
     if tools is not None:
         new = {}
         if free("tools.initial"):
-            previous = both_states(tools.initial)
+            previous = _model.both_states(tools.initial)
             pseudo = as_pairs(priors.tool_initial, previous)
             new["initial"] = normalise_counts(expected.tool_initial, previous, pseudo)[..., 1]
         if free("tools.transition"):

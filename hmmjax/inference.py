@@ -19,6 +19,7 @@ from hmmjax.types import Decoded, Labels, Observations, Params, Posterior
 def prepare(params: Params, obs: Observations, mask: Any, labels: Labels | None) -> tuple[Data, bool]:
     """Batch, check and (when nothing is traced) pad to a bucketed length."""
     concrete = is_concrete(params, obs, mask, labels)
+    validation.check_observations(obs)
     if concrete:
         validation.check_params(params)
         validation.check_mask(mask)
@@ -29,14 +30,14 @@ def prepare(params: Params, obs: Observations, mask: Any, labels: Labels | None)
     if concrete:
         validation.check_data(params, data)
         data = _data.pad_frames(data, _data.bucket(data.observed.shape[1]))
-    return data, batched
+    return _data.pad_frames(data, 1), batched
 
 
 def _call(run: Callable, params: Params, obs: Observations, mask: Any, labels: Labels | None, backend: str) -> Any:
     data, batched = prepare(params, obs, mask, labels)
     first = next(x for x in (mask, *jax.tree.leaves((obs, labels))) if x is not None)
     num_frames = first.shape[1 if batched else 0]
-    name = messages.choose(backend)
+    name = _model.choose_backend(backend, params)
     if data.observed.shape[0] == 0:
         # No video at all: ask about an empty one, for the answer's shapes.
         blank = jax.tree.map(lambda x: np.zeros((1, *x.shape[1:]), x.dtype), data)
@@ -46,8 +47,6 @@ def _call(run: Callable, params: Params, obs: Observations, mask: Any, labels: L
     if not is_concrete(per_video):
         per_frame = jax.tree.map(lambda x: x[:, :num_frames], per_frame)
         return (per_video, per_frame) if batched else jax.tree.map(lambda x: x[0], (per_video, per_frame))
-    if name != "logspace" and np.isneginf(np.asarray(per_video)).any():
-        per_video, per_frame = _rescue(run, params, data, per_video, per_frame)
     per_frame = jax.tree.map(lambda x: _trim(x, num_frames, batched), per_frame)
     return (per_video if batched else per_video[0]), per_frame
 
@@ -57,13 +56,6 @@ def _trim(x: Array, num_frames: int, batched: bool) -> Array:
     if isinstance(x, jax.Array) and all(device.platform == "cpu" for device in x.devices()):
         x = np.asarray(x)
     return jnp.asarray(x[:, :num_frames] if batched else x[0, :num_frames])
-
-
-def _rescue(run: Callable, params: Params, data: Data, per_video: Array, per_frame: Any) -> Any:
-    """Ask again in logarithms about the videos that came out impossible: they may only be very improbable."""
-    lost = np.flatnonzero(np.asarray(per_video) == -np.inf)
-    again = run(params, jax.tree.map(lambda x: x[lost], data), backend="logspace")
-    return jax.tree.map(lambda a, b: jnp.asarray(a).at[lost].set(b), (per_video, per_frame), again)
 
 
 @partial(jax.jit, static_argnames="backend")
@@ -138,11 +130,10 @@ def log_likelihood(
         obs: (B, T, ...) observations, or (T, ...) of a single video.
         mask: (B, T) bool, True where observed; None is all. Frames after a video's last observed one are ignored.
         labels: known states, evidence in their own right.
-        backend: "auto" or a name in `hmmjax.messages.BACKENDS`. The fast backends hold evidence about the tools in a
-            float32 of range e**-87 a frame; a video that comes out impossible is asked about again with "logspace",
-            which has no such bound. With zeros in the transitions it may instead be finite and wrong, or NaN,
-            unnoticed: choose "logspace" for such models under strong probability evidence, and inside your own
-            `jax.jit` or `jax.grad` whenever you need its range.
+        backend: "auto" or a name in `hmmjax.messages.BACKENDS`. "auto" takes the fast scaled recursions where they are
+            exact whatever the evidence, and logarithms where the tools' transitions or starts are (nearly) zero
+            (`hmmjax._model.mixes`). Inside your own `jax.jit` or `jax.grad` it cannot see the parameters and takes the
+            fast ones: pass "logspace" yourself for such models.
 
     Returns:
         (B,), or a scalar for a single video; -inf for an impossible video, 0 for one with no observed frame.

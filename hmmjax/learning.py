@@ -10,16 +10,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from hmmjax import _model, messages
 from hmmjax import _numerics as num
-from hmmjax import messages
 from hmmjax._checks import is_concrete
 from hmmjax._data import Data, dtype_of
 from hmmjax._typing import Array
 from hmmjax.em import expectations, maximise
 from hmmjax.emissions._concentration import MAX_CONCENTRATION
 from hmmjax.inference import prepare
-from hmmjax.priors import Priors, frozen_blocks, log_prior
+from hmmjax.priors import Priors, check_priors, frozen_blocks, log_prior
 from hmmjax.types import FitResult, Labels, Observations, Params
+
+ROUNDING = 1e-5
+"""Share of the objective that float32 sums may lose from one iteration to the next."""
 
 
 @partial(jax.jit, static_argnames=("backend", "freeze"))
@@ -74,13 +77,14 @@ def fit(
     """
     frozen = frozen_blocks(freeze)
     priors = Priors() if priors is None else priors
-    backend = messages.choose(backend)
     traced = not is_concrete(params, obs, mask, labels, priors)
     data, _ = prepare(params, obs, mask, labels)
     params = jax.tree.map(lambda x: jnp.asarray(x, dtype_of(params)), params)
     if traced:
-        return _fit_traced(params, data, priors, frozen, max_iterations, tolerance, backend)
-    if not data.observed.any():
+        name = messages.choose(backend)
+        return _fit_traced(params, data, priors, frozen, max_iterations, tolerance, name)
+    check_priors(params, priors)
+    if len(data.observed) == 0:
         return FitResult(params, np.zeros(1), np.zeros(1), 0, True)
     _warn_of_symmetry(params, frozen, labels)
 
@@ -88,11 +92,9 @@ def fit(
     likelihoods: list[float] = []
     converged = False
     while True:
-        following, objective, likelihood, values = _em_step(params, data, priors, backend, frozen)
-        if backend != "logspace" and not np.isfinite(values).all():
-            # Perhaps only very improbable: logarithms know, and stay for the rest of the fit.
-            backend = "logspace"
-            following, objective, likelihood, values = _em_step(params, data, priors, backend, frozen)
+        # Learning may drive tables to zero, and so from one backend to the other.
+        name = _model.choose_backend(backend, params)
+        following, objective, likelihood, values = _em_step(params, data, priors, name, frozen)
         _require_possible(np.asarray(values), history)
         history.append(float(objective))
         likelihoods.append(float(likelihood))
@@ -100,8 +102,14 @@ def fit(
         if callback is not None and done:
             callback(done, history[-1])
         if done:
-            gain = history[-1] - history[-2]
-            converged = gain <= tolerance * max(abs(history[-1]), 1.0)
+            gain, size = history[-1] - history[-2], max(abs(history[-1]), 1.0)
+            converged = -max(tolerance, ROUNDING) * size <= gain <= tolerance * size
+            if gain < -ROUNDING * size and not converged:
+                warnings.warn(
+                    f"EM iteration {done} lowered the objective by {-gain:.6g} nats, which a right M-step cannot "
+                    "do: look at the emission family's maximize and log_prior.",
+                    stacklevel=2,
+                )
         if converged or done >= max_iterations:
             break
         params = following
@@ -121,7 +129,8 @@ def _fit_traced(
         following, objective, likelihood, _ = _em_step(params, data, priors, backend, freeze)
         done += 1
         gain = objective - history[jnp.maximum(done - 1, 0)]
-        converged = (done > 0) & (gain <= tolerance * jnp.maximum(jnp.abs(objective), 1.0))
+        size = jnp.maximum(jnp.abs(objective), 1.0)
+        converged = (done > 0) & (gain <= tolerance * size) & (gain >= -jnp.maximum(tolerance, ROUNDING) * size)
         history, likelihoods = history.at[done].set(objective), likelihoods.at[done].set(likelihood)
         return params, following, history, likelihoods, done, converged
 

@@ -1,10 +1,13 @@
 """Priors of a MAP estimate, and the blocks of a model that learning may leave alone."""
 
+import dataclasses
 from collections.abc import Collection
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
+from hmmjax import _model
 from hmmjax._categorical import dirichlet_log_prior
 from hmmjax._data import Data, dtype_of
 from hmmjax._pytree import pytree
@@ -39,6 +42,51 @@ class Priors:
     tool_emission: Any = 0.0
 
 
+def check_priors(params: Params, priors: Priors) -> None:
+    """Raise unless every pseudo-count is a non-negative number that suits its block.
+
+    Raises:
+        TypeError: `priors` is not `Priors`.
+        ValueError: negative, not finite, or of a shape that does not fit.
+    """
+    if not isinstance(priors, Priors):
+        raise TypeError(f"priors must be hmmjax.Priors(phase_transition=..., ...), got {type(priors).__name__}.")
+    for field in dataclasses.fields(Priors):
+        values = np.asarray(getattr(priors, field.name))
+        if values.dtype.kind not in "iuf" or not (np.isfinite(values) & (values >= 0)).all():
+            raise ValueError(
+                f"priors.{field.name} must be pseudo-counts: finite, not negative (Dirichlet concentration less "
+                f"one), got {getattr(priors, field.name)!r}."
+            )
+        if values.ndim == 0:
+            continue
+        shape = _block_shape(params, field.name)
+        if field.name == "tool_initial" and shape is not None and values.ndim == len(shape) - 1:
+            values = values[..., None]
+        try:
+            fits = shape is None or np.broadcast_shapes(values.shape, shape) == shape
+        except ValueError:
+            fits = False
+        if not fits:
+            raise ValueError(f"priors.{field.name} has shape {values.shape}, which does not fit its block, {shape}.")
+
+
+def _block_shape(params: Params, name: str) -> tuple[int, ...] | None:
+    """Shape that an array of pseudo-counts must broadcast to; None where the block itself decides."""
+    track, part = name.split("_")
+    chain: Any = params.phases if track == "phase" else params.tools
+    if chain is None:
+        return None
+    if part == "emission":
+        return None if chain.emission is None else getattr(chain.emission, "prior_shape", None)
+    if track == "phase":
+        return np.shape(getattr(chain, part))
+    tables = chain.transition.tables()
+    return (
+        (*np.shape(chain.initial), 2) if part == "initial" else np.shape(tables) if hasattr(tables, "shape") else None
+    )
+
+
 def log_prior(params: Params, priors: Priors, freeze: Collection[str], data: Data) -> Array:
     """The log-density, up to a constant, of the priors on the blocks that are being learnt."""
     total = jnp.zeros((), dtype_of(params))
@@ -52,7 +100,7 @@ def log_prior(params: Params, priors: Priors, freeze: Collection[str], data: Dat
             total += _emission_prior(phases.emission, priors.phase_emission)
     if tools is not None:
         if "tools.initial" not in freeze:
-            both = both_states(tools.initial)
+            both = _model.both_states(tools.initial)
             total += dirichlet_log_prior(both, as_pairs(priors.tool_initial, both))
         if "tools.transition" not in freeze:
             total += _emission_prior(tools.transition, priors.tool_transition)
@@ -66,11 +114,6 @@ def _emission_prior(block: Any, pseudo_counts: Any) -> Any:
     if isinstance(pseudo_counts, int | float) and pseudo_counts == 0:
         return 0.0
     return block.log_prior(pseudo_counts)
-
-
-def both_states(present: Any) -> Array:
-    """P(present) to (..., 2) probabilities of absent and present."""
-    return jnp.stack([1 - jnp.asarray(present), jnp.asarray(present)], -1)
 
 
 def as_pairs(pseudo: Any, both: Array) -> Array:

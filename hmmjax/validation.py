@@ -5,11 +5,13 @@ They run on concrete arrays only: inside a caller's own `jax.jit` there are no v
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
-from hmmjax._checks import check_probabilities, check_rows, check_shape
+from hmmjax._checks import check_array, check_probabilities, check_rows, check_shape, check_square
 from hmmjax._data import Data, is_float
-from hmmjax.types import Observations, Params
+from hmmjax.transitions import ToolTransition
+from hmmjax.types import Params, PhaseChain, ToolChains
 
 
 def check_params(params: Params) -> None:
@@ -24,42 +26,56 @@ def check_params(params: Params) -> None:
     phases, tools = params.phases, params.tools
     if phases is None and tools is None:
         raise ValueError("params has neither phases nor tools; give hmmjax.PhaseChain, hmmjax.ToolChains or both.")
+    for name, chain, kind in (("phases", phases, PhaseChain), ("tools", tools, ToolChains)):
+        if chain is not None and not isinstance(chain, kind):
+            raise TypeError(f"params.{name} must be hmmjax.{kind.__name__}, got {type(chain).__name__}.")
     if phases is not None:
+        check_square("phases.transition", phases.transition, 2)
         check_rows("phases.transition", phases.transition, square=True)
         check_shape("phases.initial", phases.initial, (phases.num_phases,), "(L,), as phases.transition is (L, L)")
         check_rows("phases.initial", phases.initial)
         _check_emission("phases", phases.emission, phases.num_phases)
     if tools is not None:
+        check_array("tools.initial", tools.initial)
+        if tools.initial.ndim == 0:
+            raise ValueError("tools.initial is a single number; it needs an axis over tools: (K, L), or (K,) alone.")
+        if not isinstance(tools.transition, ToolTransition):
+            raise TypeError(
+                f"tools.transition is {type(tools.transition).__name__}; wrap the table: "
+                "hmmjax.transitions.PhaseConditioned(matrix)."
+            )
         k = tools.num_tools
         shape = (k,) if phases is None else (k, phases.num_phases)
         meaning = "(K,) in a model without phases" if phases is None else "(K, L)"
         check_shape("tools.initial", tools.initial, shape, meaning)
         check_probabilities("tools.initial", tools.initial)
         tools.transition.check()
-        if hasattr(tools.transition, "matrix"):
-            check_shape("tools.transition.matrix", tools.transition.matrix, (*shape, 2, 2), f"{meaning[:-1]}, 2, 2)")
+        matrix = getattr(tools.transition, "matrix", None)
+        if matrix is not None:
+            check_shape("tools.transition.matrix", matrix, (*shape, 2, 2), f"{meaning[:-1]}, 2, 2)")
         _check_emission("tools", tools.emission, k)
 
 
 def _check_emission(track: str, emission: Any, size: int) -> None:
     if emission is None:
         return
-    for family in emission if isinstance(emission, tuple) else (emission,):
-        if getattr(family, "track", None) != track:
-            raise TypeError(
-                f"{track}.emission is {type(family).__name__}, which is not a family over {track}. "
-                f"Families over {track} are in hmmjax.emissions and start with {track[:-1].capitalize()}."
-            )
-        own = family.num_phases if track == "phases" else family.num_tools
-        if own != size:
-            raise ValueError(f"{track}.emission {type(family).__name__} is over {own} {track}, the model has {size}.")
-        family.check()
+    if getattr(emission, "track", None) != track:
+        raise TypeError(
+            f"{track}.emission is {type(emission).__name__}, which is not a family over {track}. "
+            f"Families over {track} are in hmmjax.emissions and start with {track[:-1].capitalize()}."
+        )
+    emission.check()
+    own = emission.num_phases if track == "phases" else emission.num_tools
+    if own != size:
+        raise ValueError(f"{track}.emission {type(emission).__name__} is over {own} {track}, the model has {size}.")
 
 
 def check_mask(mask: Any) -> None:
     """TypeError unless the mask is boolean."""
     if mask is not None and np.asarray(mask).dtype != np.bool_:
-        raise TypeError(f"mask must be bool (True = observed), got {mask.dtype}. Write mask.astype(bool) or mask > 0.")
+        raise TypeError(
+            f"mask must be bool (True = observed), got {np.asarray(mask).dtype}. Write mask.astype(bool) or mask > 0."
+        )
 
 
 def check_data(params: Params, data: Data) -> None:
@@ -89,13 +105,7 @@ def _check_track(track: str, observations: Any, chain: Any, size: int, observed:
         raise ValueError(f"{name} is given but params.{track} is None. Drop it from hmmjax.Observations.")
     if chain.emission is None:
         raise ValueError(f"{name} is given but params.{track}.emission is None. Give the chain an emission family.")
-    families = chain.emission if isinstance(chain.emission, tuple) else (chain.emission,)
-    sources = observations if isinstance(observations, tuple) else (observations,)
-    if len(families) != len(sources):
-        raise ValueError(f"{name} has {len(sources)} sources but params.{track}.emission has {len(families)} families.")
-    for i, (family, x) in enumerate(zip(families, sources, strict=True)):
-        if x is not None:
-            check_source(name if len(sources) == 1 else f"{name}[{i}]", track, x, family, size, observed)
+    check_source(name, track, observations, chain.emission, size, observed)
 
 
 def check_source(name: str, track: str, x: Any, family: Any, size: int, observed: np.ndarray) -> None:
@@ -159,16 +169,20 @@ def _check_labels(track: str, labels: Any, chain: Any, size: int, real: np.ndarr
 
 def check_label_dtype(name: str, x: Any) -> None:
     """TypeError unless labels are integers (or booleans)."""
-    if x is not None and is_float(x):
-        raise TypeError(f"{name} must be integers (-1 = unknown), got {x.dtype}. Make NaN -1, then x.astype(int).")
+    if x is not None and (not hasattr(x, "dtype") or x.dtype.kind not in "biu"):
+        kind = getattr(x, "dtype", type(x).__name__)
+        raise TypeError(f"{name} must be integers (-1 = unknown), got {kind}. Make NaN -1, then x.astype(int).")
 
 
-def check_observations(obs: Observations) -> None:
+def check_observations(obs: Any) -> None:
     """TypeError unless every array is of integers, booleans or floats."""
-    for name, x in (("obs.phases", obs.phases), ("obs.tools", obs.tools)):
-        for leaf in x if isinstance(x, tuple) else (x,):
-            if leaf is not None and getattr(getattr(leaf, "dtype", None), "kind", "f") not in "biufV":
-                raise TypeError(f"{name} has dtype {leaf.dtype}; give integer labels or floating point probabilities.")
+    for name in ("phases", "tools"):
+        x = getattr(obs, name, None)
+        if isinstance(x, tuple):
+            raise TypeError(f"obs.{name} is a tuple; one recogniser a track is supported: give its array.")
+        kind = getattr(x, "dtype", None)
+        if kind is not None and kind.kind not in "biu" and not jnp.issubdtype(kind, jnp.floating):
+            raise TypeError(f"obs.{name} has dtype {kind}; give integer labels or floating point probabilities.")
 
 
 def _place(at: tuple[int, ...]) -> str:

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from hmmjax import _numerics as num
-from hmmjax._checks import check_positive
+from hmmjax._checks import check_positive, check_shape
 from hmmjax._pytree import pytree
 from hmmjax._typing import Array, Float
 from hmmjax.emissions import _concentration as dirichlet
@@ -33,6 +33,11 @@ class ToolBeta(ToolEmission):
         """K."""
         return self.concentration.shape[0]
 
+    @property
+    def prior_shape(self) -> tuple[int, ...]:
+        """Pseudo-counts are (K, 2) or broadcast to it."""
+        return self.concentration.shape[:2]
+
     @classmethod
     def initial(cls, num_tools: int) -> Self:
         """Low outputs when the tool is absent, high ones when it is present."""
@@ -56,7 +61,7 @@ class ToolBeta(ToolEmission):
         previous = jnp.asarray(self.concentration)
         weight = statistics["weight"] + pseudo_counts
         # A uniform output has mean log-probability digamma(1) - digamma(2) = -1.
-        total = statistics["log"] - pseudo_counts
+        total = statistics["log"] - jnp.asarray(pseudo_counts)[..., None]
         mean = total / jnp.where(weight > 0, weight, 1)[..., None]
         return type(self)(dirichlet.fit_concentration(mean, weight, previous))
 
@@ -73,6 +78,8 @@ class ToolBeta(ToolEmission):
 
     def check(self) -> None:
         """Raise ValueError unless every concentration is positive."""
+        shape = (len(self.concentration), 2, 2)
+        check_shape("tools.emission.concentration", self.concentration, shape, "(K, 2, 2)")
         check_positive("tools.emission.concentration", self.concentration)
 
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from hmmjax import _numerics as num
 from hmmjax._categorical import dirichlet_log_prior, normalise_counts
-from hmmjax._checks import check_rows
+from hmmjax._checks import check_rows, check_shape, check_square
 from hmmjax._pytree import pytree
 from hmmjax._typing import Array, Float, Int
 from hmmjax.emissions.base import PhaseEmission, ToolEmission
@@ -30,6 +30,11 @@ class PhaseConfusion(PhaseEmission):
     def num_phases(self) -> int:
         """L."""
         return self.matrix.shape[0]
+
+    @property
+    def prior_shape(self) -> tuple[int, ...]:
+        """Pseudo-counts broadcast to the matrix."""
+        return self.matrix.shape
 
     @classmethod
     def initial(cls, num_phases: int) -> Self:
@@ -61,6 +66,7 @@ class PhaseConfusion(PhaseEmission):
 
     def check(self) -> None:
         """Raise ValueError unless square with rows that are distributions."""
+        check_square("phases.emission.matrix", self.matrix, 2)
         check_rows("phases.emission.matrix", self.matrix, square=True)
 
 
@@ -81,6 +87,11 @@ class ToolConfusion(ToolEmission):
     def num_tools(self) -> int:
         """K."""
         return self.matrix.shape[0]
+
+    @property
+    def prior_shape(self) -> tuple[int, ...]:
+        """Pseudo-counts broadcast to the matrix."""
+        return self.matrix.shape
 
     @classmethod
     def initial(cls, num_tools: int) -> Self:
@@ -114,4 +125,5 @@ class ToolConfusion(ToolEmission):
 
     def check(self) -> None:
         """Raise ValueError unless (K, 2, 2) with rows that are distributions."""
+        check_shape("tools.emission.matrix", self.matrix, (len(self.matrix), 2, 2), "(K, 2, 2)")
         check_rows("tools.emission.matrix", self.matrix, square=True)

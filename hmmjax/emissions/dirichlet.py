@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from hmmjax import _numerics as num
-from hmmjax._checks import check_positive
+from hmmjax._checks import check_positive, check_square
 from hmmjax._pytree import pytree
 from hmmjax._typing import Array, Float
 from hmmjax.emissions import _concentration as dirichlet
@@ -35,6 +35,11 @@ class PhaseDirichlet(PhaseEmission):
         """L."""
         return self.concentration.shape[0]
 
+    @property
+    def prior_shape(self) -> tuple[int, ...]:
+        """Pseudo-counts are (L,) or a scalar."""
+        return (self.concentration.shape[0],)
+
     @classmethod
     def initial(cls, num_phases: int) -> Self:
         """Right more often than wrong: concentration 4 on the phase itself, 1/2 elsewhere."""
@@ -57,7 +62,8 @@ class PhaseDirichlet(PhaseEmission):
         """Weighted maximum likelihood (or MAP) by a safeguarded Newton iteration."""
         previous = jnp.asarray(self.concentration)
         weight = statistics["weight"] + pseudo_counts
-        total = statistics["log"] + pseudo_counts * _uniform_mean_log(previous)
+        # One pseudo-count a phase at most: it weighs the whole row.
+        total = statistics["log"] + jnp.asarray(pseudo_counts)[..., None] * _uniform_mean_log(previous)
         mean = total / jnp.where(weight > 0, weight, 1)[:, None]
         return type(self)(dirichlet.fit_concentration(mean, weight, previous))
 
@@ -72,6 +78,7 @@ class PhaseDirichlet(PhaseEmission):
 
     def check(self) -> None:
         """Raise ValueError unless every concentration is positive."""
+        check_square("phases.emission.concentration", self.concentration, 2)
         check_positive("phases.emission.concentration", self.concentration)
 
 

@@ -47,6 +47,11 @@ class Tempered(Emission):
         """K."""
         return self.family.num_tools
 
+    @property
+    def prior_shape(self) -> tuple[int, ...]:
+        """The family's own."""
+        return self.family.prior_shape
+
     def _weights(self) -> Array:
         power = jnp.asarray(self.power)
         return power[..., None] if self.track == "tools" and power.ndim else power

@@ -1,7 +1,6 @@
 """Forward recursion and most probable path wholly in logarithms: slow, simple, and out of reach of underflow.
 
-It answers where the scaled recursions find a video impossible although it may only be extremely improbable
-(evidence against the only configurations that the transitions allow, by more than float32 can hold), and its
+It is what "auto" takes where the scaled recursions could lose a state for good (`hmmjax._model.mixes`), and its
 gradient, by plain reverse-mode differentiation, is the independent check of the explicit backward sweep.
 """
 
@@ -12,6 +11,9 @@ from jax import lax
 from hmmjax import _numerics as num
 from hmmjax._typing import Array
 from hmmjax.messages.potentials import Filtered, Path, Potentials
+
+CHUNK = 64
+"""Frames that differentiation runs through again from one kept message."""
 
 _AXES = Potentials(None, None, None, 0, 0, 0)
 
@@ -39,9 +41,22 @@ def _forward(potentials: Potentials) -> tuple[Array, tuple[Array, Array]]:
         marginals = jnp.exp(num.logsumexp(alpha, 1)), jnp.exp(num.logsumexp(alpha, 0))
         return _push(mixed, log_blocks), (jnp.where(t < potentials.lengths, total, 0), marginals)
 
+    num_frames = potentials.phases.shape[0]
+    chunk = min(CHUNK, num_frames)
+
+    def chunks(x: Array) -> Array:
+        x = jnp.pad(x, [(0, -num_frames % chunk)] + [(0, 0)] * (x.ndim - 1))
+        return x.reshape(-1, chunk, *x.shape[1:])
+
+    # Differentiation keeps one message a chunk and computes the rest again.
+    @jax.checkpoint
+    def run(predicted: Array, frames: tuple) -> tuple:
+        return lax.scan(step, predicted, frames)
+
     first = num.log(potentials.initial).astype(potentials.phases.dtype)
-    frames = (potentials.phases, potentials.configs, jnp.arange(potentials.phases.shape[0]))
-    _, (steps, marginals) = lax.scan(step, first, frames)
+    frames = (potentials.phases, potentials.configs, jnp.arange(num_frames))
+    _, out = lax.scan(run, first, jax.tree.map(chunks, frames))
+    steps, marginals = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:num_frames], out)
     return num.accurate_sum(steps), marginals
 
 

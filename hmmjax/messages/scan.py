@@ -45,7 +45,9 @@ def _mix(scale: Array, totals: Array, log_weights: Array, rows: Array) -> Messag
     exponents = scale[..., :, None] + log_weights
     top = jnp.max(exponents, -2)
     safe = jnp.where(top > -jnp.inf, top, 0)
-    inverse = jnp.where(totals > 0, 1 / jnp.where(totals > 0, totals, 1), 0)
+    # A row whose sum is denormal has no digits left, and no finite reciprocal.
+    alive = totals >= jnp.finfo(totals.dtype).tiny
+    inverse = jnp.where(alive, 1 / jnp.where(alive, totals, 1), 0)
     weights = jnp.exp(exponents - safe[..., None, :]) * inverse[..., :, None]
     # Seven terms a state: a broadcast sum that fuses beats a call to a matrix product.
     return Message(top, jnp.sum(weights[..., None] * rows[..., :, None, :], -3))

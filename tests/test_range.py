@@ -1,0 +1,201 @@
+"""Evidence beyond float32's range, where tools cannot switch: "auto" must not lose the only possible path."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oracles
+import pytest
+
+import hmmjax
+from hmmjax import _model
+from hmmjax.types import Labels, Observations, Params
+
+
+def _never_switching(num_tools=3):
+    """Phase 0 without tools, then phase 1 with all of them, counted without priors; default Dirichlet and Beta."""
+    start = hmmjax.init_params(2, num_tools)
+    phases = np.repeat([[0], [1]], 50, 1)
+    counted = hmmjax.estimate(Labels(phases, np.repeat(phases[..., None], num_tools, 2)))
+    return Params(
+        dataclasses.replace(counted.phases, emission=start.phases.emission),
+        dataclasses.replace(counted.tools, emission=start.tools.emission),
+    )
+
+
+def _contrary(num_tools, frames=12):
+    tools = np.full((frames, num_tools), 0.6, np.float32)
+    tools[0] = 1e-6
+    return Observations(np.tile(np.float32([1e-6, 1 - 1e-6]), (frames, 1)), tools)
+
+
+def _oracle(params, obs):
+    return oracles.dense(
+        oracles.Model(
+            np.asarray(params.phases.initial, float),
+            np.asarray(params.phases.transition, float),
+            np.asarray(params.tools.initial, float),
+            np.asarray(params.tools.transition.matrix, float),
+        ),
+        oracles.evidence(
+            len(obs.phases),
+            2,
+            obs.tools.shape[-1],
+            np.asarray(params.phases.emission.log_prob(obs.phases), float),
+            np.asarray(params.tools.emission.log_prob(obs.tools), float),
+            np.ones(len(obs.phases), bool),
+        ),
+    )
+
+
+@pytest.mark.parametrize("num_tools", [3, 5])
+def test_the_only_path_survives_a_frame_against_it(num_tools):
+    params, obs = _never_switching(num_tools), _contrary(num_tools)
+    assert not _model.mixes(params)
+    answer, posterior = _oracle(params, obs), hmmjax.posterior(params, obs)
+    np.testing.assert_allclose(posterior.log_likelihood, answer.log_likelihood, rtol=1e-5)
+    np.testing.assert_allclose(posterior.phases, answer.phases, atol=1e-4)
+    np.testing.assert_allclose(posterior.tools, answer.tools, atol=1e-4)
+    np.testing.assert_allclose(hmmjax.filter(params, obs).log_likelihood, answer.log_likelihood, rtol=1e-5)
+    fitted = hmmjax.fit(params, obs, max_iterations=1, freeze=("phases.emission", "tools.emission"))
+    np.testing.assert_allclose(fitted.history[0], answer.log_likelihood, rtol=1e-5)
+
+
+def test_gradient_in_logarithms_is_finite():
+    params, obs = _never_switching(), _contrary(3)
+    gradient = jax.grad(lambda p: hmmjax.log_likelihood(p, obs, backend="logspace"))(params)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+
+
+def test_models_that_mix_take_the_fast_backend():
+    params = hmmjax.init_params(7, 7)
+    assert _model.mixes(params) and _model.choose_backend("auto", params) == "scan"
+    assert _model.choose_backend("auto", _never_switching()) == "logspace"
+    assert _model.choose_backend("scan", _never_switching()) == "scan"
+    assert _model.mixes(Params(params.phases)) and _model.mixes(hmmjax.init_params(0, 3))
+
+
+@pytest.mark.parametrize("over", [0.0, 1e-7, 5e-6])
+def test_a_rounding_above_one_is_one(over):
+    tools = hmmjax.ToolChains(
+        jnp.array([1 + over], jnp.float32),
+        hmmjax.transitions.PhaseConditioned(jnp.array([[[1.0, 0.0], [0.0, 1.0]]])),
+        hmmjax.emissions.ToolConfusion(jnp.array([[[0.9, 0.1], [0.1, 0.9]]])),
+    )
+    posterior = hmmjax.posterior(Params(None, tools), Observations(None, np.zeros((3, 1), int)))
+    np.testing.assert_allclose(posterior.tools, 1, atol=1e-6)
+    np.testing.assert_allclose(posterior.log_likelihood, 3 * np.log(0.1), rtol=1e-5)
+    assert np.isfinite(hmmjax.decode(Params(None, tools), Observations(None, np.zeros((3, 1), int))).log_prob)
+
+
+def test_estimate_does_not_count_phases_in_padding():
+    labels, mask = np.array([[0, 1, 1, 99, 99]]), np.array([[1, 1, 1, 0, 0]], bool)
+    said = np.array([[0, 1, 0, 77, 99]])
+    assert hmmjax.estimate(Labels(labels), None, mask).num_phases == 2
+    assert hmmjax.estimate(Labels(labels), Observations(said), mask).num_phases == 2
+    with pytest.raises(ValueError, match="no known phase"):
+        hmmjax.estimate(Labels(np.full((1, 4), -1)))
+
+
+@pytest.mark.parametrize("pseudo", [[0.0, 50.0, 0.0], 2.0])
+def test_emission_priors_per_phase_go_uphill(pseudo):
+    said = np.random.default_rng(0).dirichlet([2, 2, 2], 30).astype(np.float32)
+    priors = hmmjax.Priors(phase_emission=jnp.array(pseudo))
+    result = hmmjax.fit(hmmjax.init_params(3), Observations(said), priors=priors, max_iterations=5)
+    assert np.all(np.diff(result.history) > -1e-3)
+
+
+def test_an_objective_that_falls_is_not_convergence():
+    @hmmjax.pytree
+    class Worse(hmmjax.emissions.PhaseConfusion):
+        def maximize(self, statistics, pseudo_counts=0.0):
+            del statistics, pseudo_counts
+            return type(self)(jnp.full_like(self.matrix, 1 / 3))
+
+    params = hmmjax.init_params(3, emissions="confusion")
+    _, obs, mask = hmmjax.sample(params, jax.random.key(0), [40])
+    chain = dataclasses.replace(params.phases, emission=Worse(params.phases.emission.matrix))
+    frozen = ("phases.initial", "phases.transition")
+    with pytest.warns(UserWarning, match="lowered the objective"):
+        result = hmmjax.fit(Params(chain), obs, mask, freeze=frozen, max_iterations=1)
+    assert not result.converged
+
+
+@pytest.mark.parametrize(
+    ("priors", "words"),
+    [
+        (hmmjax.Priors(phase_transition=-1.5), "not negative"),
+        (hmmjax.Priors(phase_transition=float("nan")), "finite"),
+        (hmmjax.Priors(phase_transition=np.ones((5, 5))), "does not fit"),
+        (hmmjax.Priors(tool_initial=np.ones(7)), "does not fit"),
+        ({"phase_transition": 1.0}, "hmmjax.Priors"),
+    ],
+)
+def test_bad_priors_are_named(priors, words, unchecked):
+    del unchecked
+    params = hmmjax.init_params(3, 2, emissions="confusion")
+    _, obs, mask = hmmjax.sample(params, jax.random.key(0), [9])
+    with pytest.raises((TypeError, ValueError), match=words):
+        hmmjax.fit(params, obs, mask, priors=priors, max_iterations=1)
+
+
+def test_wide_integers_and_odd_types_are_refused_not_wrapped():
+    params = hmmjax.init_params(3, emissions="confusion")
+    with pytest.raises(ValueError, match="symbols are"):
+        hmmjax.posterior(params, Observations(np.array([0, 2**32])))
+    with pytest.raises(ValueError, match="no state satisfies"):
+        hmmjax.posterior(params, Observations(np.array([0, 1])), labels=Labels(np.array([2**32, 0])))
+    for odd in (np.array([0, 1.7], object), np.array(["0", "1"]), np.array([0, 1j])):
+        with pytest.raises(TypeError, match="dtype"):
+            hmmjax.posterior(params, Observations(odd))
+        with pytest.raises(TypeError, match="integers"):
+            hmmjax.posterior(params, Observations(np.array([0, 1])), labels=Labels(odd))
+
+
+def test_emission_shapes_are_checked():
+    chain = hmmjax.init_params(2).phases
+    families = hmmjax.emissions
+    wrong = [families.PhaseDirichlet(np.ones((2, 1))), families.PhaseConfusion(np.full((2, 2, 2), 0.5))]
+    for family in wrong:
+        with pytest.raises(ValueError, match="shape"):
+            hmmjax.posterior(Params(dataclasses.replace(chain, emission=family)), Observations(np.array([0, 1])))
+    tools = hmmjax.init_params(0, 2).tools
+    for family in (families.ToolBeta(np.ones((2, 2, 1))), families.ToolConfusion(np.full((2, 3, 3), 1 / 3))):
+        with pytest.raises(ValueError, match="shape"):
+            model = Params(None, dataclasses.replace(tools, emission=family))
+            hmmjax.posterior(model, Observations(None, np.zeros((3, 2), int)))
+
+
+def test_half_precision_parameters_work():
+    for dtype in (jnp.float16, jnp.bfloat16):
+        params = jax.tree.map(lambda x, d=dtype: x.astype(d), hmmjax.init_params(3, 2, emissions="confusion"))
+        obs = Observations(np.array([0, 1, 1]), np.zeros((3, 2), int))
+        posterior = hmmjax.posterior(params, obs)
+        assert posterior.phases.dtype == jnp.float32 and np.isfinite(posterior.log_likelihood)
+
+
+def test_no_frame_at_all_under_jit():
+    params = hmmjax.init_params(3, emissions="confusion")
+    out = jax.jit(lambda o: hmmjax.posterior(params, Observations(o)))(jnp.zeros((2, 0), int))
+    assert out.phases.shape == (2, 0, 3) and (out.log_likelihood == 0).all()
+
+
+def test_fit_of_masked_videos_is_the_same_inside_jit():
+    params, priors = hmmjax.init_params(2, emissions="confusion"), hmmjax.Priors(phase_transition=5.0)
+    obs, mask = Observations(np.zeros((2, 4), int)), np.zeros((2, 4), bool)
+    eager = hmmjax.fit(params, obs, mask, priors=priors, max_iterations=3)
+    inside = jax.jit(lambda p: hmmjax.fit(p, obs, mask, priors=priors, max_iterations=3))(params)
+    np.testing.assert_allclose(eager.params.phases.transition, inside.params.phases.transition, rtol=1e-5)
+    np.testing.assert_allclose(eager.history, inside.history[: len(eager.history)], rtol=1e-5)
+
+
+def test_wrong_kinds_of_objects_are_named():
+    params = hmmjax.init_params(2, 2, emissions="confusion")
+    obs = Observations(np.array([0, 1]), np.zeros((2, 2), int))
+    raw = dataclasses.replace(params.tools, transition=params.tools.transition.matrix)
+    with pytest.raises(TypeError, match="PhaseConditioned"):
+        hmmjax.posterior(Params(params.phases, raw), obs)
+    with pytest.raises(TypeError, match="one recogniser"):
+        hmmjax.posterior(params, Observations((obs.phases, obs.phases), obs.tools))
+    assert hmmjax.sample(params, jax.random.key(0), np.array([], int))[2].shape == (0, 0)
