@@ -7,14 +7,12 @@ An NPZ holds one array per video and track, ``<what>_<video>``: ``phase_01``, ``
 
 import dataclasses
 import re
-import zipfile
-import zlib
 from collections.abc import Mapping
 
 import numpy as np
 
 from hmmjax.io.errors import FormatError
-from hmmjax.io.names import find_name, unknown_name
+from hmmjax.io.names import find_name, fold, unknown_name
 from hmmjax.io.records import Layout, Track
 from hmmjax.io.spec import Spec, check_frames, check_labels, check_scores, video_id
 
@@ -36,7 +34,9 @@ def load_arrays(file: str) -> dict[str, np.ndarray]:
             if isinstance(data, np.ndarray):
                 return {"": data}
             return {key: data[key] for key in data.files}
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+    except Exception as error:
+        # Damage shows in every shape: impossible sizes (MemoryError, OverflowError), headers that do not parse
+        # (SyntaxError, tokenize.TokenError), zip flags that mean encryption (RuntimeError, NotImplementedError).
         if "allow_pickle" in str(error) or "pickled" in str(error):
             raise pickle_error(file, "it holds Python objects, or is no NumPy file") from None
         raise FormatError(
@@ -121,11 +121,24 @@ def _key_track(
     )
 
 
+def _rate(file: str, value: np.ndarray) -> float:
+    if value.ndim or value.dtype.kind not in "iuf" or not np.isfinite(value) or value <= 0:
+        raise FormatError(
+            f"fps is {value.tolist()!r}", file=file, fix="store one positive number, what the counter counts per second"
+        )
+    return float(value)
+
+
 def _strings(file: str, key: str, values: np.ndarray) -> tuple[str, ...]:
     if values.dtype.kind == "S":
-        values = np.char.decode(values, "utf-8")
+        try:
+            values = np.char.decode(values, "utf-8")
+        except UnicodeDecodeError:
+            raise FormatError(f"the array {key} is not UTF-8 text", file=file) from None
     if values.dtype.kind != "U" or values.ndim != 1:
         raise FormatError(f"the array {key} must be a list of strings", file=file)
+    if len({fold(str(name)) for name in values}) < len(values):
+        raise FormatError(f"the array {key} names a class twice", file=file)
     return tuple(str(name) for name in values)
 
 
@@ -191,7 +204,7 @@ def _frames(
     frames_key = f"frames_{suffix}"
     fps = spec.counter_fps
     if "fps" in arrays:
-        fps = float(arrays["fps"])
+        fps = _rate(file, arrays["fps"])
         if spec.fps is not None and spec.fps != fps:
             raise FormatError(f"the file counts {fps:g} frames per second, {spec.fps:g} were declared", file=file)
     if frames_key in arrays:

@@ -56,6 +56,10 @@ class BatchIndex:
         )
 
 
+MOST_GAPS = 1000
+"""Unobserved frames per row beyond which a frame number is a slip of the pen, not a gap."""
+
+
 def to_batch(
     videos: Sequence[Video],
     annotations: Sequence[Track] = (),
@@ -91,6 +95,13 @@ def to_batch(
     step = _step(videos) if step is None else step
     rows = tuple(_rows(video, step) for video in videos)
     length = max(int(r[-1]) for r in rows) + 1
+    for video, r in zip(videos, rows, strict=True):
+        if r[-1] + 1 > max(MOST_GAPS * r.size, 100_000):
+            raise FormatError(
+                f"{video.id} has {r.size} rows but its last frame, {int(video.frames[-1])}, is step {int(r[-1])}",
+                file=video.tracks[0].source,
+                fix="correct the frame number, or give the time step (step=) if rows are really that far apart",
+            )
     notices = [notice for video in videos for notice in video.notices]
     inserted = {v.id: int(r[-1]) + 1 - r.size for v, r in zip(videos, rows, strict=True) if r[-1] + 1 > r.size}
     if inserted:

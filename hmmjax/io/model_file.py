@@ -17,6 +17,7 @@ import numpy as np
 from hmmjax.io.arrays import load_arrays
 from hmmjax.io.errors import FormatError
 from hmmjax.io.write import save_npz
+from hmmjax.validation import check_params
 
 FORMAT = "hmmjax-params"
 VERSION = 1
@@ -115,7 +116,7 @@ def load_params(path: PathLike) -> ModelFile:
     try:
         header = json.loads(str(arrays["header"][()]))
         kind, version = header["format"], header["version"]
-    except (ValueError, KeyError, TypeError, IndexError):
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
         raise FormatError("its header cannot be read", file=file, fix="save the model again") from None
     if kind != FORMAT:
         raise FormatError(f"this is a {kind!r} file, not a model", file=file)
@@ -125,12 +126,24 @@ def load_params(path: PathLike) -> ModelFile:
         )
     try:
         params = _decode(header["params"], arrays, registry(), file)
-        names = [None if header[k] is None else tuple(header[k]) for k in ("phase_names", "tool_names")]
-        return ModelFile(params, names[0], names[1], header["fps"], header["metadata"])
+        check_params(params)
+        names = [_names(header[f"{t}_names"], getattr(params, f"num_{t}s")) for t in ("phase", "tool")]
+        fps, metadata = header["fps"], header["metadata"]
+        if not isinstance(metadata, dict) or not (fps is None or (isinstance(fps, int | float) and 0 < fps < np.inf)):
+            raise ValueError(f"fps is {fps!r}, metadata a {type(metadata).__name__}")
+        return ModelFile(params, names[0], names[1], fps, metadata)
     except FormatError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise FormatError(f"its contents do not fit together ({error})", file=file, fix="save it again") from None
+
+
+def _names(names: Any, count: int) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    if not isinstance(names, list) or not all(isinstance(n, str) for n in names) or len(names) != count:
+        raise ValueError(f"names {names!r} for {count} classes")
+    return tuple(names)
 
 
 def _encode(tree: Any, arrays: dict[str, np.ndarray], classes: dict[str, type], path: str) -> dict[str, Any]:

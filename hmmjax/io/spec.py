@@ -105,6 +105,10 @@ def check_frames(frames: np.ndarray, where: Where, file: str) -> None:
     )
 
 
+MOST_CLASSES = 1000
+"""No file numbers more phases than this; a larger index is damage, and would ask for a model of that size."""
+
+
 def check_labels(values: np.ndarray, track: str, count: int | None, spec: Spec, where: Where, file: str) -> np.ndarray:
     """Whole-number labels in range: phases 0..count-1 (any count when None), tools 0 or 1; -1 where allowed.
 
@@ -114,14 +118,14 @@ def check_labels(values: np.ndarray, track: str, count: int | None, spec: Spec, 
     Raises:
         FormatError: naming the offending line.
     """
-    highest = 1 if track == "tools" else (np.inf if count is None else count - 1)
+    highest = 1 if track == "tools" else (MOST_CLASSES - 1 if count is None else count - 1)
     rows = values if values.ndim == 2 else values[:, None]
     if rows.dtype.kind == "f":
         _raise_at(~np.isfinite(rows), rows, "not a number: {}", where, file)
         _raise_at(rows != np.rint(rows), rows, "label {} is not a whole number", where, file, _scores_fix(track))
     out = (rows < spec.lowest_label) | (rows > highest)
     if out.any():
-        allowed = "0 or 1" if track == "tools" else (f"0 to {highest}" if count is not None else "0 or more")
+        allowed = "0 or 1" if track == "tools" else f"0 to {highest}"
         allowed += ", or -1 for unknown" if spec.unknown else ""
         fix = "check that the class order given has all the classes" if track == "phases" else _scores_fix(track)
         _raise_at(out, rows, f"{track[:-1]} label {{}} is out of range ({allowed})", where, file, fix)

@@ -102,8 +102,8 @@ def frame_numbers(table: Table, column: int) -> np.ndarray:
     cells = table.cells[:, column]
     try:
         return cells.astype(np.int64)
-    except ValueError:
-        row = next(i for i, cell in enumerate(cells) if not re.fullmatch(r"[+-]?\d+", cell))
+    except (ValueError, OverflowError):
+        row = next(i for i, cell in enumerate(cells) if not re.fullmatch(r"[+-]?\d{1,18}", cell))
         raise FormatError(
             f"frame number {str(cells[row])!r} is not a whole number",
             file=table.file,

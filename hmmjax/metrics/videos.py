@@ -5,19 +5,10 @@ from typing import Any
 
 import numpy as np
 
-PHASES = (
-    "Preparation",
-    "CalotTriangleDissection",
-    "ClippingCutting",
-    "GallbladderDissection",
-    "GallbladderPackaging",
-    "CleaningCoagulation",
-    "GallbladderRetraction",
-)
-"""Phases of Cholec80 in their standard order."""
+from hmmjax.io.names import CHOLEC80_PHASES, CHOLEC80_TOOLS
 
-TOOLS = ("Grasper", "Bipolar", "Hook", "Scissors", "Clipper", "Irrigator", "SpecimenBag")
-"""Tools of Cholec80 in their standard order."""
+PHASES, TOOLS = CHOLEC80_PHASES, CHOLEC80_TOOLS
+"""Phases and tools of Cholec80 in their standard order."""
 
 
 def unpad(values: Any, mask: Any) -> list[np.ndarray]:

@@ -94,7 +94,7 @@ class CollectionFrames(CompleteBuilder, skip_registration=True):
 
     def collection(self, root: Path) -> Collection:
         """The videos to build from."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} must define collection")
 
     def _info(self) -> tfds.core.DatasetInfo:
         phases, tools = self._names()
