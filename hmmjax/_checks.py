@@ -30,9 +30,7 @@ def check_square(name: str, x: Any, axes: int) -> None:
     """ValueError unless `x` has so many axes, the last two alike and not empty."""
     check_array(name, x)
     if x.ndim != axes or x.shape[-1] != x.shape[-2] or 0 in x.shape:
-        raise ValueError(
-            f"{name} has shape {tuple(x.shape)} but must have {axes} axes and be square (from, to)."
-        )
+        raise ValueError(f"{name} has shape {tuple(x.shape)} but must have {axes} axes and be square (from, to).")
 
 
 def check_probabilities(name: str, x: Any) -> None:
