@@ -137,7 +137,8 @@ def log_likelihood(
 
     Returns:
         (B,), or a scalar for a single video; -inf for an impossible video, 0 for one with no observed frame.
-        Differentiable in `params` and in probability observations, at the cost of one E-step.
+        Differentiable in `params` and in probability observations, at the cost of one E-step; in reverse mode only
+        (`jax.grad`, not `jax.jvp` or `jax.jacfwd`).
 
     Raises:
         TypeError, ValueError: bad input, with cause and fix (concrete arrays only).

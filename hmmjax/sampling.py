@@ -34,6 +34,8 @@ def sample(params: Params, key: jax.Array, lengths: Any) -> tuple[Labels, Observ
     if is_concrete(params):
         validation.check_params(params)
     lengths = np.asarray(lengths)
+    if lengths.shape == (0,):
+        lengths = lengths.astype(np.int32)
     if lengths.ndim > 1 or not np.issubdtype(lengths.dtype, np.integer) or (lengths < 0).any():
         raise ValueError(f"lengths must be non-negative integers, one a video, got {lengths!r}.")
     batch = np.atleast_1d(lengths).astype(np.int32)

@@ -255,3 +255,14 @@ def test_two_inputs_of_one_name_do_not_overwrite_each_other(tmp_path):
         tracks += io.read(tmp_path / folder)
     with pytest.raises(io.FormatError, match="both be written"):
         io.write(tracks, tmp_path / "out", like=tracks)
+
+
+@pytest.mark.parametrize(
+    ("step", "rows", "options", "doubted"),
+    [(1, 2000, {}, True), (25, 2000, {}, False), (1, 20_000, {}, False), (1, 2000, {"fps": 1}, False)],
+)
+def test_rows_numbered_in_seconds_are_noticed(tmp_path, step, rows, options, doubted):
+    lines = [f"{i * step}\tPreparation" for i in range(rows)]
+    (tmp_path / "video01-phase.txt").write_text("Frame\tPhase\n" + "\n".join(lines) + "\n")
+    (track,) = io.read(tmp_path, phase_names="cholec80", **options)
+    assert any("--fps 1" in notice for notice in track.notices) == doubted

@@ -106,6 +106,11 @@ def test_single_video_empty_video_and_keys():
     assert np.isfinite(hmmjax.log_likelihood(case.params, obs, mask)).all()
 
 
+def test_no_video_at_all():
+    labels, obs, mask = hmmjax.sample(hmmjax.init_params(num_phases=3, num_tools=2), jax.random.key(0), [])
+    assert labels.phases.shape == mask.shape == (0, 0) and labels.tools.shape == obs.tools.shape == (0, 0, 2)
+
+
 def test_bad_lengths_are_refused():
     case = cases.make(4, 2, 2, families=FAMILIES[0])
     for lengths in ([-1], [1.5], [[1]]):

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from hmmjax.io.arrays import pickle_error, read_arrays
 from hmmjax.io.errors import FormatError
 from hmmjax.io.names import Names, resolve_names
@@ -130,9 +132,29 @@ def read(
     for file in files if progress is None else progress(files):
         tracks += _read_file(file, spec)
     tracks = rename_videos(tracks, rename or {})
+    notices += _doubtful_rate(tracks) if fps is None else []
     if notices:
         tracks[0] = dataclasses.replace(tracks[0], notices=(*tracks[0].notices, *notices))
     return sorted(tracks, key=lambda t: (natural(t.video), t.track))
+
+
+_SHORTEST_SURGERY = 600.0
+"""Seconds; no video of Cholec80 or M2CAI16 is as short."""
+
+
+def _doubtful_rate(tracks: Sequence[Track]) -> list[str]:
+    """A notice when rows numbered 1, 2, 3, ... make videos too short for the 25 frames a second that was assumed."""
+    text = [t for t in tracks if t.layout.format in ("text", "csv") and t.fps == 25 and t.frames.size > 25]
+    dense = [t for t in text if np.median(np.diff(t.frames)) == 1]
+    if not dense or len(dense) < len(text):
+        return []
+    lasts = float(np.median([t.frames.size for t in dense])) / 25
+    if lasts >= _SHORTEST_SURGERY:
+        return []
+    return [
+        f"frames are numbered one by one and taken as 25 a second, so that a video lasts {lasts:.0f} s: if they count "
+        "seconds say fps 1 (--fps 1)"
+    ]
 
 
 def read_annotations(paths: PathLike | Sequence[PathLike], **options: object) -> list[Track]:
