@@ -405,3 +405,38 @@ def test_real_detections(data_dir, tmp_path):
     assert round(found["tool mAP", "M"], 3) == 0.773 and found["tool on/off changes", "M"] == 2036
     assert found["tool mAP", "M_H"] >= 0.87 and found["tool F1, macro", "M_H"] >= 0.81
     assert found["tool on/off changes", "M_H"] < 650 and found["phase accuracy, pooled", "M_H"] >= 0.76
+
+
+# --- a folder of results is complete in itself -------------------------------------------------------------------
+
+
+def test_results_read_back_are_what_was_written(world, both):
+    predictions, annotations = read_both(world)
+    want, found = job.stabilize(predictions, annotations), job.read_results(both[0])
+    assert found.ids == want.ids and found.protocol == want.protocol and found.notices == want.notices
+    assert found.folds == want.folds and found.step_seconds == want.step_seconds
+    for name in ("raw", "smoothed", "filtered"):
+        for track in ("phases", "tools"):
+            for a, b in zip(getattr(getattr(found, name), track), getattr(getattr(want, name), track), strict=True):
+                np.testing.assert_array_equal(a, b)
+    for a, b in zip(found.truth_tools + found.truth_phases, want.truth_tools + want.truth_phases, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert job.as_json(found.table, ()) == job.as_json(want.table, ())
+
+
+def test_folders_that_hold_no_results(tmp_path, both):
+    with pytest.raises(io.FormatError, match=r"no stabilized\.npz"):
+        job.read_results(tmp_path)
+    np.savez(tmp_path / "stabilized.npz", phases_01=np.zeros((3, 2)))
+    with pytest.raises(io.FormatError, match="stabilise again"):
+        job.read_results(tmp_path)
+
+
+def test_changes_are_compared_with_the_truth_although_a_frame_has_none(world):
+    predictions, annotations = read_both(world)
+    whole = {row.figure: row for row in job.stabilize(predictions, annotations).table}
+    short = [dataclasses.replace(t, values=t.values[:-1], frames=t.frames[:-1]) for t in annotations]
+    table = {row.figure: row for row in job.stabilize(predictions, short).table}
+    for figure in ("phase changes", "tool on/off changes"):
+        assert table[figure].truth is not None and 0 <= whole[figure].truth - table[figure].truth <= 2 * 5
+        assert "both labelled" in table[figure].conventions[0] and "5 videos" in table[figure].conventions[0]

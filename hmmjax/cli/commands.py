@@ -101,9 +101,9 @@ def stabilize(
         print(job.as_json(result.table, result.notices))
         return
     if result.table:
-        console.print_table(result.table, f"{len(result.ids)} videos; {result.protocol}")
+        console.print_table(result.table, f"{console.videos(len(result.ids))}; {result.protocol}")
     else:
-        print(f"{len(result.ids)} videos stabilised; no annotations, so there is no table")
+        print(f"{console.videos(len(result.ids))} stabilised; no annotations, so there is no table")
     print(f"{len(files)} files written to {out}")
 
 
@@ -148,7 +148,7 @@ def evaluate(
     if json:
         print(job.as_json(rows, told))
     elif rows:
-        console.print_table(rows, "predictions against the truth")
+        console.print_table(rows, "predictions against the truth", titles={"M": "predictions"})
     else:
         raise FormatError("no predicted frame has truth", fix="check fps, step and offset of both")
 

@@ -4,7 +4,7 @@ import contextlib
 import functools
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import typer
@@ -113,15 +113,20 @@ class Stages:
         return wrap
 
 
-def print_table(rows: Sequence[Row], title: str) -> None:
-    """The table on standard output, with the convention of every figure below it."""
+def videos(count: int) -> str:
+    """ "1 video", "20 videos"."""
+    return f"{count} video{'s' * (count != 1)}"
+
+
+def print_table(rows: Sequence[Row], title: str, titles: Mapping[str, str] | None = None) -> None:
+    """The table on standard output, with the convention of every figure below it; `titles` rename systems."""
     console = Console(highlight=False)
     systems = list(dict.fromkeys(name for row in rows for name in row.metrics))
     with_truth = any(row.truth is not None for row in rows)
     table = Table(title=title, title_justify="left", title_style="bold")
     table.add_column("figure", no_wrap=True)
     for name in systems:
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column((titles or {}).get(name, name), justify="right", no_wrap=True)
     if with_truth:
         table.add_column("truth", justify="right", style="dim")
     for row in rows:
@@ -133,7 +138,11 @@ def print_table(rows: Sequence[Row], title: str) -> None:
     for row in rows:
         for convention in row.conventions:
             console.print(f"[dim]{row.figure}: {escape(convention)}[/]", soft_wrap=not sys.stdout.isatty())
-        if spread := [f"{n} {m.spread:.3f}" for n, m in row.metrics.items() if m.spread == m.spread and not m.unit]:
+        if spread := [
+            f"{(titles or {}).get(n, n)} {m.spread:.3f}"
+            for n, m in row.metrics.items()
+            if m.spread == m.spread and not m.unit
+        ]:
             over = next(iter(row.metrics.values())).spread_over
             console.print(f"[dim]{row.figure}: ± over {over}: {', '.join(spread)}[/]")
 

@@ -19,7 +19,9 @@ from hmmjax.io.spec import Spec, check_frames, check_labels, check_scores, video
 _KEY = re.compile(r"(phases?|tools?|scores?|logits?|probs?|probabilit(?:y|ies)|labels?|pred(?:iction)?s?)_(\w+)")
 _NAMES = {"phase_names": "phases", "phases_names": "phases", "tool_names": "tools", "tools_names": "tools"}
 #: Keys of our own result files that are no predictions.
-_OURS = re.compile(r"(frames|log_likelihood|filtered_(phases|tools))_\w+|fps|convention|fold_\w+")
+_OURS = re.compile(
+    r"(frames|log_likelihood|fold|(filtered|raw|truth)_(phases|tools))_\w+|fps|convention|step_seconds|protocol|notices"
+)
 
 
 def load_arrays(file: str) -> dict[str, np.ndarray]:

@@ -56,7 +56,7 @@ class Metric:
     def __str__(self) -> str:
         spread = f" ± {self.spread:.4f} over {self.spread_over}" if math.isfinite(self.spread) else ""
         unit = f" {self.unit}" if self.unit else ""
-        entered = [f"{self.n_videos} videos", f"{self.n_frames} frames"]
+        entered = [f"{self.n_videos} video{'s' * (self.n_videos != 1)}", f"{self.n_frames} frames"]
         if self.n_classes:
             entered.append(f"{self.n_classes} classes")
         if self.split:

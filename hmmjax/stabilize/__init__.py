@@ -10,6 +10,7 @@ Example::
 
 from hmmjax.stabilize.compare import evaluate
 from hmmjax.stabilize.learn import PRIORS, Examples, Learned, learn
+from hmmjax.stabilize.results import read_results
 from hmmjax.stabilize.run import Stabilized, stabilize
 from hmmjax.stabilize.table import Row, System, compare
 from hmmjax.stabilize.write import as_json, records, write_results
@@ -25,6 +26,7 @@ __all__ = [
     "compare",
     "evaluate",
     "learn",
+    "read_results",
     "records",
     "stabilize",
     "write_results",

@@ -1,8 +1,9 @@
 """The table: the recogniser M against M_H, every figure with the name of its convention."""
 
 import dataclasses
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -133,11 +134,9 @@ def compare(
         said = {s.name: [s.tools[i] for i in keep] for s in tools if s.tools is not None}
         ap = {n: metrics.average_precision(truth, x, names=tool_names) for n, x in said.items()}
         f1 = {n: metrics.tool_f1(truth, x, names=tool_names) for n, x in said.items()}
-        changes = {n: metrics.tool_changes(x, names=tool_names) for n, x in said.items()}
+        count = functools.partial(metrics.tool_changes, names=tool_names)
         rows += [Row("tool mAP", ap), Row("tool F1, macro", f1)]
-        complete = all((t >= 0).all() for t in truth)
-        in_truth = metrics.tool_changes(truth, names=tool_names).value if complete else None
-        rows.append(Row("tool on/off changes", changes, in_truth))
+        rows.append(_changes("tool on/off changes", count, truth, said))
     phases = [s for s in systems if s.phases is not None]
     keep = _with_truth(truth_phases)
     if truth_phases is not None and keep and phases:
@@ -180,7 +179,39 @@ def _phase_rows(
             if first.name in ("accuracy", "Jaccard"):
                 mode = modes[i // (len(next(iter(table.values()))) // 2)]
                 rows.append(Row(f"phase {first.name}, {mode}", {n: found[i] for n, found in table.items()}))
-    complete = all((t >= 0).all() for t in truth)
-    in_truth = metrics.phase_changes(truth).value if complete else None
-    rows.append(Row("phase changes", {n: metrics.phase_changes(said) for n, said in labels.items()}, in_truth))
+    rows.append(_changes("phase changes", metrics.phase_changes, truth, labels))
     return rows
+
+
+def _changes(
+    figure: str,
+    count: Callable[[list[np.ndarray]], Metric],
+    truth: list[np.ndarray],
+    said: dict[str, Sequence[np.ndarray]],
+) -> Row:
+    """How often systems and the truth change: everywhere, or between labelled frames where some are not labelled."""
+    known = [(t >= 0).all(-1) if t.ndim == 2 else t >= 0 for t in truth]
+    if all(k.all() for k in known):
+        return Row(figure, {name: count(list(x)) for name, x in said.items()}, count(truth).value)
+
+    def pieces(videos: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return [
+            video[run]
+            for video, k in zip(videos, known, strict=True)
+            for run in np.split(np.arange(len(k)), np.flatnonzero(np.diff(k)) + 1)
+            if k[run].all()
+        ]
+
+    if not pieces(truth):
+        return Row(figure, {name: count(list(x)) for name, x in said.items()})
+    found = {
+        name: dataclasses.replace(
+            measured := count(pieces(x)),
+            convention=f"{measured.convention}, between consecutive frames that are both labelled",
+            n_videos=len(truth),
+            spread=math.nan,
+            per_video=(),
+        )
+        for name, x in said.items()
+    }
+    return Row(figure, found, count(pieces(truth)).value)

@@ -31,8 +31,8 @@ def write_results(
 
     - ``phases/``, ``tools/`` (``both/``): predictions under the names and in the layouts of the files in `like`;
       ``inferred-phases/``: phases that nobody predicted, in Cholec80's layout;
-    - ``stabilized.npz``: posteriors (see `hmmjax.io.write_posteriors`), with ``filtered_phases_*`` and
-      ``filtered_tools_*`` of the online filter and ``fold_*``, the fold in which the video was held out (-1: none);
+    - ``stabilized.npz``: posteriors (see `hmmjax.io.write_posteriors`), with ``filtered_*`` of the online filter,
+      ``raw_*`` as read, ``truth_*`` (-1 unknown), and ``fold_*``, the fold in which the video was held out (-1: none);
     - ``model.npz``: the model of all videos, for `hmmjax.io.load_params`;
     - ``table.csv``, ``table.json``: the figures, where there is truth;
     - ``pictures/<video>.png``.
@@ -66,13 +66,7 @@ def write_results(
         posteriors,
         result_tracks(result, result.smoothed),
         log_likelihood=dict(zip(result.ids, result.log_likelihood.tolist(), strict=True)),
-        extra={
-            **{
-                f"filtered_{t.track}_{t.video.removeprefix('video')}": t.values.astype(np.float32)
-                for t in result_tracks(result, result.filtered)
-            },
-            **{f"fold_{v.removeprefix('video')}": f for v, f in zip(result.ids, result.folds, strict=True)},
-        },
+        extra=_extra(result),
         force=force,
     )
     m = result.model
@@ -112,6 +106,22 @@ def result_tracks(result: Stabilized, system: System) -> list[Track]:
             layout = Layout("npz", "probabilities")
             tracks.append(Track(video, name, frames, values, names, result.fps, layout, "result"))
     return tracks
+
+
+def _extra(result: Stabilized) -> dict[str, Any]:
+    """What `read_results` needs beside the posteriors, so that a folder of results is complete in itself."""
+    truth = System("truth", result.truth_phases, result.truth_tools)
+    extra: dict[str, Any] = {
+        f"{what}_{t.track}_{t.video.removeprefix('video')}": t.values
+        for what, system in (("filtered", result.filtered), ("raw", result.raw), ("truth", truth))
+        for t in result_tracks(result, system)
+    }
+    extra |= {f"fold_{v.removeprefix('video')}": f for v, f in zip(result.ids, result.folds, strict=True)}
+    return extra | {
+        "step_seconds": np.float64(result.step_seconds),
+        "protocol": np.array(result.protocol),
+        "notices": np.array(result.notices, dtype=np.str_),
+    }
 
 
 def _write_hidden(tracks: Sequence[Track], folder: Path, force: bool) -> list[Path]:
