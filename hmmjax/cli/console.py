@@ -114,7 +114,7 @@ class Stages:
 
 
 def videos(count: int) -> str:
-    """ "1 video", "20 videos"."""
+    """Count videos, with an s where it belongs."""
     return f"{count} video{'s' * (count != 1)}"
 
 
