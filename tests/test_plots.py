@@ -83,7 +83,7 @@ def test_changes_do_not_count_across_unknown_frames():
 
 
 def test_gaps_in_time_stay_empty():
-    spans = plots._spans(np.array([0.0, 1, 2, 60, 61]), np.array([1, 1, 2, 2, 2]), 1.0)
+    spans = plots.spans(np.array([0.0, 1, 2, 60, 61]), np.array([1, 1, 2, 2, 2]), 1.0)
     np.testing.assert_allclose(np.array(spans)[:, :2] * 60, [[0, 2], [2, 1], [60, 2]])
 
 

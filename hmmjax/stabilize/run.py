@@ -125,7 +125,7 @@ def stabilize(
     if model is None and emissions == "confusion":
         obs = raw.discretize(threshold)
     elif model is not None:
-        obs = _as_observed(raw, model.params, threshold)
+        obs = as_observed(raw, model.params, threshold)
     examples = Examples(obs, labels, mask)
     if model is not None:
         params = _restrict(model.params, tracks, seen)
@@ -192,7 +192,7 @@ def _can_hide_phases(annotations: Sequence[Track], transitions: Sequence[Track],
     return any(track.track == "phases" for track in (transitions or annotations))
 
 
-def _as_observed(raw: Observations, params: Params, threshold: float) -> Observations:
+def as_observed(raw: Observations, params: Params, threshold: float) -> Observations:
     """Observations as the model's families want them: labels where a confusion family meets probabilities."""
     labels = raw.discretize(threshold)
 

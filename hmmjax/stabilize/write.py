@@ -152,7 +152,7 @@ def picture(result: Stabilized, i: int, path: Path, *, online: bool = False, for
     """Draw the i-th video."""
     from hmmjax.plots import plot_video, save_figure
 
-    shown = [("raw", result.raw), *([("filtered", result.filtered)] if online else [])]
+    shown = [("raw", result.raw), *([("online", result.filtered)] if online else [])]
     shown += [("stabilised", result.smoothed)]
     phases: dict[str, np.ndarray] = {}
     tools: dict[str, np.ndarray] = {}

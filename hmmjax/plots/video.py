@@ -3,27 +3,16 @@
 Needs matplotlib (the ``data`` extra). Figures are built without pyplot: no global state, no display needed.
 """
 
-import os
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hmmjax.plots.style import FAINT, PHASE_COLOURS, ROW_COLOURS, TEXT, UNLABELLED, words
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-#: Okabe and Ito's colours, which colour-blind readers can tell apart, ordered so that phases that follow each other
-#: contrast; then greys and browns for more than seven classes.
-PHASE_COLOURS = (
-    "#CC79A7", "#0072B2", "#F0E442", "#009E73", "#E69F00", "#56B4E9", "#D55E00",
-    "#000000", "#8C6D31", "#7B4173", "#BDBDBD", "#31527B",
-)  # fmt: skip
-#: One colour for each row of a tool: the truth, what the recogniser says, what comes out.
-ROW_COLOURS = {"truth": "#2B2B2B", "raw": "#D55E00", "filtered": "#7FB8DB", "stabilised": "#0072B2"}
-_UNLABELLED = "#EDEDED"
-_TEXT, _FAINT = "#222222", "#767676"
 
 _WIDTH = 16.0  # inches; 1600 pixels at 100 dots per inch
 _LEFT, _RIGHT = 2.05, 2.25  # inches kept for names and for numbers
@@ -83,7 +72,7 @@ def plot_video(
         box = (_LEFT / _WIDTH, (edge - size) / height, (_WIDTH - _LEFT - _RIGHT) / _WIDTH, size / height)
         axes.append(figure.add_axes(box, sharex=axes[0] if axes else None))
         edge -= size + between
-    figure.text(0.25 / _WIDTH, 1 - 0.2 / height, title, size=15, weight="bold", va="top", color=_TEXT)
+    figure.text(0.25 / _WIDTH, 1 - 0.2 / height, title, size=15, weight="bold", va="top", color=TEXT)
     if rows:
         _draw_phases(axes[0], seconds, rows, step, phase_names)
     if bands:
@@ -94,18 +83,6 @@ def plot_video(
     return figure
 
 
-def save_figure(figure: "Figure", path: str | os.PathLike[str], *, force: bool = False) -> None:
-    """Save as a picture (by suffix), atomically.
-
-    Raises:
-        FileExistsError: when `path` exists and `force` is False.
-    """
-    from hmmjax.io.write import atomic
-
-    with atomic(path, force=force) as temporary:
-        figure.savefig(temporary, dpi=100, facecolor="white")
-
-
 def changes(labels: Any) -> int:
     """How often consecutive labels differ; pairs with an unlabelled (-1) frame do not count."""
     labels = np.asarray(labels)
@@ -113,13 +90,7 @@ def changes(labels: Any) -> int:
     return int(((labels[1:] != labels[:-1]) & known).sum())
 
 
-def words(name: str) -> str:
-    """A class name for reading: "CalotTriangleDissection" is "Calot triangle dissection"."""
-    parts = re.sub(r"(?<=[a-z])(?=[A-Z])|[_\-]+", " ", name).split()
-    return " ".join([*parts[:1], *(part if part.isupper() else part.lower() for part in parts[1:])])
-
-
-def _spans(seconds: np.ndarray, values: np.ndarray, step: float) -> list[tuple[float, float, int]]:
+def spans(seconds: np.ndarray, values: np.ndarray, step: float) -> list[tuple[float, float, int]]:
     """Runs of equal values as (start, width, value); a gap in time ends a run."""
     breaks = np.flatnonzero((np.diff(values) != 0) | (np.diff(seconds) > 1.5 * step)) + 1
     starts, ends = np.r_[0, breaks], np.r_[breaks, values.size] - 1
@@ -143,20 +114,20 @@ def _draw_phases(
     total = max([*(p + 1 for p in present), len(names or ()), 1])
     labels = [words(names[p]) if names is not None else f"phase {p}" for p in range(total)]
     for position, (name, values) in enumerate(rows.items()):
-        runs = _spans(seconds, values, step)
+        runs = spans(seconds, values, step)
         for phase in sorted(present):
             colour = PHASE_COLOURS[phase % len(PHASE_COLOURS)]
             _bars(axis, [r[:2] for r in runs if r[2] == phase], position + 0.06, 0.88, facecolor=colour)
         _unlabelled(axis, [r[:2] for r in runs if r[2] < 0], position + 0.06, 0.88)
         axis.text(-0.008, position + 0.5, name, transform=axis.get_yaxis_transform(), ha="right", va="center",
-                  size=11, color=_TEXT)  # fmt: skip
+                  size=11, color=TEXT)  # fmt: skip
         axis.text(1.012, position + 0.5, f"{changes(values)}", transform=axis.get_yaxis_transform(), ha="left",
-                  va="center", size=11, color=_TEXT)  # fmt: skip
+                  va="center", size=11, color=TEXT)  # fmt: skip
     _above(axis, 1.012, "phase changes", "left")
     axis.set_ylim(len(rows), 0)
     handles = [Patch(facecolor=PHASE_COLOURS[p % len(PHASE_COLOURS)], label=labels[p]) for p in range(total)]
     if any((values < 0).any() for values in rows.values()):
-        handles.append(Patch(facecolor=_UNLABELLED, hatch="////", edgecolor="#BBBBBB", linewidth=0, label="unlabelled"))
+        handles.append(Patch(facecolor=UNLABELLED, hatch="////", edgecolor="#BBBBBB", linewidth=0, label="unlabelled"))
     _legend(axis, handles, raised=0.2)
 
 
@@ -184,7 +155,7 @@ def _draw_tools(
             if name == last and posterior is not None:
                 _shade(axis, seconds, posterior[:, tool], step, y, 1.62 * unit, colours[name])
                 y += 0.8 * unit
-            runs = _spans(seconds, values[:, tool], step)
+            runs = spans(seconds, values[:, tool], step)
             _bars(axis, [r[:2] for r in runs if r[2] == 1], y, height, facecolor=colours[name], zorder=3)
             _unlabelled(axis, [r[:2] for r in runs if r[2] < 0], y, height)
             axis.text(1.042 + 0.042 * row, tool + 0.5, f"{changes(values[:, tool])}",
@@ -192,14 +163,14 @@ def _draw_tools(
                       color=colours[name])  # fmt: skip
         label = words(names[tool]) if names is not None else f"tool {tool + 1}"
         axis.text(-0.008, tool + 0.5, label, transform=axis.get_yaxis_transform(), ha="right", va="center", size=11,
-                  color=_TEXT)  # fmt: skip
+                  color=TEXT)  # fmt: skip
     _above(axis, 1.012, "on/off changes", "left")
     axis.set_ylim(count, 0)
     handles = [Patch(facecolor=colours[name], label=name) for name in bands]
     if posterior is not None:
         handles.append(Patch(facecolor=colours[last], alpha=0.32, label="probability of presence"))
     if any((values < 0).any() for values in bands.values()):
-        handles.append(Patch(facecolor=_UNLABELLED, hatch="////", edgecolor="#BBBBBB", linewidth=0, label="unlabelled"))
+        handles.append(Patch(facecolor=UNLABELLED, hatch="////", edgecolor="#BBBBBB", linewidth=0, label="unlabelled"))
     _legend(axis, handles)
 
 
@@ -217,12 +188,12 @@ def _runs_of_time(seconds: np.ndarray, step: float) -> list[tuple[int, int]]:
 
 
 def _unlabelled(axis: "Axes", spans: Sequence[tuple[float, float]], y: float, height: float) -> None:
-    _bars(axis, spans, y, height, facecolor=_UNLABELLED, hatch="////", edgecolor="#BBBBBB", zorder=1)
+    _bars(axis, spans, y, height, facecolor=UNLABELLED, hatch="////", edgecolor="#BBBBBB", zorder=1)
 
 
 def _above(axis: "Axes", x: float, text: str, align: Any) -> None:
     axis.annotate(text, (x, 1), xycoords="axes fraction", xytext=(0, 7), textcoords="offset points", ha=align,
-                  size=10, color=_FAINT)  # fmt: skip
+                  size=10, color=FAINT)  # fmt: skip
 
 
 def _legend(axis: "Axes", handles: Sequence[Any], raised: float = 0.0) -> None:
@@ -248,6 +219,6 @@ def _finish(axis: "Axes", seconds: np.ndarray, step: float, *, last: bool) -> No
     for side in ("top", "left", "right"):
         axis.spines[side].set_visible(False)
     axis.spines["bottom"].set_color("#999999")
-    axis.tick_params(axis="x", length=4, color="#999999", labelsize=10, labelcolor=_TEXT, labelbottom=last)
+    axis.tick_params(axis="x", length=4, color="#999999", labelsize=10, labelcolor=TEXT, labelbottom=last)
     if last:
-        axis.set_xlabel("minutes", size=11, color=_TEXT)
+        axis.set_xlabel("minutes", size=11, color=TEXT)

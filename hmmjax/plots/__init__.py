@@ -1,0 +1,29 @@
+"""Pictures: a video's ribbons and timelines, matrices, curves, bars. One file per kind; all return matplotlib figures.
+
+Needs matplotlib (the ``data`` extra). Figures are built without pyplot: no global state, no display needed.
+"""
+
+from hmmjax.plots.bars import plot_costs, plot_intervals, plot_shares
+from hmmjax.plots.curves import plot_densities, plot_precision_recall, plot_reliability
+from hmmjax.plots.matrices import plot_matrices, plot_phase_transitions, plot_tool_transitions
+from hmmjax.plots.style import PHASE_COLOURS, ROW_COLOURS, save_figure, words
+from hmmjax.plots.video import changes, plot_video, spans
+
+__all__ = [
+    "PHASE_COLOURS",
+    "ROW_COLOURS",
+    "changes",
+    "plot_costs",
+    "plot_densities",
+    "plot_intervals",
+    "plot_matrices",
+    "plot_phase_transitions",
+    "plot_precision_recall",
+    "plot_reliability",
+    "plot_shares",
+    "plot_tool_transitions",
+    "plot_video",
+    "save_figure",
+    "spans",
+    "words",
+]

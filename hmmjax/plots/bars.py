@@ -1,0 +1,129 @@
+"""Amounts: minutes with intervals, shares of frames, and what a figure costs."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hmmjax.plots.style import FAINT, PHASE_COLOURS, TEXT, clean, new_figure, readable_on, words
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def plot_intervals(
+    values: Mapping[str, Any],
+    *,
+    low: Any = None,
+    high: Any = None,
+    names: Sequence[str],
+    unit: str = "minutes",
+    label: str = "95 % interval",
+) -> "Figure":
+    """Dots for each class and system, with an interval about the last system's.
+
+    Args:
+        values: for each system ("truth", "raw", "stabilised") (C,) amounts, NaN where there is none.
+        low: (C,) lower ends of the last system's intervals, or None.
+        high: (C,) upper ends.
+        names: (C,) class names.
+        unit: of the amounts.
+        label: what the intervals are.
+
+    Returns:
+        A matplotlib figure.
+    """
+    markers = {"truth": ("|", "#222222", 220), "raw": ("D", "#D55E00", 34), "stabilised": ("o", "#0072B2", 46)}
+    figure = new_figure(8.4, 0.36 * len(names) + 1.2)
+    axis = figure.subplots()
+    rows = np.arange(len(names))
+    axis.hlines(rows, 0, 1, transform=axis.get_yaxis_transform(), color="#EEEEEE", linewidth=0.8, zorder=0)
+    if low is not None and high is not None:
+        axis.hlines(rows, low, high, color="#7FB8DB", linewidth=5, zorder=1, label=label)
+    for system, amounts in values.items():
+        marker, colour, size = markers.get(system, ("s", "#009E73", 34))
+        axis.scatter(np.asarray(amounts, float), rows, marker=marker, s=size, color=colour, label=system, zorder=3)
+    axis.set_yticks(rows, [words(name) for name in names], size=9)
+    axis.set_ylim(len(names) - 0.5, -0.5)
+    axis.set_xlim(left=0)
+    axis.set_xlabel(unit, size=9, color=FAINT)
+    clean(axis, grid="x")
+    axis.spines["left"].set_visible(False)
+    axis.tick_params(axis="y", length=0)
+    figure.legend(loc="outside upper left", ncols=len(values) + 1, frameon=False, fontsize=9)
+    return figure
+
+
+def plot_shares(
+    shares: Any, *, row_names: Sequence[str], part_names: Sequence[str], label: str = "share of frames"
+) -> "Figure":
+    """Stacked horizontal bars that each add up to one (phase proportions), a row each.
+
+    Args:
+        shares: (R, P), rows sum to one.
+        row_names: (R,).
+        part_names: (P,).
+        label: of the horizontal axis.
+
+    Returns:
+        A matplotlib figure.
+    """
+    table = np.asarray(shares, float)
+    figure = new_figure(11, max(0.2 * len(table), 0.5) + 1.3)
+    axis = figure.subplots()
+    left = np.zeros(len(table))
+    for p, name in enumerate(part_names):
+        colour = PHASE_COLOURS[p % len(PHASE_COLOURS)]
+        axis.barh(np.arange(len(table)), table[:, p], left=left, color=colour, height=0.86, label=words(name))
+        if len(table) <= 12:
+            from matplotlib.colors import to_rgb
+
+            for row, value in enumerate(table[:, p]):
+                if value >= 0.04:
+                    axis.text(left[row] + value / 2, row, f"{value:.0%}", ha="center", va="center", size=8,
+                              color=readable_on(to_rgb(colour)))  # fmt: skip
+        left += table[:, p]
+    axis.set_yticks(np.arange(len(table)), [words(name) for name in row_names], size=9 if len(table) <= 30 else 6)
+    axis.set_ylim(len(table) - 0.5, -0.5)
+    axis.set_xlim(0, 1)
+    axis.set_xlabel(label, size=9, color=FAINT)
+    clean(axis)
+    axis.tick_params(axis="y", length=0)
+    figure.legend(loc="outside upper left", ncols=min(len(part_names), 7), frameon=False, fontsize=8.5)
+    return figure
+
+
+def plot_costs(points: Sequence[Mapping[str, Any]], *, cost_label: str = "cost", figure_label: str = "") -> "Figure":
+    """What each way of labelling costs and what it gives; those that nothing cheaper beats are joined.
+
+    Args:
+        points: mappings with "name", "cost", "value", and optionally "low" and "high".
+        cost_label: of the horizontal axis.
+        figure_label: of the vertical axis.
+
+    Returns:
+        A matplotlib figure.
+
+    Raises:
+        ValueError: without any point.
+    """
+    if not points:
+        raise ValueError("nothing to draw: give at least one point")
+    figure = new_figure(7.6, 4.2)
+    axis = figure.subplots()
+    cost = np.array([float(p["cost"]) for p in points])
+    value = np.array([float(p["value"]) for p in points])
+    best = [i for i in range(len(points)) if not np.any((cost <= cost[i]) & (value > value[i]))]
+    best.sort(key=lambda i: (cost[i], value[i]))
+    axis.step(cost[best], value[best], where="post", color="#7FB8DB", linewidth=2, zorder=1)
+    for i, point in enumerate(points):
+        if point.get("low") is not None and point.get("high") is not None:
+            axis.vlines(cost[i], float(point["low"]), float(point["high"]), color="#767676", linewidth=1.2)
+        axis.scatter(cost[i], value[i], s=44, color="#0072B2" if i in best else "#999999", zorder=3)
+        axis.annotate(str(point["name"]), (cost[i], value[i]), xytext=(6, 5), textcoords="offset points", size=9,
+                      color=TEXT)  # fmt: skip
+    axis.margins(x=0.15, y=0.15)
+    axis.set_xlabel(cost_label, size=9, color=FAINT)
+    axis.set_ylabel(figure_label, size=9, color=FAINT)
+    clean(axis, grid="both")
+    return figure

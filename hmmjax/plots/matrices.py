@@ -1,0 +1,187 @@
+"""Matrices: confusions, what a recogniser says of each phase, and how phases and tools move."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hmmjax.plots.style import FAINT, SHADES, TEXT, new_figure, readable_on, words
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def plot_matrices(
+    matrices: Mapping[str, Any],
+    *,
+    row_names: Sequence[str],
+    column_names: Sequence[str] | None = None,
+    row_label: str = "truth",
+    column_label: str = "said",
+    counts: bool = True,
+) -> "Figure":
+    """Matrices side by side, each cell shaded by its share of its row and labelled with it.
+
+    Args:
+        matrices: for each title a (R, C) matrix of counts, or of shares.
+        row_names: (R,).
+        column_names: (C,); None is `row_names`.
+        row_label: of the rows together.
+        column_label: of the columns together.
+        counts: rows are divided by their sums, and the sums are written beside them.
+
+    Returns:
+        A matplotlib figure.
+
+    Raises:
+        ValueError: without any matrix.
+    """
+    if not matrices:
+        raise ValueError("nothing to draw: give at least one matrix")
+    columns = list(row_names if column_names is None else column_names)
+    side = max(0.52 * len(columns), 2.6)
+    figure = new_figure(len(matrices) * (side + 0.9) + 2.0, 0.42 * len(row_names) + 2.1)
+    axes = figure.subplots(1, len(matrices), squeeze=False)[0]
+    for position, (axis, (title, given)) in enumerate(zip(axes, matrices.items(), strict=True)):
+        matrix = np.asarray(given, float)
+        totals = matrix.sum(1, keepdims=True)
+        share = np.divide(matrix, totals, out=np.full_like(matrix, np.nan), where=totals > 0) if counts else matrix
+        rows = [words(name) for name in row_names]
+        if position:
+            rows = [""] * len(rows)
+        _heat(axis, share, rows, [words(name) for name in columns], top=1.0)
+        axis.set_title(title, size=11, weight="bold", color=TEXT, loc="left")
+        axis.set_xlabel(column_label, size=9, color=FAINT)
+        if not position:
+            axis.set_ylabel(row_label, size=9, color=FAINT)
+        if counts:
+            for row, total in enumerate(totals[:, 0]):
+                axis.text(len(columns) - 0.35, row, f"{total:,.0f}", size=8, color=FAINT, va="center")
+    return figure
+
+
+def plot_phase_transitions(transition: Any, *, names: Sequence[str], step_seconds: float) -> "Figure":
+    """How phases follow each other: the next phase once it changes, and the mean length of a stay.
+
+    Args:
+        transition: (L, L) probabilities per time step, rows sum to one.
+        names: (L,).
+        step_seconds: seconds per time step.
+
+    Returns:
+        A matplotlib figure: left P(next phase | the phase changes), right step / (1 - P(stay)) in minutes.
+    """
+    matrix = np.asarray(transition, float)
+    stay = np.diag(matrix)
+    moves = matrix * (1 - np.eye(len(matrix)))
+    leave = moves.sum(1, keepdims=True)
+    following = np.divide(moves, leave, out=np.full_like(moves, np.nan), where=leave > 0)
+    np.fill_diagonal(following, np.nan)
+    labels = [words(name) for name in names]
+    figure = new_figure(11, 0.42 * len(names) + 2.3)
+    left, right = figure.subplots(1, 2, width_ratios=[1.25, 1])
+    _heat(left, following, labels, labels, top=1.0)
+    left.set_title("When the phase changes, to which?", size=11, weight="bold", color=TEXT, loc="left")
+    left.set_xlabel("next phase", size=9, color=FAINT)
+    with np.errstate(divide="ignore"):
+        minutes = step_seconds / np.where(stay < 1, 1 - stay, np.nan) / 60
+    bars = np.nan_to_num(minutes)
+    right.barh(np.arange(len(names)), bars, color="#0072B2", height=0.62)
+    for row, value in enumerate(minutes):
+        text = "never left" if np.isnan(value) else f"{value:.1f} min (stays {stay[row]:.4f} per step)"
+        right.text(bars[row], row, " " + text, va="center", size=8, color=TEXT)
+    right.set_xlim(0, max(bars.max() * 1.9, 1e-9))
+    right.set_ylim(len(names) - 0.5, -0.5)
+    right.set_yticks([])
+    right.set_xlabel(f"minutes; a step is {step_seconds:g} s", size=9, color=FAINT)
+    for edge in ("top", "right"):
+        right.spines[edge].set_visible(False)
+    right.set_title("How long does a stay last on average?", size=11, weight="bold", color=TEXT, loc="left")
+    return figure
+
+
+def plot_tool_transitions(
+    transition: Any, *, tool_names: Sequence[str], phase_names: Sequence[str] | None = None
+) -> "Figure":
+    """The two-by-two transition matrix of each tool in each phase.
+
+    Args:
+        transition: (K, L, 2, 2) probabilities per time step, or (K, 2, 2) without phases.
+        tool_names: (K,).
+        phase_names: (L,); None without phases.
+
+    Returns:
+        A matplotlib figure: rows of a block are the tool before, columns the tool after.
+    """
+    matrix = np.asarray(transition, float)
+    if matrix.ndim == 3:
+        matrix = matrix[:, None]
+    tools, phases = matrix.shape[:2]
+    gap = 0.35
+    figure = new_figure(max(1.18 * phases + 2.2, 5.0), 0.92 * tools + 1.3)
+    axis = figure.subplots()
+    axis.set_aspect("auto")
+    from matplotlib import colormaps
+
+    shade = colormaps[SHADES]
+    for k in range(tools):
+        for q in range(phases):
+            for i in range(2):
+                for j in range(2):
+                    value = matrix[k, q, i, j]
+                    colour = shade(0.92 * value)
+                    x, y = q * (2 + gap) + j, k * (2 + gap) + i
+                    axis.fill_between([x, x + 1], y, y + 1, facecolor=colour, edgecolor="white", linewidth=0.6)
+                    axis.text(x + 0.5, y + 0.52, _short(value), ha="center", va="center", size=7.5,
+                              color=readable_on(colour))  # fmt: skip
+            if k == tools - 1:
+                for j, name in enumerate(("off", "on")):
+                    axis.text(q * (2 + gap) + j + 0.5, tools * (2 + gap) - gap + 0.12, name, size=7, ha="center",
+                              va="top", color=FAINT)  # fmt: skip
+        for i, name in enumerate(("off", "on")):
+            axis.text(-0.12, k * (2 + gap) + i + 0.5, name, size=7, ha="right", va="center", color=FAINT)
+    axis.set_xlim(-0.7, phases * (2 + gap) - gap + 0.05)
+    axis.set_ylim(tools * (2 + gap) - gap + 0.55, 0)
+    heads = [""] if phase_names is None else [words(name).replace(" ", "\n", 1) for name in phase_names]
+    axis.set_xticks(np.arange(phases) * (2 + gap) + 1, heads, size=8.5)
+    axis.xaxis.tick_top()
+    axis.set_yticks(np.arange(tools) * (2 + gap) + 1, [words(name) for name in tool_names], size=9)
+    axis.tick_params(length=0, labelcolor=TEXT, pad=8)
+    for edge in axis.spines.values():
+        edge.set_visible(False)
+    axis.set_xlabel("rows: the tool at one step; columns: at the next, given the phase then", size=9, color=FAINT)
+    return figure
+
+
+def _heat(axis: "Axes", values: np.ndarray, rows: Sequence[str], columns: Sequence[str], *, top: float) -> None:
+    from matplotlib import colormaps
+
+    shade = colormaps[SHADES].with_extremes(bad="#F4F4F4")
+    image = axis.imshow(np.ma.masked_invalid(values), cmap=shade, vmin=0, vmax=top * 1.08, aspect="auto")
+    for (row, column), value in np.ndenumerate(values):
+        if np.isfinite(value):
+            axis.text(column, row, _short(value), ha="center", va="center", size=8,
+                      color=readable_on(image.cmap(image.norm(value))))  # fmt: skip
+    axis.set_xticks(np.arange(len(columns)), columns, size=8.5, rotation=38, ha="right", rotation_mode="anchor")
+    axis.set_yticks(np.arange(len(rows)), rows, size=8.5)
+    axis.tick_params(length=0, labelcolor=TEXT)
+    for edge in axis.spines.values():
+        edge.set_visible(False)
+    axis.set_xticks(np.arange(1, len(columns)) - 0.5, minor=True)
+    axis.set_yticks(np.arange(1, len(rows)) - 0.5, minor=True)
+    axis.grid(which="minor", color="white", linewidth=1.2)
+    axis.tick_params(which="minor", length=0)
+
+
+def _short(value: float) -> str:
+    """Two digits that can be told apart: .97, .003, 2e-8, 0, 1."""
+    if value == 0:
+        return "0"
+    if value < 0.0005:
+        return f"{value:.0e}".replace("e-0", "e-")
+    if value < 0.01:
+        return f"{value:.3f}"[1:]
+    if 0.995 <= value < 1:
+        return f"{min(value, 0.9999):.4f}"[1:].rstrip("0")
+    return f"{value:.2f}".removeprefix("0")

@@ -1,0 +1,65 @@
+"""What all pictures share: colours that colour-blind readers can tell apart, names for reading, saving."""
+
+import os
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: Okabe and Ito's colours, which colour-blind readers can tell apart, ordered so that phases that follow each other
+#: contrast; then greys and browns for more than seven classes.
+PHASE_COLOURS = (
+    "#CC79A7", "#0072B2", "#F0E442", "#009E73", "#E69F00", "#56B4E9", "#D55E00",
+    "#000000", "#8C6D31", "#7B4173", "#BDBDBD", "#31527B",
+)  # fmt: skip
+#: One colour for each row of a tool: the truth, what the recogniser says, what comes out.
+ROW_COLOURS = {"truth": "#2B2B2B", "raw": "#D55E00", "online": "#7FB8DB", "stabilised": "#0072B2"}
+UNLABELLED = "#EDEDED"
+TEXT, FAINT = "#222222", "#767676"
+#: From light to dark: reads the same in grey, on paper and to every eye.
+SHADES = "Blues"
+
+
+def words(name: str) -> str:
+    """A class name for reading: "CalotTriangleDissection" is "Calot triangle dissection"."""
+    parts = re.sub(r"(?<=[a-z])(?=[A-Z])|[_\-]+", " ", name).split()
+    return " ".join([*parts[:1], *(part if part.isupper() else part.lower() for part in parts[1:])])
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    """An empty white figure, inches; no pyplot, so no global state and no display."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), facecolor="white", layout="constrained")
+
+
+def clean(axis: "Axes", *, grid: str | None = None) -> None:
+    """Only the lines that carry something."""
+    for side in ("top", "right"):
+        axis.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axis.spines[side].set_color("#999999")
+    axis.tick_params(color="#999999", labelcolor=TEXT, labelsize=9)
+    if grid is not None:
+        axis.grid(axis=grid, color="#E3E3E3", linewidth=0.8)  # type: ignore[arg-type]
+        axis.set_axisbelow(True)
+
+
+def readable_on(colour: Any) -> str:
+    """Black or white, whichever reads better on an RGB(A) colour."""
+    red, green, blue = colour[:3]
+    return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.55 else TEXT
+
+
+def save_figure(figure: "Figure", path: str | os.PathLike[str], *, force: bool = False) -> None:
+    """Save as a picture (by suffix), atomically.
+
+    Raises:
+        FileExistsError: when `path` exists and `force` is False.
+    """
+    from hmmjax.io.write import atomic
+
+    with atomic(path, force=force) as temporary:
+        figure.savefig(temporary, dpi=100, facecolor="white")

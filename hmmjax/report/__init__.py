@@ -1,0 +1,13 @@
+"""The report: one page that needs no network, and a folder of its figures and tables. Needs the ``report`` extra.
+
+Example::
+
+    result = hmmjax.stabilize.read_results("results/")
+    hmmjax.report.write_report(result, "report/")
+"""
+
+from hmmjax.report.spent import Minutes, minutes
+from hmmjax.report.reasons import Change, longest_changes
+from hmmjax.report.write import read_costs, write_report
+
+__all__ = ["Change", "Minutes", "longest_changes", "minutes", "read_costs", "write_report"]

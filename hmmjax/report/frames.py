@@ -1,0 +1,45 @@
+"""Small pictures of frames, where the frames are at hand."""
+
+import base64
+import io
+import os
+import re
+from pathlib import Path
+
+from hmmjax.io import FormatError, video_id
+
+_SUFFIXES = (".jpg", ".jpeg", ".png")
+
+
+class Frames:
+    """Pictures of many videos: a folder each, files named by frame number (``video41/000025.jpg``).
+
+    Args:
+        folder: that holds the folders.
+
+    Raises:
+        FormatError: when there is no picture.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._paths: dict[str, dict[int, Path]] = {}
+        for path in sorted(Path(folder).glob("*/*")):
+            numbers = re.findall(r"\d+", path.stem)
+            if numbers and path.suffix.lower() in _SUFFIXES:
+                self._paths.setdefault(video_id(path.parent.name), {})[int(numbers[-1])] = path
+        if not self._paths:
+            raise FormatError("no pictures in subfolders", file=folder, fix="give a folder with one folder per video")
+
+    def thumbnail(self, video: str, frame: int, height: int = 84) -> str | None:
+        """The frame as a data URI, `height` pixels high (twice that in the file); None where there is no picture."""
+        path = self._paths.get(video, {}).get(frame)
+        if path is None:
+            return None
+        from PIL import Image
+
+        with Image.open(path) as image:
+            small = image.convert("RGB")
+        small.thumbnail((height * 8, height * 2))
+        buffer = io.BytesIO()
+        small.save(buffer, "JPEG", quality=78)
+        return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")

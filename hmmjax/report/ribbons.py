@@ -1,0 +1,117 @@
+"""What the page draws of each video: rows as runs, probabilities as bytes, and a small strip for the overview."""
+
+import base64
+from typing import Any
+
+import numpy as np
+
+from hmmjax.plots import PHASE_COLOURS, ROW_COLOURS, changes, spans
+from hmmjax.stabilize import Stabilized
+from hmmjax.stabilize.table import as_phases, as_tools
+
+#: Rows of the viewer, top to bottom, for what `Stabilized` calls them.
+ROWS = (("raw", "raw"), ("filtered", "online"), ("smoothed", "stabilised"))
+#: The viewer shows at most so many probabilities a video; longer ones are thinned, their labels are not.
+MOST_SHADES = 20_000
+
+
+def rows(result: Stabilized, i: int, track: str) -> dict[str, np.ndarray]:
+    """Labels of the i-th video by row, truth first: (n,) phases or (n, K) tools; rows that are missing are left out."""
+    convert = as_phases if track == "phases" else as_tools
+    found = {}
+    truth = getattr(result, f"truth_{track}")
+    if truth is not None and (truth[i] >= 0).any():
+        found["truth"] = truth[i]
+    for field, name in ROWS:
+        values = getattr(getattr(result, field), track)
+        if values is not None:
+            found[name] = convert(values[i])
+    return found
+
+
+def video_data(result: Stabilized, i: int) -> dict[str, Any]:
+    """Everything the viewer needs of one video, as plain JSON values; times in seconds, probabilities in 255ths."""
+    seconds = result.frames[i] / result.fps
+    data: dict[str, Any] = {
+        "id": result.ids[i],
+        "start": float(seconds[0]),
+        "end": float(seconds[-1] + result.step_seconds),
+    }
+    for track in ("phases", "tools"):
+        labels = rows(result, i, track)
+        if not set(labels) - {"truth"}:
+            continue
+        if track == "phases":
+            data["phases"] = {name: _runs(seconds, x, result.step_seconds) for name, x in labels.items()}
+        else:
+            data["tools"] = [
+                {name: _runs(seconds, x[:, k], result.step_seconds) for name, x in labels.items()}
+                for k in range(next(iter(labels.values())).shape[1])
+            ]
+        posterior = getattr(result.smoothed, track)[i]
+        every = max(1, -(-len(posterior) // MOST_SHADES))
+        shade = np.rint(255 * np.clip(posterior[::every], 0, 1)).astype(np.uint8)
+        times = np.ascontiguousarray(seconds[::every], "<f4")
+        data[f"{track}_probability"] = {
+            "classes": shade.shape[1],
+            "times": base64.b64encode(times.tobytes()).decode("ascii"),
+            "bytes": base64.b64encode(np.ascontiguousarray(shade).tobytes()).decode("ascii"),
+            "step": float(result.step_seconds * every),
+        }
+    return data
+
+
+def _runs(seconds: np.ndarray, values: np.ndarray, step: float) -> list[list[float]]:
+    return [[round(60 * a, 3), round(60 * (a + w), 3), v] for a, w, v in spans(seconds, values, step)]
+
+
+def strip(result: Stabilized, i: int, longest: float, width: int = 760) -> str:
+    """The i-th video as a small SVG: phases if there are any, else tools; time on the scale of the longest video."""
+    seconds = result.frames[i] / result.fps
+    scale = width / max(longest, 1e-9)
+    start = float(seconds[0])
+    parts: list[str] = []
+    y = 0.0
+
+    def bar(values: np.ndarray, height: float, colour: Any) -> None:
+        for a, w, v in spans(seconds, values, result.step_seconds):
+            fill = colour(v)
+            if fill:
+                x, size = (60 * a - start) * scale, max(60 * w * scale, 0.25)
+                parts.append(f'<rect x="{x:.2f}" y="{y:.1f}" width="{size:.2f}" height="{height}" fill="{fill}"/>')
+
+    for labels in rows(result, i, "phases").values():
+        bar(labels, 9, lambda v: PHASE_COLOURS[v % len(PHASE_COLOURS)] if v >= 0 else "#E4E4E4")
+        y += 10.5
+    tools = {n: x for n, x in rows(result, i, "tools").items() if n != "online"}
+    if result.raw.tools is not None:
+        y += 3 * bool(parts)
+        for k in range(next(iter(tools.values())).shape[1]):
+            for name, labels in tools.items():
+                bar(labels[:, k], 2.6, lambda v, n=name: ROW_COLOURS[n] if v == 1 else "")
+                y += 3
+            y += 2
+    return (
+        f'<svg viewBox="0 0 {width} {y:.0f}" preserveAspectRatio="none" style="height:{y:.0f}px" '
+        f'aria-hidden="true">{"".join(parts)}</svg>'
+    )
+
+
+def count_changes(result: Stabilized, i: int, track: str) -> dict[str, int]:
+    """Changes of each row of the i-th video, over all tools."""
+    return {
+        name: changes(x) if x.ndim == 1 else sum(changes(x[:, k]) for k in range(x.shape[1]))
+        for name, x in rows(result, i, track).items()
+    }
+
+
+def axis(longest: float, width: int = 760) -> str:
+    """The strips' common time axis, in minutes."""
+    step = next((s for s in (1, 2, 5, 10, 20, 30, 60) if longest / 60 / s <= 10), 120)
+    parts = []
+    for minute in range(0, int(longest / 60) + 1, step):
+        x = minute * 60 / longest * width
+        parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="4" stroke="#999"/>')
+        end = ' text-anchor="end"' if x > width - 12 else ' text-anchor="middle"' if minute else ""
+        parts.append(f'<text x="{x:.1f}" y="14" font-size="10" fill="#666"{end}>{minute}</text>')
+    return f'<svg viewBox="0 0 {width} 18" aria-hidden="true">{"".join(parts)}</svg>'

@@ -1,0 +1,250 @@
+"""The report's tables: figures of all systems, videos in pairs, classes; as rows, csv and LaTeX."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from hmmjax import metrics
+from hmmjax.io import CHOLEC80_PHASES
+from hmmjax.metrics import Metric
+from hmmjax.stabilize import Row, Stabilized, System, compare
+
+#: The names of the systems on the page, for those of the table.
+TITLES = {"M": "raw (M)", "M_H": "stabilised (M_H)", "M_H online": "online (M_H, past only)"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """Raw and stabilised, video by video.
+
+    Attributes:
+        figure: what is measured.
+        convention: how.
+        difference: mean of stabilised minus raw over videos.
+        low: lower end of its 95 % interval (Student's t over videos); NaN with fewer than two.
+        high: upper end.
+        better: videos in which stabilised is better.
+        equal: videos in which they are equal.
+        videos: videos that entered.
+    """
+
+    figure: str
+    convention: str
+    difference: float
+    low: float
+    high: float
+    better: int
+    equal: int
+    videos: int
+
+
+def systems(result: Stabilized) -> list[System]:
+    """Raw, stabilised, online."""
+    return [result.raw, result.smoothed, result.filtered]
+
+
+def main_table(result: Stabilized) -> list[Row]:
+    """The figures of `hmmjax stabilize`, with the relaxed ones where phases are Cholec80's."""
+    relaxed = result.phase_names == CHOLEC80_PHASES and result.truth_phases is not None
+    if not relaxed:
+        return result.table
+    return compare(
+        systems(result),
+        result.truth_phases,
+        result.truth_tools,
+        phase_names=result.phase_names,
+        tool_names=result.tool_names,
+        rows_per_second=1 / result.step_seconds,
+        relaxed=True,
+        split=result.protocol,
+    )
+
+
+def more_figures(result: Stabilized) -> list[Row]:
+    """What people also ask for: segments, delays, calibration, and average precision in its other definitions."""
+    rows: list[Row] = []
+    phases = annotated(result, "phases", lambda s: s.phase_labels())
+    if phases:
+        truth, said = phases
+        rate = 1 / result.step_seconds
+        wanted: list[tuple[str, Callable[..., Metric]]] = [
+            ("edit score", metrics.edit_score),
+            *((f"segmental F1@{100 * o:g}", _partial(metrics.segmental_f1, overlap=o)) for o in (0.1, 0.25, 0.5)),
+            ("over-segmentation", metrics.over_segmentation),
+            ("delay of phase changes", _partial(metrics.transition_delay, fps=rate)),
+        ]
+        rows += [Row(name, {n: measure(truth, x) for n, x in said.items()}) for name, measure in wanted]
+    phases = annotated(result, "phases", lambda s: s.phases, floats=True)
+    if phases:
+        truth, said = phases
+        rows.append(
+            Row("phase calibration error", {n: metrics.phase_calibration(truth, x, bins=10) for n, x in said.items()})
+        )
+    tools = annotated(result, "tools", lambda s: s.tools)
+    if tools:
+        truth, said = tools
+        for definition in ("voc-all-points", "voc-11-point", "m2cai16"):
+            found = {
+                n: metrics.average_precision(truth, x, definition=definition, names=result.tool_names)
+                for n, x in said.items()
+            }
+            rows.append(Row(f"tool mAP, {definition}", found))
+        found = {
+            n: metrics.average_precision(truth, x, mean="videos-then-classes", names=result.tool_names)
+            for n, x in said.items()
+        }
+        rows.append(Row("tool mAP, per video", found))
+    tools = annotated(result, "tools", lambda s: s.tools, floats=True)
+    if tools:
+        truth, said = tools
+        rows.append(
+            Row("tool calibration error", {n: metrics.tool_calibration(truth, x, bins=10) for n, x in said.items()})
+        )
+    return rows
+
+
+def per_class(result: Stabilized) -> list[Row]:
+    """Figures of each class: strict Jaccard, precision and recall of phases, AP and F1 of tools."""
+    rows: list[Row] = []
+    phases = annotated(result, "phases", lambda s: s.phase_labels(), whole=False)
+    if phases:
+        truth, said = phases
+        table = {n: metrics.phase_metrics(truth, x, names=result.phase_names) for n, x in said.items()}
+        for k, name in ((1, "precision"), (2, "recall"), (4, "Jaccard")):
+            rows.append(Row(f"phase {name}", {n: found[k] for n, found in table.items()}))
+    tools = annotated(result, "tools", lambda s: s.tools, whole=False)
+    if tools:
+        truth, said = tools
+        rows.append(
+            Row(
+                "tool AP",
+                {n: metrics.average_precision(truth, x, names=result.tool_names) for n, x in said.items()},
+            )
+        )
+        rows.append(Row("tool F1", {n: metrics.tool_f1(truth, x, names=result.tool_names) for n, x in said.items()}))
+    return rows
+
+
+def pairs(result: Stabilized) -> list[Pair]:
+    """Stabilised against raw in each video: what a paired comparison over videos says."""
+    measured: list[tuple[str, dict[str, Metric]]] = []
+    phases = annotated(result, "phases", lambda s: s.phase_labels(), whole=False)
+    if phases and {"M", "M_H"} <= set(phases[1]):
+        truth, said = phases
+        measured.append(("phase accuracy", {n: metrics.accuracy(truth, x) for n, x in said.items()}))
+        options = {"names": result.phase_names, "mean": "classes-then-videos"}
+        measured.append(("phase Jaccard", {n: metrics.jaccard(truth, x, **options) for n, x in said.items()}))
+    tools = annotated(result, "tools", lambda s: s.tools, whole=False)
+    if tools and {"M", "M_H"} <= set(tools[1]):
+        truth, said = tools
+        options = {"names": result.tool_names, "mean": "classes-then-videos"}
+        measured.append(("tool AP", {n: metrics.average_precision(truth, x, **options) for n, x in said.items()}))
+        measured.append(("tool F1", {n: metrics.tool_f1(truth, x, **options) for n, x in said.items()}))
+    return [_pair(figure, found["M"], found["M_H"]) for figure, found in measured]
+
+
+def _pair(figure: str, raw: Metric, stabilised: Metric) -> Pair:
+    from scipy.stats import t
+
+    difference = np.array(stabilised.per_video) - np.array(raw.per_video)
+    difference = difference[~np.isnan(difference)]
+    n, mean = difference.size, float(difference.mean()) if difference.size else math.nan
+    reach = float(t.ppf(0.975, n - 1) * difference.std(ddof=1) / math.sqrt(n)) if n > 1 else math.nan
+    better, equal = int((difference > 1e-12).sum()), int((np.abs(difference) <= 1e-12).sum())
+    return Pair(figure, stabilised.convention, mean, mean - reach, mean + reach, better, equal, n)
+
+
+def annotated(
+    result: Stabilized, track: str, values: Callable[[System], Any], *, floats: bool = False, whole: bool = True
+) -> tuple[list[np.ndarray], dict[str, list[np.ndarray]]] | None:
+    """Truth and what each system says, in videos that are annotated.
+
+    With `whole` only videos annotated throughout, but for frames at their ends, which are cut off; with `floats` only
+    systems that give probabilities.
+    """
+    truth = getattr(result, f"truth_{track}")
+    if truth is None:
+        return None
+    keep: list[tuple[int, slice]] = []
+    for i, labels in enumerate(truth):
+        known = np.flatnonzero((labels >= 0).all(-1) if labels.ndim == 2 else labels >= 0)
+        if known.size and (not whole or known.size == known[-1] - known[0] + 1):
+            keep.append((i, slice(known[0], known[-1] + 1) if whole else slice(None)))
+    said: dict[str, list[np.ndarray]] = {}
+    for system in systems(result):
+        given = getattr(system, track)
+        if given is None or (floats and given[0].dtype.kind != "f"):
+            continue
+        array = values(system)
+        said[system.name] = [array[i][cut] for i, cut in keep]
+    if not keep or not said:
+        return None
+    return [truth[i][cut] for i, cut in keep], said
+
+
+def _partial(function: Callable[..., Metric], **fixed: Any) -> Callable[..., Metric]:
+    return lambda *args: function(*args, **fixed)
+
+
+def class_records(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """One plain row per figure, class and system."""
+    return [
+        {
+            "figure": row.figure,
+            "class": name,
+            "system": system,
+            "value": None if math.isnan(value) else value,
+            "convention": metric.convention,
+        }
+        for row in rows
+        for system, metric in row.metrics.items()
+        for name, value in zip(metric.class_names, metric.per_class, strict=True)
+    ]
+
+
+def latex(rows: Sequence[Row], caption: str) -> str:
+    """A booktabs table with its conventions as notes beneath."""
+    names = list(dict.fromkeys(n for row in rows for n in row.metrics))
+    body, notes = [], []
+    for number, row in enumerate(rows, 1):
+        cells = [_tex_cell(row.metrics.get(name)) for name in names]
+        truth = "--" if row.truth is None else f"{row.truth:,.0f}"
+        body.append(f"{_tex(row.figure)}$^{{{number}}}$ & {' & '.join(cells)} & {truth} \\\\")
+        notes.append(f"$^{{{number}}}${_tex('; '.join(row.conventions))}.")
+    head = " & ".join(["", *(_tex(TITLES.get(n, n)) for n in names), "truth"])
+    return "\n".join(
+        [
+            "% needs \\usepackage{booktabs}",
+            "\\begin{table}",
+            f"\\caption{{{_tex(caption)}}}",
+            f"\\begin{{tabular}}{{l{'r' * (len(names) + 1)}}}",
+            "\\toprule",
+            f"{head} \\\\",
+            "\\midrule",
+            *body,
+            "\\bottomrule",
+            "\\end{tabular}",
+            "",
+            "\\footnotesize",
+            " ".join(notes),
+            "\\end{table}",
+            "",
+        ]
+    )
+
+
+def _tex_cell(metric: Metric | None) -> str:
+    if metric is None or math.isnan(metric.value):
+        return "--"
+    if metric.unit:
+        return f"{metric.value:,.1f}" if metric.unit in ("seconds", "ratio") else f"{metric.value:,.0f}"
+    spread = f" $\\pm$ {metric.spread:.3f}" if math.isfinite(metric.spread) else ""
+    return f"{metric.value:.4f}{spread}"
+
+
+def _tex(text: str) -> str:
+    marks = {"\\": "\\textbackslash{}", "±": "$\\pm$", **{mark: "\\" + mark for mark in "&%$#_{}"}}
+    return "".join(marks.get(letter, letter) for letter in text)

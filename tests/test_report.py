@@ -1,0 +1,252 @@
+"""The report: figures that are right, a page that stands alone, and a browser in which it works."""
+
+import csv
+import json
+import re
+import shutil
+
+import cases
+import numpy as np
+import oracles
+import pytest
+
+import hmmjax
+from hmmjax import io, report
+from hmmjax import stabilize as job
+from hmmjax.report import spent
+from hmmjax.report.reasons import describe
+from hmmjax.report.tables import latex
+from hmmjax.stabilize.table import System, compare
+
+P, T = ("Alpha", "Beta<b>", "Gamma"), ("Knife", "Fork_1")
+
+
+def runs(*parts):
+    return np.concatenate([np.full(n, v, np.int32) for v, n in parts])
+
+
+@pytest.fixture(scope="module")
+def result():
+    """Two videos made by hand: a raw result that flickers, a stabilised one that mostly does not."""
+    rng = np.random.default_rng(0)
+    truth = [runs((0, 30), (1, 40), (2, 20)), runs((0, 20), (2, 40))]
+    tools = [np.stack([t == 1, t != 2], 1).astype(np.int32) for t in truth]
+    raw_phases = [np.where(rng.random(len(t)) < 0.2, rng.integers(0, 3, len(t)), t).astype(np.int32) for t in truth]
+    raw_phases[0][40:46] = 2  # a run for "what changed": truth and stabilised say 1
+    raw_tools = [np.clip(np.abs(t - (rng.random(t.shape) < 0.15)) * 0.9 + 0.05, 0, 1).astype(np.float32) for t in tools]
+    tools[1][:, 1] = -1  # a track that is annotated in part
+
+    def sure(labels, classes):
+        return (0.9 * np.eye(classes)[labels] + 0.1 / classes).astype(np.float32)
+
+    smooth = [sure(t, 3) for t in truth]
+    filtered = [sure(t, 3) for t in raw_phases]
+    present = [np.where(t == 0, 0.02, 0.97).astype(np.float32) for t in tools]
+    emission = hmmjax.emissions.PhaseConfusion(np.full((3, 3), 0.1, np.float32) + 0.7 * np.eye(3, dtype=np.float32))
+    params = hmmjax.Params(
+        hmmjax.PhaseChain(
+            np.full(3, 1 / 3, np.float32), np.full((3, 3), 0.01, np.float32) + 0.97 * np.eye(3, dtype=np.float32),
+            emission,
+        ),
+        hmmjax.ToolChains(
+            np.full((2, 3), 0.5, np.float32),
+            hmmjax.transitions.PhaseConditioned(np.tile(np.array([[0.9, 0.1], [0.2, 0.8]], np.float32), (2, 3, 1, 1))),
+            hmmjax.emissions.ToolConfusion(np.tile(np.array([[0.8, 0.2], [0.3, 0.7]], np.float32), (2, 1, 1))),
+        ),
+    )  # fmt: skip
+    systems = [
+        System("M", raw_phases, raw_tools),
+        System("M_H", smooth, present),
+        System("M_H online", filtered, present),
+    ]
+    return job.Stabilized(
+        ("video01", "video02"),
+        tuple(25 * np.arange(len(t)) for t in truth),
+        25.0,
+        1.0,
+        P,
+        T,
+        truth,
+        tools,
+        *systems,
+        log_likelihood=np.zeros(2),
+        folds=(0, 1),
+        protocol="held out, one video at a time, 2 videos",
+        model=io.ModelFile(params, P, T, 1.0, {"method": "by hand </script>"}),
+        table=compare(systems, truth, tools, phase_names=P, tool_names=T),
+        notices=("a note with <markup>",),
+    )
+
+
+@pytest.fixture(scope="module")
+def written(result, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    (folder / "frames" / "video01").mkdir(parents=True)
+    from PIL import Image
+
+    for frame in range(0, 90 * 25, 25):
+        Image.new("RGB", (64, 36), (frame % 255, 80, 40)).save(folder / "frames" / "video01" / f"{frame:06d}.png")
+    (folder / "costs.csv").write_text(
+        "name,cost,value,low,high,cost_unit,figure\nS_C,10,0.7,0.65,0.75,hours,tool mAP\nS_D,2,0.6,,,hours,tool mAP\n"
+    )
+    files = report.write_report(
+        result,
+        folder / "out",
+        title="A <title> & more",
+        frames=folder / "frames",
+        costs=report.read_costs(folder / "costs.csv"),
+    )
+    return folder / "out", files
+
+
+def test_everything_promised_is_there(written):
+    folder, files = written
+    assert all(f.is_file() and f.stat().st_size for f in files) and files[0] == folder / "report.html"
+    assert {f for f in folder.rglob("*") if f.is_file()} == set(files)
+    names = {f.name for f in files}
+    assert {"main.csv", "main.tex", "changes.csv", "minutes_phases.csv", "confusion_phases.svg", "calibration.png",
+            "transitions_tools.svg", "emission_tools.png", "costs.svg", "precision_recall.csv"} <= names  # fmt: skip
+
+
+def test_the_page_needs_nothing_else_and_escapes_what_it_is_given(written):
+    text = (written[0] / "report.html").read_text()
+    assert not re.search(r"""(?:src|href)=["'](?!data:|#)""", text) and "@import" not in text and "http" not in text
+    assert "A &lt;title&gt; &amp; more" in text and "a note with &lt;markup&gt;" in text
+    assert text.count("</script>") == 2 and "Beta<b>" not in text
+    data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)[1])
+    assert [v["id"] for v in data["videos"]] == ["video01", "video02"]
+    assert data["videos"][0]["phases"]["truth"] == [[0, 30, 0], [30, 70, 1], [70, 90, 2]]
+    for section in ("figures", "videos", "changes", "minutes", "calibration", "model", "recogniser", "costs"):
+        assert f'id="{section}"' in text
+    assert "data:image/jpeg;base64" in text  # thumbnails
+
+
+def test_no_figure_without_its_convention(written, result):
+    with open(written[0] / "tables" / "main.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert rows and all(r["convention"] and r["videos"] and r["frames"] for r in rows)
+    text = (written[0] / "report.html").read_text()
+    for row in result.table:
+        assert row.figure in text
+
+
+def test_the_longest_change_is_explained(result):
+    change = report.longest_changes(result)[0]
+    assert (change.video, change.track, change.raw, change.stabilised) == (0, "phases", 2, 1)
+    assert change.start <= 40 and change.end >= 46 and change.right == 1 and change.raw_right == 0
+    # Six frames called 2 in phase 1: by hand, from the matrices above.
+    n = round(change.seconds)
+    assert change.frames_say == pytest.approx(n * np.log(0.8 / 0.1), rel=1e-4)
+    path = np.log([0.98, 0.98]).sum() - np.log([0.01, 0.01]).sum()
+    assert change.moves_say == pytest.approx(path, rel=1e-4) and abs(change.tools_say) < 1e-6
+    sentence, weights = describe(change, P, T)
+    assert "said Gamma; the model says Beta<b>" in sentence and "+9.2" in weights
+
+
+@pytest.mark.parametrize("track", ["phases", "tools"])
+def test_variances_of_minutes_are_exact(track):
+    case = cases.make(3, 2, 2, num_frames=4, batch=2)
+    found = spent.variances(case.params, case.obs, case.mask, track)
+    for i, evidence in enumerate(case.evidence):
+        phases, tools, log_prob = oracles._enumerate(case.model, evidence)
+        weight = np.exp(log_prob - log_prob.max())
+        weight /= weight.sum()
+        counts = np.eye(2)[phases].sum(1) if track == "phases" else tools.sum(1)
+        mean = weight @ counts
+        np.testing.assert_allclose(found[i], weight @ (counts - mean) ** 2, rtol=2e-2, atol=2e-3)
+
+
+def test_bands_hold_what_they_promise():
+    rng = np.random.default_rng(1)
+    truth = rng.uniform(5, 20, (400, 2))
+    table = spent.Minutes(P[:2], truth, truth, truth + rng.normal(0, (1, 3), truth.shape), None)
+    inside = np.abs(table.stabilised - truth) <= table.bands()
+    assert 0.88 < inside.mean() < 0.92
+    few = spent.Minutes(P[:2], truth[:9], truth[:9], truth[:9], None)
+    assert few.bands() is None
+
+
+def test_what_is_missing_is_left_out(result, tmp_path):
+    import dataclasses
+
+    phases_only = dataclasses.replace(
+        result,
+        raw=System("M", result.raw.phases),
+        smoothed=System("M_H", result.smoothed.phases),
+        filtered=System("M_H online", result.filtered.phases),
+        truth_phases=None,
+        truth_tools=None,
+        table=[],
+        model=io.ModelFile(hmmjax.Params(result.model.params.phases), None, None, 1.0),
+        phase_names=None,
+        tool_names=None,
+    )
+    report.write_report(phases_only, tmp_path, intervals=False, videos=False)
+    text = (tmp_path / "report.html").read_text()
+    assert "Main figures" not in text and "phase 0" in text.lower() and 'id="changes"' in text
+    with pytest.raises(FileExistsError):
+        report.write_report(phases_only, tmp_path)
+
+
+def test_latex_is_balanced_and_escaped(result):
+    text = latex(result.table, "100 % of M_H & more")
+    assert text.count("{") == text.count("}") and "M\\_H" in text and "100 \\% of" in text
+    assert text.count("\\\\") == len(result.table) + 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("name,cost\na,1\n", "no column value"), ("name,cost,value\na,x,1\n", "cost is 'x'"),
+     ("name,cost,value\na,1,nan\n", "value is 'nan'"), ("name,cost,value\na,,1\n", "cost is")],
+)  # fmt: skip
+def test_costs_that_are_none(tmp_path, text, message):
+    (tmp_path / "c.csv").write_text(text)
+    with pytest.raises(io.FormatError, match=message):
+        report.read_costs(tmp_path / "c.csv")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Headless Chromium, where there is one."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install playwright")
+    path = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
+    if path is None:
+        pytest.skip("no Chromium on the path")
+    with sync_api.sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+def test_in_a_browser(browser, written):
+    page = browser.new_page(viewport={"width": 1300, "height": 800})
+    complaints, requests = [], []
+    page.on("console", lambda m: complaints.append(m.text) if m.type in ("error", "warning") else None)
+    page.on("pageerror", lambda e: complaints.append(str(e)))
+    page.on("request", lambda r: requests.append(r.url) if not r.url.startswith(("file:", "data:")) else None)
+    page.goto((written[0] / "report.html").as_uri())
+    broken = "Array.from(document.images).filter(i => !i.complete || i.naturalWidth === 0).length"
+    assert page.evaluate(broken) == 0
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth + 1")
+    page.click("[data-video=video02] >> nth=0")
+    canvas = page.locator("#canvas")
+    assert page.inner_text("#viewer-title") == "video02" and canvas.get_attribute("data-to") == "60.00"
+    colours = page.evaluate(
+        "() => { const c = document.getElementById('canvas'), d = c.getContext('2d').getImageData(0, 0, c.width,"
+        " c.height).data, s = new Set(); for (let i = 0; i < d.length; i += 4) s.add(d[i] + ',' + d[i + 1] + ',' +"
+        " d[i + 2]); return [...s]; }"
+    )
+    assert {"204,121,167", "240,228,66", "0,114,178"} <= set(colours)  # phases 0 and 2, a stabilised tool
+    box = canvas.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 40)
+    assert "truth" in page.inner_text("#readout")
+    page.mouse.wheel(0, -300)
+    page.wait_for_function("Number(document.getElementById('canvas').dataset.to) < 60")
+    page.keyboard.press("n")
+    page.keyboard.press("0")
+    page.click("[data-do=previous]")
+    assert page.inner_text("#viewer-title") == "video01"
+    page.keyboard.press("Escape")
+    page.click(".change-link >> nth=0")
+    assert page.inner_text("#viewer-title") == "video01" and float(canvas.get_attribute("data-from")) <= 40
+    assert not complaints and not requests
