@@ -440,3 +440,26 @@ def test_changes_are_compared_with_the_truth_although_a_frame_has_none(world):
     for figure in ("phase changes", "tool on/off changes"):
         assert table[figure].truth is not None and 0 <= whole[figure].truth - table[figure].truth <= 2 * 5
         assert "both labelled" in table[figure].conventions[0] and "5 videos" in table[figure].conventions[0]
+
+
+def test_names_that_fit_the_files_badly_are_doubted(tmp_path):
+    for folder in ("said", "truth"):
+        (tmp_path / folder).mkdir()
+    for v in (1, 2):
+        labels = np.repeat([0, 1, 2], 20)
+        text = "".join(f"{25 * i}\t{p}\n" for i, p in enumerate(labels))
+        (tmp_path / "truth" / f"video{v:02d}-phase.txt").write_text(text)
+        text = "".join(f"{25 * i}\t{p}\n" for i, p in enumerate(np.array([0, 2, 1])[labels]))
+        (tmp_path / "said" / f"video{v:02d}-phase.txt").write_text(text)
+    options = ("evaluate", tmp_path / "said", "--truth", tmp_path / "truth", "--phase-names")
+    told = run(*options, "a,b,c").stderr
+    assert "33% of frames, and would in 100% with b and c exchanged" in told.replace("\n", " ")
+    told = run(*options, "a,b,c,d").stderr
+    assert "4 phase names are declared (a, b, c, d), but no file has an index above 2" in told.replace("\n", " ")
+
+
+def test_annotated_tracks_that_nobody_predicted_do_no_harm_to_em(world):
+    predictions, annotations = read_both(world)
+    short = [dataclasses.replace(t, values=t.values[:-1], frames=t.frames[:-1]) for t in annotations]
+    result = job.stabilize([t for t in predictions if t.track == "phases"], short, iterations=1)
+    assert result.smoothed.tools is None and "EM" in result.model.metadata["method"]

@@ -15,8 +15,8 @@ from hmmjax.plots import PHASE_COLOURS, ROW_COLOURS, words
 from hmmjax.report import ribbons
 from hmmjax.report.figures import Picture
 from hmmjax.report.frames import Frames
-from hmmjax.report.spent import Minutes
 from hmmjax.report.reasons import Change, describe
+from hmmjax.report.spent import Minutes
 from hmmjax.report.tables import TITLES, Pair
 from hmmjax.stabilize import Row, Stabilized
 

@@ -15,9 +15,9 @@ from hmmjax.io import FormatError
 from hmmjax.report import tables
 from hmmjax.report.figures import Picture, pictures
 from hmmjax.report.frames import Frames
-from hmmjax.report.spent import Minutes, minutes
 from hmmjax.report.reasons import describe, longest_changes
 from hmmjax.report.render import page
+from hmmjax.report.spent import Minutes, minutes
 from hmmjax.stabilize import Stabilized, records
 from hmmjax.stabilize.write import picture
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from hmmjax import io
 from hmmjax.io import BatchIndex, FormatError, ModelFile, Track
+from hmmjax.stabilize.doubts import class_doubts
 from hmmjax.stabilize.table import Row, System, compare
 from hmmjax.types import Observations
 
@@ -62,8 +63,10 @@ def evaluate(
     names, (predictions, truth) = align(tracks, None, predictions, truth)
     raw, labels, _, index = io.to_batch(io.join(predictions), truth, step=step)
     both = [None if x is None else index.split(x) for x in (labels.phases, labels.tools)]
+    said = system("M", raw, index)
+    doubts = class_doubts(said, both[0], names["phases"], (*predictions, *truth))
     rows = compare(
-        [system("M", raw, index)],
+        [said],
         *both,
         phase_names=names["phases"],
         tool_names=names["tools"],
@@ -71,4 +74,4 @@ def evaluate(
         relaxed=relaxed,
     )
     notices = [n for t in (*predictions, *truth) for n in t.notices]
-    return rows, tuple(dict.fromkeys((*notices, *index.notices)))
+    return rows, tuple(dict.fromkeys((*notices, *index.notices, *doubts)))

@@ -132,11 +132,13 @@ def learn(
     counting = iterations == 0 or (iterations is None and bool(full.any()))
     if counting:
         return Learned(params, f"{said}; recogniser's errors counted in labelled frames")
+    # Tracks that the model has none of may be annotated all the same.
+    known = Labels(*(None if getattr(params, t) is None else getattr(labels, t) for t in ("phases", "tools")))
     result = fit(
         params,
         obs,
         examples.mask,
-        labels,
+        known,
         priors=priors,
         freeze=() if transitions is None else _dynamic_blocks(params),
         max_iterations=100 if iterations is None else iterations,

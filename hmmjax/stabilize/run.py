@@ -10,6 +10,7 @@ from hmmjax import io
 from hmmjax.io import BatchIndex, FormatError, ModelFile, Track
 from hmmjax.priors import Priors
 from hmmjax.stabilize.compare import align, system
+from hmmjax.stabilize.doubts import class_doubts
 from hmmjax.stabilize.folds import Progress, infer, plan_folds
 from hmmjax.stabilize.learn import PRIORS, Examples
 from hmmjax.stabilize.table import Row, System, compare
@@ -157,6 +158,7 @@ def stabilize(
     )
     truth = {t: None if getattr(labels, t) is None else index.split(getattr(labels, t)) for t in ("phases", "tools")}
     systems = [system("M", raw, index), system("M_H", smoothed, index), system("M_H online", filtered, index)]
+    notices += class_doubts(systems[0], truth["phases"], names["phases"], (*predictions, *annotations, *transitions))
     table = compare(
         systems,
         truth["phases"],
