@@ -14,9 +14,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
@@ -98,11 +99,15 @@ class Recogniser:
         system.eval()
         graph, self._state = nnx.split(system)
         size = self.config.size
-        self._run = jax.jit(lambda state, images: probabilities(nnx.merge(graph, state)(resize(images, size))))
+        self._run = jax.jit(lambda state, images: self._answer(nnx.merge(graph, state), resize(images, size)))
+
+    def _answer(self, system: Any, images: jax.Array) -> dict[str, jax.Array]:
+        """What is asked of the network; compiled."""
+        return {name: x.astype(jnp.float32) for name, x in probabilities(system(images)).items()}
 
     def __call__(self, images: np.ndarray) -> dict[str, np.ndarray]:
         """Probabilities of pictures (N, H, W, 3) uint8: phases (N, L), tools (N, K), float32."""
-        return {name: np.asarray(x, np.float32) for name, x in self._run(self._state, images).items()}
+        return {name: np.asarray(x) for name, x in self._run(self._state, images).items()}
 
     def predict(self, clip: Clip, batch: int) -> dict[str, np.ndarray]:
         """Probabilities of a whole video, (n, ...) by track, and its "frames" (n,)."""
@@ -188,12 +193,11 @@ def predict(run: str | Path, inputs: Sequence[str], reading: Reading, *, which: 
     return arrays
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(prog="python -m models.predict", description=(__doc__ or "").partition(":")[0])
+def add_reading(parser: argparse.ArgumentParser) -> None:
+    """The arguments that every command takes that runs a trained network on inputs."""
     parser.add_argument("run", help="folder of a training run")
     parser.add_argument("inputs", nargs="+", help="a video, a folder of its pictures, a cache or a packed .npz")
-    parser.add_argument("--out", required=True, help="predictions file to write, .npz")
+    parser.add_argument("--out", required=True, help="file to write, .npz")
     parser.add_argument("--force", action="store_true", help="write over it")
     parser.add_argument("--checkpoint", choices=("best", "last"), default="best")
     parser.add_argument("--size", type=int, nargs=2, help="height and width to decode to; as in training if left out")
@@ -204,12 +208,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--naming", choices=RULES, help="what the numbers in pictures' names count")
     parser.add_argument("--part", help="of a cache, such as val")
     parser.add_argument("--batch", type=int, default=64)
+
+
+def reading_of(options: argparse.Namespace) -> Reading:
+    """How inputs are read, by the arguments of `add_reading` and the configuration of the run."""
+    config = read_config(Path(options.run) / "config.yaml")
+    size = tuple(options.size or config.data.load or config.size)
+    return Reading(size, options.rate, options.fps, options.naming, options.part, options.batch)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m models.predict", description=(__doc__ or "").partition(":")[0])
+    add_reading(parser)
     options = parser.parse_intermixed_args(arguments)
     try:
-        config = read_config(Path(options.run) / "config.yaml")
-        size = tuple(options.size or config.data.load or config.size)
-        reading = Reading(size, options.rate, options.fps, options.naming, options.part, options.batch)
-        arrays = predict(options.run, options.inputs, reading, which=options.checkpoint)
+        arrays = predict(options.run, options.inputs, reading_of(options), which=options.checkpoint)
         save_npz(options.out, arrays, force=options.force)
     except (ValueError, OSError) as error:
         sys.exit(f"{type(error).__name__}: {error}")

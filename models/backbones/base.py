@@ -28,10 +28,24 @@ class Backbone(nnx.Module):
     Attributes:
         width: D, the length of a pooled feature.
         head_name: torchvision's name of the layer that classifies; a backbone built without classes lacks it.
+        channels: C of the map that `trunk` answers; None for a backbone that cannot be divided.
+        stride: pixels from one cell of that map to the next.
+        bins: side of the map of a box that `top` was made for.
     """
 
     width: int
     head_name: str
+    channels: int | None = None
+    stride: int = 16
+    bins: int = 7
+
+    def trunk(self, images: Array) -> Array:
+        """The part that a detector shares between boxes: (N, H, W, 3) to a map (N, H / stride, W / stride, C)."""
+        raise NotImplementedError(f"{type(self).__name__} cannot be divided for a detector: choose a ResNet or VGG16")
+
+    def top(self, maps: Array, *, key: Array | None = None) -> Array:
+        """The rest, on the map of each box: (R, bins, bins, C) to (R, D)."""
+        raise NotImplementedError(f"{type(self).__name__} cannot be divided for a detector: choose a ResNet or VGG16")
 
     def classify(self, images: Array, *, key: Array | None = None) -> Array:
         """Logits (N, classes) of images (N, H, W, 3), by torchvision's own last layer."""

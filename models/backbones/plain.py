@@ -72,20 +72,33 @@ class PlainNet(Backbone):
         self.classifier = nnx.List(order if classes is None else [*order, linear(self.width, classes)])
         self.strides = tuple(strides)
         self.bins = bins
+        self.channels = channels
         self.dtype = dtype
         self.remat = remat
 
     def __call__(self, images: Array, *, key: Array | None = None) -> Features:
         """See `Backbone`."""
-        maps = (nnx.remat(PlainNet._convolve) if self.remat else PlainNet._convolve)(self, images.astype(self.dtype))
-        x = adaptive_average_pool(maps[self.strides[-1]], self.bins)
+        maps = self._maps(images)
+        return Features(self.top(maps[self.strides[-1]], key=key), maps)
+
+    def trunk(self, images: Array) -> Array:
+        """See `Backbone`; the last pooling is left out, as in Faster R-CNN."""
+        return self._maps(images)[self.stride]
+
+    def top(self, maps: Array, *, key: Array | None = None) -> Array:
+        """See `Backbone`: the wide layers."""
+        x = adaptive_average_pool(maps, self.bins)
         x = x.transpose(0, 3, 1, 2).reshape(len(x), -1)  # torch flattens channels first
         for i, layer in enumerate(list(self.classifier)[:6]):
             if isinstance(layer, Dropout):
                 x = layer(x, fold(key, i))
             else:
                 x = jax.nn.relu(x) if layer is None else layer(x)
-        return Features(x, maps)
+        return x
+
+    def _maps(self, images: Array) -> dict[int, Array]:
+        convolve = nnx.remat(PlainNet._convolve) if self.remat else PlainNet._convolve
+        return convolve(self, images.astype(self.dtype))
 
     def _convolve(self, x: Array) -> dict[int, Array]:
         maps = {}

@@ -1,5 +1,7 @@
 """ResNet18, ResNet34 and ResNet50 (He et al. 2015), with torchvision's stride on the 3x3 convolution."""
 
+import math
+
 import jax
 from flax import nnx
 from jax import Array
@@ -72,6 +74,7 @@ class ResNet(Backbone):
     """
 
     head_name = "fc"
+    bins = 14
 
     def __init__(
         self,
@@ -95,10 +98,14 @@ class ResNet(Backbone):
                 blocks.append(Block(channels, width, stride if i == 0 else 1, bottleneck, dtype=dtype, rngs=rngs))
                 channels = 4 * width if bottleneck else width
             setattr(self, f"layer{stage + 1}", nnx.List(blocks))
+            if stage == 2:
+                self.channels = channels
         self.width = channels
         if classes is not None:
             self.fc = nnx.Linear(channels, classes, dtype=dtype, kernel_init=torch_uniform, rngs=rngs)
-        self.strides = strides
+        # A stage without blocks does nothing.
+        self.strides = tuple(stride if depth else 1 for stride, depth in zip(strides, depths, strict=True))
+        self.stride = 4 * math.prod(self.strides[:3])
         self.dtype = dtype
         self.remat = remat
         self.fold_stem = jnp.dtype(dtype) == jnp.bfloat16 if fold_stem is None else fold_stem
@@ -106,19 +113,38 @@ class ResNet(Backbone):
     def __call__(self, images: Array, *, key: Array | None = None) -> Features:
         """See `Backbone`; nothing here is random."""
         del key
-        x = images.astype(self.dtype)
-        x = folded_stem(x, self.conv1.kernel[...].astype(self.dtype)) if self.fold_stem else self.conv1(x)
-        x = self.bn1(x, relu=True)
+        x = self._stem(images)
         maps = {2: x}
         x = max_pool(x, 3, 2, 1)
-        call = nnx.remat(Block.__call__) if self.remat else Block.__call__
         reached = 4
         for stage, stride in enumerate(self.strides):
-            for block in getattr(self, f"layer{stage + 1}"):
-                x = call(block, x)
+            x = self._stage(stage, x)
             reached *= stride
             maps[reached] = x
         return Features(x.mean((1, 2)), maps)
+
+    def trunk(self, images: Array) -> Array:
+        """See `Backbone`: all but the last stage, as He et al. 2015 divide it ("C4")."""
+        x = max_pool(self._stem(images), 3, 2, 1)
+        for stage in range(3):
+            x = self._stage(stage, x)
+        return x
+
+    def top(self, maps: Array, *, key: Array | None = None) -> Array:
+        """See `Backbone`: the last stage and the mean over its map."""
+        del key
+        return self._stage(3, maps).mean((1, 2))
+
+    def _stem(self, images: Array) -> Array:
+        x = images.astype(self.dtype)
+        x = folded_stem(x, self.conv1.kernel[...].astype(self.dtype)) if self.fold_stem else self.conv1(x)
+        return self.bn1(x, relu=True)
+
+    def _stage(self, stage: int, x: Array) -> Array:
+        call = nnx.remat(Block.__call__) if self.remat else Block.__call__
+        for block in getattr(self, f"layer{stage + 1}"):
+            x = call(block, x)
+        return x
 
 
 def folded_stem(x: Array, kernel: Array) -> Array:

@@ -30,6 +30,9 @@ class FrameTable:
         phase_names: L names.
         tool_names: K names.
         fps: frames per second of the counter.
+        boxes: (n, M, 4) float32 xmin, ymin, xmax, ymax of each frame's boxes, as shares of the picture, all of them;
+            None where boxes are not known.
+        box_tools: (n, M) int32 the tool in each, -1 for padding.
     """
 
     videos: np.ndarray
@@ -40,6 +43,8 @@ class FrameTable:
     phase_names: tuple[str, ...] = CHOLEC80_PHASES
     tool_names: tuple[str, ...] = CHOLEC80_TOOLS
     fps: float = 25.0
+    boxes: np.ndarray | None = None
+    box_tools: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -59,13 +64,15 @@ class FrameTable:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All of it as arrays without Python objects."""
-        values = {field.name: np.asarray(getattr(self, field.name)) for field in dataclasses.fields(self)}
+        known = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        values = {name: np.asarray(x) for name, x in known.items() if x is not None}
         return {name: x.astype(np.str_) if x.dtype.kind == "O" else x for name, x in values.items()}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "FrameTable":
         """The table that `arrays` gave."""
-        values = {field.name: arrays[field.name] for field in dataclasses.fields(cls)}
+        names = [field.name for field in dataclasses.fields(cls)]
+        values = {name: arrays[name] for name in names if name in arrays or name not in ("boxes", "box_tools")}
         for name in ("phase_names", "tool_names"):
             values[name] = tuple(str(x) for x in values[name])
         values["fps"] = float(values["fps"])
@@ -154,8 +161,28 @@ def pack(source: Source, rows: Sequence[int] | None = None, *, quality: int = 90
 
 def take(table: FrameTable, rows: np.ndarray) -> FrameTable:
     """Some rows of a table."""
-    names = ("videos", "frames", "phases", "tools", "parts")
-    return dataclasses.replace(table, **{name: getattr(table, name)[rows] for name in names})
+    names = ("videos", "frames", "phases", "tools", "parts", "boxes", "box_tools")
+    columns = {name: getattr(table, name) for name in names}
+    return dataclasses.replace(table, **{name: x[rows] for name, x in columns.items() if x is not None})
+
+
+def stack_boxes(boxes: Sequence[np.ndarray], tools: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    """Boxes of n frames as a table keeps them.
+
+    Args:
+        boxes: for each frame (N, 4), any number N.
+        tools: for each frame (N,).
+
+    Returns:
+        "boxes" (n, M, 4) and "box_tools" (n, M), where M is the largest N, and 1 at least.
+    """
+    most = max([1, *map(len, tools)])
+    out = np.zeros((len(boxes), most, 4), np.float32)
+    which = np.full((len(boxes), most), -1, np.int32)
+    for row, (corners, inside) in enumerate(zip(boxes, tools, strict=True)):
+        out[row, : len(inside)] = corners
+        which[row, : len(inside)] = inside
+    return {"boxes": out, "box_tools": which}
 
 
 def decode(data: bytes, size: tuple[int, int] | None = None) -> np.ndarray:
@@ -199,6 +226,7 @@ def m2cai16_locations(root: str | Path, size: tuple[int, int] | None = None) -> 
         phases=np.array([known.get(frame.name, -1) for frame in frames], np.int32),
         tools=np.stack([frame.presence for frame in frames]),
         parts=np.array(parts),
+        **stack_boxes([frame.boxes for frame in frames], [frame.tools for frame in frames]),
     )
     return ImageFiles(table, tuple(Path(frame.image) for frame in frames), size)
 

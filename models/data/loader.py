@@ -40,10 +40,13 @@ def read_batches(source: Source, order: np.ndarray, *, workers: int = 0) -> Iter
         workers: Grain's reading threads; 0 reads here, without Grain.
 
     Yields:
-        images (batch, H, W, 3) uint8, phases (batch,), tools (batch, K).
+        images (batch, H, W, 3) uint8, phases (batch,), tools (batch, K), and where boxes are known boxes
+        (batch, M, 4) and box_tools (batch, M).
     """
+    names = ("phases", "tools", "boxes", "box_tools")
+    known = {name: x for name in names if (x := getattr(source.table, name)) is not None}
     for images, rows in zip(_images(source, order, workers), order, strict=True):
-        yield {"images": images, "phases": source.table.phases[rows], "tools": source.table.tools[rows]}
+        yield {"images": images, **{name: x[rows] for name, x in known.items()}}
 
 
 def _images(source: Source, order: np.ndarray, workers: int) -> Iterable[np.ndarray]:

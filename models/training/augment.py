@@ -79,6 +79,33 @@ def augment(images: Array, key: Array, config: Augment, size: tuple[int, int]) -
     return _erase(_recolour(images, colour, config), blank, config.erase)
 
 
+def augment_boxes(boxes: Array, real: Array, key: Array, config: Augment, least: float = 0.25) -> tuple[Array, Array]:
+    """Where boxes are after `augment` with the same key.
+
+    Args:
+        boxes: (N, M, 4) xmin, ymin, xmax, ymax, shares of the picture.
+        real: (N, M) bool, False for padding.
+        key: as given to `augment`.
+        config: as given to `augment`.
+        least: share of a box that must still be in the picture.
+
+    Returns:
+        Boxes cut at the picture's border, and which of them are left.
+    """
+    rows, columns = _crops(jax.random.split(key, 3)[0], len(boxes), config)
+    whole = jnp.stack([_seen(columns, boxes[..., 0::2]), _seen(rows, boxes[..., 1::2])], -1).reshape(boxes.shape)
+    cut = jnp.clip(whole, 0, 1)
+    kept, area = (jnp.prod(x[..., 2:] - x[..., :2], -1) for x in (cut, whole))
+    real = real & (kept > 0) & (kept >= least * area)
+    return jnp.where(real[..., None], cut, 0), real
+
+
+def _seen(span: Span, ends: Array) -> Array:
+    """Where ends (N, M, 2) of intervals along an axis come to lie when a span of it becomes the whole."""
+    place = (ends - span.start[:, None, None]) / span.length[:, None, None]
+    return jnp.where(span.mirrored[:, None, None], 1 - place[..., ::-1], place)
+
+
 def _unit(images: Array) -> Array:
     return images.astype(jnp.float32) / 255 if images.dtype == jnp.uint8 else images
 

@@ -100,12 +100,55 @@ class Loss:
 
 
 @dataclasses.dataclass(frozen=True)
+class Detection:
+    """Sizes and thresholds of Faster R-CNN; see `models.detection`.
+
+    Attributes:
+        sizes: roots of the anchors' areas, as shares of the picture's height.
+        ratios: of the anchors, width over height.
+        width: channels of the layer that looks for proposals.
+        candidates: best anchors of a picture that are looked at.
+        proposals: boxes of a picture that reach the second stage.
+        proposal_overlap: intersection over union from which proposals suppress each other.
+        anchors: of a picture that the first stage learns from.
+        regions: of a picture that the second stage learns from.
+        positives: most of these that stand for a tool, as a share.
+        bins: side of a region's map; None for what the backbone was made for.
+        overlap: intersection over union from which boxes of one tool suppress each other.
+        detections: most boxes shown for a picture.
+        min_score: least probability of a box that is shown; frames' scores have no such threshold.
+    """
+
+    sizes: tuple[float, ...] = (0.2, 0.35, 0.55, 0.85)
+    ratios: tuple[float, ...] = (0.5, 1.0, 2.0)
+    width: int = 512
+    candidates: int = 512
+    proposals: int = 128
+    proposal_overlap: float = 0.7
+    anchors: int = 256
+    regions: int = 64
+    positives: float = 0.25
+    bins: int | None = None
+    overlap: float = 0.3
+    detections: int = 20
+    min_score: float = 0.01
+
+    def __post_init__(self) -> None:
+        for name in ("proposal_overlap", "positives", "overlap"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ValueError(f"detection.{name} is {getattr(self, name)}: give a share, above 0 and at most 1")
+        for name in ("candidates", "proposals", "anchors", "regions", "detections", "width"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"detection.{name} is {getattr(self, name)}: give at least 1")
+
+
+@dataclasses.dataclass(frozen=True)
 class Config:
     """A training run.
 
     Attributes:
         run: the folder that keeps everything of the run.
-        system: a key of `models.systems.SYSTEMS`.
+        system: a key of `models.systems.SYSTEMS` or of `models.detection.DETECTORS`.
         backbone: a key of `models.backbones.BACKBONES`; None for the system's usual one.
         options: of the backbone, such as ``{remat: true}``.
         pretrained: torchvision weights for the backbone, ``.pth`` or ``.safetensors``.
@@ -130,6 +173,7 @@ class Config:
         augment: see `Augment`.
         optimizer: see `Optimizer`.
         loss: see `Loss`.
+        detection: see `Detection`.
     """
 
     run: str = "runs/run"
@@ -158,6 +202,7 @@ class Config:
     augment: Augment = Augment()
     optimizer: Optimizer = Optimizer()
     loss: Loss = Loss()
+    detection: Detection = Detection()
 
     def __post_init__(self) -> None:
         choices = {"dtype": ("float32", "bfloat16"), "monitor": ("score", "loss")}
@@ -229,6 +274,8 @@ def _convert(hint: Any, value: Any, name: str) -> Any:
         if value is None:
             return None
         return _convert(next(option for option in options if option is not type(None)), value, name)
+    if typing.get_origin(hint) is tuple and options[-1] is Ellipsis and isinstance(value, (list, tuple)):
+        return tuple(_convert(options[0], item, name) for item in value)
     if typing.get_origin(hint) is tuple and isinstance(value, (list, tuple)) and len(value) == len(options):
         return tuple(_convert(option, item, name) for option, item in zip(options, value, strict=True))
     if typing.get_origin(hint) is dict and isinstance(value, Mapping):

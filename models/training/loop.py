@@ -11,9 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from hmmjax.io import FormatError
 from models.data.cache import open_source
 from models.data.frames import Source, take
 from models.data.loader import epoch_order, even_batches, prefetch, read_batches
+from models.detection import DETECTORS, Detector, build_detector
 from models.systems import System, build_system
 from models.training.checkpoint import Checkpoints
 from models.training.config import Config
@@ -24,13 +26,11 @@ from models.training.scores import score
 from models.training.step import Program, TrainState, data_mesh, init_state, make_program, replicate, spread
 
 
-def make_system(config: Config, phases: int, tools: int, *, pretrained: bool = True) -> System:
+def make_system(config: Config, phases: int, tools: int, *, pretrained: bool = True) -> System | Detector:
     """The system that a configuration describes, with its initial parameters."""
-    return build_system(
-        config.system,
+    common: dict[str, Any] = dict(
         backbone=config.backbone,
         options=config.options,
-        phases=phases,
         tools=tools,
         pretrained=config.pretrained if pretrained else None,
         mean=config.mean,
@@ -38,6 +38,9 @@ def make_system(config: Config, phases: int, tools: int, *, pretrained: bool = T
         dtype=jnp.dtype(config.dtype),
         rngs=nnx.Rngs(config.seed),
     )
+    if config.system in DETECTORS:
+        return build_detector(config.system, config=config.detection, **common)
+    return build_system(config.system, phases=phases, **common)
 
 
 @dataclasses.dataclass
@@ -71,12 +74,15 @@ def fit(config: Config, *, resume: bool = False, quiet: bool = False) -> dict[st
     Raises:
         FileExistsError: when the run's folder already holds a run and `resume` is False.
         FileNotFoundError: when there is nothing to resume.
+        FormatError: when boxes are needed and not known.
     """
     folder = Path(config.run)
     if not resume and (folder / "checkpoints").exists():
         raise FileExistsError(f"{folder} holds a run already. Fix: choose another run=..., or go on with --resume")
     source, val = open_source(config.data.train, config.data.load), open_source(config.data.val, config.data.load)
     rows = source.table.rows(config.data.train_part)
+    if config.system == "frcnn" and source.table.boxes is None:
+        raise FormatError("frames without boxes", file=config.data.train, fix="train fcn, which needs none")
     mesh = data_mesh()
     for name, count in (("batch", config.batch // config.accumulate), ("eval_batch", config.eval_batch)):
         if count % mesh.size:

@@ -11,12 +11,13 @@ from jax import Array
 from jax import numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from models.detection import FasterRCNN
 from models.systems import System, probabilities
-from models.training.augment import augment, resize
+from models.training.augment import augment, augment_boxes, resize
 from models.training.config import Config
 from models.training.losses import Weights, total_loss
 
-#: "images" (N, H, W, 3) uint8, "phases" (N,), "tools" (N, K).
+#: "images" (N, H, W, 3) uint8, "phases" (N,), "tools" (N, K); where known "boxes" (N, M, 4) and "box_tools" (N, M).
 Batch = dict[str, Array]
 Metrics = dict[str, Array]
 
@@ -82,7 +83,12 @@ def make_program(
         changed, dropped = jax.random.split(key)
         images = augment(batch["images"], changed, config.augment, config.size)
         model = nnx.merge(trained, params, rest, copy=True)
-        value, parts = total_loss(model(images, key=dropped), batch, config.loss, weights)
+        if isinstance(model, FasterRCNN):
+            boxes, real = augment_boxes(batch["boxes"], batch["box_tools"] >= 0, changed, config.augment)
+            value, parts = model.loss(images, boxes, jnp.where(real, batch["box_tools"], -1), dropped)
+            parts = {f"loss/{name}": part for name, part in parts.items()}
+        else:
+            value, parts = total_loss(model(images, key=dropped), batch, config.loss, weights)
         return value, (nnx.split(model, nnx.Param, ...)[2], {"loss": value, **parts})
 
     def train(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:

@@ -6,9 +6,9 @@ from functools import cached_property
 import numpy as np
 
 from hmmjax.simulate import Surgery, simulate_surgeries
-from models.data.frames import FrameTable
+from models.data.frames import FrameTable, stack_boxes
 from models.data.simsurg.render import Renderer
-from models.data.simsurg.scene import make_scene
+from models.data.simsurg.scene import Scene, boxes, make_scene
 
 FPS = 25
 
@@ -39,6 +39,7 @@ class SimulatedFrames:
             phases=np.concatenate([surgery.phases for surgery in self.surgeries]),
             tools=np.concatenate([surgery.tools for surgery in self.surgeries]),
             parts=np.repeat(self.parts, lengths),
+            **stack_boxes(*self._boxes),
         )
 
     def __len__(self) -> int:
@@ -53,10 +54,25 @@ class SimulatedFrames:
         raise IndexError(index)
 
     @cached_property
+    def _boxes(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Boxes and tools of every frame; an instrument whose tip is still outside the picture has none."""
+        found, tools = [], []
+        for scene in self._scenes:
+            for second in range(len(scene)):
+                present, corners = boxes(scene, second)
+                seen = (corners[:, 2:] > corners[:, :2]).all(1)
+                found.append(corners[seen])
+                tools.append(present[seen])
+        return found, tools
+
+    @cached_property
     def _renderers(self) -> tuple[Renderer, ...]:
+        return tuple(Renderer(scene, *self.size) for scene in self._scenes)
+
+    @cached_property
+    def _scenes(self) -> tuple[Scene, ...]:
         height, width = self.size
-        scenes = (make_scene(s, self.seed * 1000 + n, width / height) for n, s in enumerate(self.surgeries))
-        return tuple(Renderer(scene, height, width) for scene in scenes)
+        return tuple(make_scene(s, self.seed * 1000 + n, width / height) for n, s in enumerate(self.surgeries))
 
 
 def simulated_frames(

@@ -1,0 +1,131 @@
+"""Find tools in frames: ``python -m models.detect RUN INPUT... --out boxes.npz``.
+
+A run is one of `frcnn` or `fcn`; inputs are those of `models.predict`. The file written holds, for each video,
+``boxes_<video>`` (n, D, 4) xmin, ymin, xmax, ymax as shares of the picture, best first, ``box_scores_<video>`` (n, D),
+``box_tools_<video>`` (n, D), -1 where there were fewer, and ``frames_<video>`` (n,), and once ``tool_names`` and
+``fps``. Where an input knows true boxes, average precision at half overlap is printed.
+"""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from hmmjax.io import FormatError, save_npz
+from models.data.cache import open_source
+from models.data.frames import FrameTable, take
+from models.detection import DETECTORS, FCN
+from models.detection.localise import map_boxes
+from models.detection.scores import BoxPrecision, box_precision
+from models.predict import Reading, Recogniser, add_reading, open_clips, reading_of
+from models.training.config import read_config
+
+FIELDS = ("boxes", "box_scores", "box_tools")
+
+
+class Locator(Recogniser):
+    """A trained detector: `Recogniser` that answers with "boxes", "box_scores" and "box_tools".
+
+    Args:
+        run: folder of the run.
+        which: checkpoint, "best" or "last".
+
+    Raises:
+        FormatError: for a run of another system.
+    """
+
+    def __init__(self, run: str | Path, which: str = "best"):
+        system = read_config(Path(run) / "config.yaml").system
+        if system not in DETECTORS:
+            raise FormatError(f"{system} finds no boxes", file=run, fix=f"give a run of {' or '.join(DETECTORS)}")
+        super().__init__(run, which)
+
+    def _answer(self, system: Any, images: jax.Array) -> dict[str, jax.Array]:
+        if isinstance(system, FCN):
+            return {"maps": system.maps(images)}
+        return dict(zip(FIELDS, system.detect(images), strict=True))
+
+    def __call__(self, images: np.ndarray) -> dict[str, np.ndarray]:
+        """Boxes of pictures (N, H, W, 3) uint8; for FCN also its "maps" (N, h, w, K)."""
+        answer = super().__call__(images)
+        if "maps" in answer:
+            config = self.config.detection
+            found = [map_boxes(maps, count=config.detections, min_score=config.min_score) for maps in answer["maps"]]
+            answer |= {name: np.stack(x) for name, x in zip(FIELDS, zip(*found, strict=True), strict=True)}
+        return answer
+
+
+def detect(run: str | Path, inputs: Sequence[str], reading: Reading, *, which: str = "best") -> dict[str, np.ndarray]:
+    """Boxes of all inputs, as the arrays of the file.
+
+    Raises:
+        FormatError: when two inputs have one name.
+    """
+    locator = Locator(run, which)
+    arrays: dict[str, np.ndarray] = {"tool_names": np.array(locator.names["tools"])}
+    for place in inputs:
+        for clip in open_clips(place, reading):
+            suffix = clip.video.removeprefix("video")
+            if f"frames_{suffix}" in arrays:
+                raise FormatError(f"{clip.video} is there twice", file=place, fix="detect in the two apart")
+            arrays["fps"] = np.float64(clip.fps)
+            arrays |= {f"{name}_{suffix}": x for name, x in locator.predict(clip, reading.batch).items()}
+    return arrays
+
+
+def box_scores(arrays: Mapping[str, np.ndarray], table: FrameTable, *, overlap: float = 0.5) -> BoxPrecision:
+    """Average precision of what `detect` found in the frames of a table, which must know their boxes.
+
+    Raises:
+        FormatError: when they are not known, and when frames are missing.
+    """
+    if table.boxes is None or table.box_tools is None:
+        raise FormatError("no true boxes are known of these frames")
+    found: dict[str, list[np.ndarray]] = {name: [] for name in FIELDS}
+    for video, frame in zip(table.videos.tolist(), table.frames.tolist(), strict=True):
+        suffix = video.removeprefix("video")
+        row = np.flatnonzero(arrays[f"frames_{suffix}"] == frame) if f"frames_{suffix}" in arrays else []
+        if len(row) != 1:
+            raise FormatError(f"frame {frame} of {video} was not looked at")
+        for name in FIELDS:
+            found[name].append(arrays[f"{name}_{suffix}"][row[0]])
+    stacked = (np.stack(found[name]) for name in FIELDS)
+    return box_precision(table.boxes, table.box_tools, *stacked, len(table.tool_names), overlap=overlap)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m models.detect", description=(__doc__ or "").partition(":")[0])
+    add_reading(parser)
+    options = parser.parse_intermixed_args(arguments)
+    try:
+        reading = reading_of(options)
+        arrays = detect(options.run, options.inputs, reading, which=options.checkpoint)
+        kept = {name: x for name, x in arrays.items() if not name.startswith("maps_")}
+        save_npz(options.out, kept, force=options.force)
+        for place in options.inputs:
+            _print_scores(place, arrays, reading)
+    except (ValueError, OSError) as error:
+        sys.exit(f"{type(error).__name__}: {error}")
+    videos = sum(name.startswith("frames_") for name in arrays)
+    print(f"{options.out}: boxes of {videos} video(s)")
+
+
+def _print_scores(place: str, arrays: Mapping[str, np.ndarray], reading: Reading) -> None:
+    """True boxes come with caches and packed files."""
+    if not (Path(place) / "table.npz").exists() and not place.endswith(".npz") and not place.startswith("m2cai16:"):
+        return
+    table = open_source(place).table
+    if table.boxes is None:
+        return
+    found = box_scores(arrays, take(table, table.rows(reading.part)))
+    each = ", ".join(f"{name} {x:.3f}" for name, x in zip(table.tool_names, found.all_points, strict=True))
+    print(f"{place}: mean box AP at IoU 0.5 (VOC, all points) {found.mean:.4f}; {each}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,214 @@
+"""Faster R-CNN (Ren et al. 2015): proposals from anchors, then a class and a box for each.
+
+A backbone is divided as its authors divided it: VGG16 before its wide layers, a ResNet before its last stage. All
+shapes are fixed, so that one program serves every batch. A frame's score for a tool is that of its best detection.
+"""
+
+from typing import NamedTuple
+
+import jax
+from flax import nnx
+from jax import Array
+from jax import numpy as jnp
+
+from models.backbones import Backbone
+from models.backbones.layers import conv, fold
+from models.detection.anchors import anchor_grid
+from models.detection.boxes import area, clip, decode
+from models.detection.losses import proposal_losses, region_losses, region_sample
+from models.detection.nms import suppress
+from models.detection.roi_align import roi_align
+from models.systems import IMAGENET_MEAN, IMAGENET_STD, Logits, normalise
+from models.training.config import Detection
+
+#: Spread of the second stage's targets, by which they are divided (Girshick 2015).
+SPREAD = (0.1, 0.1, 0.2, 0.2)
+
+
+class Detections(NamedTuple):
+    """Boxes found, best first; a fixed number D for each picture.
+
+    Attributes:
+        boxes: (N, D, 4) xmin, ymin, xmax, ymax, shares of the picture.
+        scores: (N, D) probability of the tool.
+        tools: (N, D) int32, -1 where there were fewer.
+    """
+
+    boxes: Array
+    scores: Array
+    tools: Array
+
+
+class Proposals(NamedTuple):
+    """What the first stage answers.
+
+    Attributes:
+        objectness: (N, A) logits of anchors.
+        deltas: (N, A, 4) coded boxes.
+        anchors: (A, 4).
+    """
+
+    objectness: Array
+    deltas: Array
+    anchors: Array
+
+
+class FasterRCNN(nnx.Module):
+    """Pictures to boxes of tools.
+
+    Args:
+        backbone: one that can be divided, see `Backbone.trunk`.
+        tools: number of tools K.
+        config: sizes and thresholds.
+        mean: of RGB in [0, 1], subtracted from pictures.
+        std: by which they are divided.
+        rngs: for the initial parameters of the heads.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        tools: int,
+        config: Detection,
+        *,
+        mean: tuple[float, ...] = IMAGENET_MEAN,
+        std: tuple[float, ...] = IMAGENET_STD,
+        rngs: nnx.Rngs,
+    ):
+        if backbone.channels is None:
+            raise ValueError(f"{type(backbone).__name__} cannot be divided for a detector: choose a ResNet or VGG16")
+        each, width = len(config.sizes) * len(config.ratios), backbone.channels
+        small, smaller = nnx.initializers.normal(0.01), nnx.initializers.normal(0.001)
+        self.backbone = backbone
+        self.look = conv(width, config.width, 3, 1, 1, dtype=backbone.dtype, rngs=rngs, kernel_init=small)
+        self.objectness = nnx.Linear(config.width, each, kernel_init=small, dtype=jnp.float32, rngs=rngs)
+        self.shift = nnx.Linear(config.width, 4 * each, kernel_init=small, dtype=jnp.float32, rngs=rngs)
+        self.classify = nnx.Linear(backbone.width, tools + 1, kernel_init=small, dtype=jnp.float32, rngs=rngs)
+        self.refine = nnx.Linear(backbone.width, 4 * tools, kernel_init=smaller, dtype=jnp.float32, rngs=rngs)
+        self.tools, self.config = tools, config
+        self.mean, self.std = tuple(mean), tuple(std)
+
+    def __call__(self, images: Array, *, key: Array | None = None) -> Logits:
+        """Tools of frames by their best detections.
+
+        Args:
+            images: (N, H, W, 3) uint8, or floats in [0, 1].
+            key: for dropout; only training needs it.
+
+        Returns:
+            "tools" (N, K): the logit of the best box's probability of each tool.
+        """
+        _, real, logits, _ = self._regions(images, key)
+        return {"tools": best_logits(logits, real)}
+
+    def detect(self, images: Array) -> Detections:
+        """The boxes found in pictures (N, H, W, 3), uint8 or floats in [0, 1]."""
+        regions, real, logits, deltas = self._regions(images, None)
+        boxes = clip(decode(deltas, regions[:, :, None]))
+        chance = jax.nn.softmax(logits)[..., 1:]
+        return jax.vmap(self._choose)(boxes, chance, real)
+
+    def loss(self, images: Array, boxes: Array, tools: Array, key: Array) -> tuple[Array, dict[str, Array]]:
+        """What training minimises (Ren et al. 2015, equation 1, and Girshick 2015, equation 1).
+
+        Args:
+            images: (N, H, W, 3) uint8, or floats in [0, 1].
+            boxes: (N, M, 4) true boxes.
+            tools: (N, M) their tools, -1 for no box; a picture, and a batch, may have none at all.
+            key: decides what is sampled and dropped.
+
+        Returns:
+            The sum, and its parts by name.
+        """
+        keys = jax.random.split(jax.random.fold_in(key, 0), len(images))
+        first, second = jax.vmap(jax.random.split, out_axes=1)(keys)
+        features = self._trunk(images)
+        proposals = self._propose(features, images.shape[1:3])
+        parts = proposal_losses(*proposals, boxes, tools >= 0, first, self.config)
+        regions, real = jax.lax.stop_gradient(self._survivors(proposals))
+        sampled = jax.vmap(lambda *of_one: region_sample(*of_one, self.config))(regions, real, boxes, tools, second)
+        logits, deltas = self._heads(features, sampled.regions, images.shape[1:3], key)
+        parts |= region_losses(logits, deltas, sampled, SPREAD)
+        return jnp.asarray(sum(parts.values())), parts
+
+    def _regions(self, images: Array, key: Array | None) -> tuple[Array, Array, Array, Array]:
+        """Proposals (N, P, 4), which are real (N, P), their logits (N, P, K + 1) and deltas (N, P, K, 4)."""
+        features = self._trunk(images)
+        regions, real = self._survivors(self._propose(features, images.shape[1:3]))
+        logits, deltas = self._heads(features, regions, images.shape[1:3], key)
+        return regions, real, logits, deltas * jnp.array(SPREAD)
+
+    def _trunk(self, images: Array) -> Array:
+        return self.backbone.trunk(normalise(images, self.mean, self.std))
+
+    def _propose(self, features: Array, picture: tuple[int, int]) -> Proposals:
+        config = self.config
+        grid = anchor_grid(features.shape[1:3], self.backbone.stride, picture, config.sizes, config.ratios)
+        seen = jax.nn.relu(self.look(features)).astype(jnp.float32)
+        n = len(features)
+        return Proposals(self.objectness(seen).reshape(n, -1), self.shift(seen).reshape(n, -1, 4), jnp.asarray(grid))
+
+    def _survivors(self, proposals: Proposals) -> tuple[Array, Array]:
+        """The best boxes that do not overlap: (N, P, 4), and which are real (N, P)."""
+        config = self.config
+
+        def of_one(objectness: Array, deltas: Array) -> tuple[Array, Array]:
+            # Only the best are decoded.
+            value, best = jax.lax.top_k(objectness, min(config.candidates, len(objectness)))
+            boxes = clip(decode(deltas[best], proposals.anchors[best]))
+            rows, real = suppress(boxes, value, config.proposal_overlap, config.proposals)
+            return boxes[rows], real
+
+        return jax.vmap(of_one)(proposals.objectness, proposals.deltas)
+
+    def _heads(
+        self, features: Array, regions: Array, picture: tuple[int, int], key: Array | None
+    ) -> tuple[Array, Array]:
+        """Logits (N, R, K + 1), background first, and deltas (N, R, K, 4) in units of `SPREAD`."""
+        n, count = regions.shape[:2]
+        bins = self.config.bins or self.backbone.bins
+        scale = tuple(side / self.backbone.stride for side in picture)
+        exact = features.dtype == jnp.float32
+        maps = jax.vmap(lambda f, b: roi_align(f, b, bins, scale, exact=exact))(features, regions)
+        # A region keeps its place beside its picture, so that a batch spread over devices stays spread.
+        pooled = self.backbone.top(maps.reshape(n * count, *maps.shape[2:]), key=fold(key, 1)).astype(jnp.float32)
+        return (
+            self.classify(pooled).reshape(n, count, -1),
+            self.refine(pooled).reshape(n, count, self.tools, 4),
+        )
+
+    def _choose(self, boxes: Array, chance: Array, real: Array) -> Detections:
+        """Of one picture's boxes (P, K, 4) with probabilities (P, K), those worth showing."""
+        config = self.config
+        boxes, scores = boxes.reshape(-1, 4), chance.reshape(-1)
+        tools = jnp.tile(jnp.arange(self.tools, dtype=jnp.int32), len(chance))
+        shown = jnp.repeat(real, self.tools) & (scores >= config.min_score) & (area(boxes) > 0)
+        rows, kept = suppress(
+            boxes,
+            scores,
+            config.overlap,
+            config.detections,
+            classes=tools,
+            real=shown,
+            candidates=4 * config.proposals,
+        )
+        return Detections(
+            jnp.where(kept[:, None], boxes[rows], 0), jnp.where(kept, scores[rows], 0), jnp.where(kept, tools[rows], -1)
+        )
+
+
+def best_logits(logits: Array, real: Array) -> Array:
+    """Log-odds of the best region for each tool.
+
+    Suppression never removes a class's best box, so that it need not be done first.
+
+    Args:
+        logits: (..., R, K + 1), background first.
+        real: (..., R) bool, at least one of them True.
+
+    Returns:
+        (..., K).
+    """
+    others = jnp.where(jnp.eye(logits.shape[-1], dtype=bool), -jnp.inf, logits[..., None, :])
+    odds = (logits - jax.nn.logsumexp(others, -1))[..., 1:]
+    return jnp.where(real[..., None], odds, -jnp.inf).max(-2)

@@ -1,0 +1,37 @@
+"""Localisation maps to boxes: each region of a map around a peak is one instrument."""
+
+import numpy as np
+
+
+def map_boxes(
+    maps: np.ndarray, *, level: float = 0.5, count: int = 20, min_score: float = 0.01
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Boxes of one picture.
+
+    Args:
+        maps: (h, w, K) logits of tools in every cell.
+        level: cells belong to a region whose probability is at least this share of the map's greatest.
+        count: boxes wanted, D.
+        min_score: least probability of a box.
+
+    Returns:
+        Boxes (D, 4) as shares of the picture, their scores (D,), the greatest probability inside, and tools (D,), best
+        first; scores are 0 and tools -1 where there were fewer.
+    """
+    from scipy.ndimage import find_objects, label, maximum
+
+    height, width, tools = maps.shape
+    chance = 1 / (1 + np.exp(-maps.astype(np.float64)))
+    found = []
+    for tool in range(tools):
+        one = chance[..., tool]
+        regions, number = label(one >= level * one.max(), np.ones((3, 3)))
+        peaks = np.atleast_1d(maximum(one, regions, np.arange(1, number + 1)))
+        for (rows, columns), peak in zip(find_objects(regions), peaks, strict=True):
+            if peak >= min_score:
+                box = (columns.start / width, rows.start / height, columns.stop / width, rows.stop / height)
+                found.append((-peak, tool, box))
+    boxes, scores, which = np.zeros((count, 4), np.float32), np.zeros(count, np.float32), np.full(count, -1, np.int32)
+    for row, (peak, tool, box) in enumerate(sorted(found)[:count]):
+        boxes[row], scores[row], which[row] = box, -peak, tool
+    return boxes, scores, which

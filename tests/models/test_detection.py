@@ -1,0 +1,324 @@
+"""Faster R-CNN and FCN as networks: frames without boxes, best detections, causality, and whole training runs."""
+
+# ruff: noqa: E402 (what may be missing is skipped before it is imported)
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+for package in ("flax", "optax", "orbax.checkpoint", "yaml", "sklearn", "scipy"):
+    pytest.importorskip(package, reason=f"needs the vision extra ({package})")
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from tiny import frames, settings
+
+from models.backbones import BACKBONES
+from models.backbones.resnet import ResNet
+from models.data.cache import load_images, open_source, write_cache
+from models.data.frames import pack, read_packed, stack_boxes
+from models.data.simsurg import simulated_frames
+from models.detect import box_scores
+from models.detect import main as detect_main
+from models.detection import FCN, build_detector
+from models.detection.faster_rcnn import best_logits
+from models.detection.fcn import ConvLSTM
+from models.predict import main as predict_main
+from models.train import main as train_main
+from models.training.config import Detection, read_config
+from models.training.record import read_metrics
+
+# One block in the trunk, and no layer in the top.
+BACKBONES["divided"] = lambda **options: ResNet((1, 0, 0, 0), False, **options)
+
+SMALL = Detection(
+    sizes=(0.4, 0.8), ratios=(1.0, 2.0), width=16, candidates=40, proposals=12, anchors=24, regions=12, bins=4
+)
+
+
+@pytest.fixture(scope="module")
+def detector():
+    """A small Faster R-CNN of three tools, and pictures with two boxes, one (at the border), and none."""
+    model = build_detector("frcnn", backbone="divided", tools=3, config=SMALL, rngs=nnx.Rngs(0))
+    images = np.random.default_rng(0).integers(0, 256, (3, 26, 38, 3)).astype(np.uint8)
+    boxes = np.zeros((3, 2, 4), np.float32)
+    boxes[0] = [[0.1, 0.2, 0.5, 0.9], [0.4, 0.0, 0.9, 0.6]]
+    boxes[1, 0] = [0.7, 0.6, 1.0, 1.0]
+    tools = np.array([[0, 2], [1, -1], [-1, -1]], np.int32)
+    return model, images, boxes, tools
+
+
+@pytest.fixture(scope="module")
+def gradient(detector):
+    """The compiled loss with its gradient: (boxes, tools, pictures) to (parts, squared norm of the gradient)."""
+    model, images, _, _ = detector
+    model.train()
+    graph, params, rest = nnx.split(model, nnx.Param, ...)
+
+    @jax.jit
+    def run(params, rest, boxes, tools):
+        def loss(params):
+            return nnx.merge(graph, params, rest, copy=True).loss(images, boxes, tools, jax.random.key(3))
+
+        (_, parts), grads = jax.value_and_grad(loss, has_aux=True)(params)
+        return parts, {name: sum((x**2).sum() for x in jax.tree.leaves(part)) for name, part in grads.items()}
+
+    return lambda boxes, tools: run(params, rest, boxes, tools)
+
+
+def test_a_batch_with_boxes_teaches_everything(detector, gradient):
+    _, _, boxes, tools = detector
+    parts, norms = gradient(boxes, tools)
+    assert set(parts) == {"objectness", "proposals", "classes", "boxes"}
+    assert all(0 < float(x) < 10 for x in parts.values())
+    assert set(norms) == {"backbone", "look", "objectness", "shift", "classify", "refine"}
+    assert all(0 < float(x) < np.inf for x in norms.values())
+
+
+def test_a_batch_without_any_box(detector, gradient):
+    _, _, boxes, tools = detector
+    for there in (boxes, np.zeros_like(boxes), np.full_like(boxes, np.nan)):
+        parts, norms = gradient(there, np.full_like(tools, -1))
+        assert float(parts["proposals"]) == float(parts["boxes"]) == 0
+        assert float(parts["objectness"]) > 0 and float(parts["classes"]) > 0
+        assert all(np.isfinite(float(x)) for x in norms.values())
+        assert float(norms["shift"]) == float(norms["refine"]) == 0
+
+
+def test_padding_is_no_box(detector, gradient):
+    _, _, boxes, tools = detector
+    junk = np.where(tools[..., None] < 0, np.float32([0.2, 0.2, 0.8, 0.8]), boxes)
+    for a, b in zip(jax.tree.leaves(gradient(boxes, tools)), jax.tree.leaves(gradient(junk, tools)), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.fixture(scope="module")
+def answers(detector):
+    """Detections, frame scores and proposals of the pictures together, and of each alone."""
+    model, images, _, _ = detector
+    model.eval()
+    graph, state = nnx.split(model)
+
+    @jax.jit
+    def run(state, images):
+        model = nnx.merge(graph, state)
+        model.config = dataclasses.replace(SMALL, min_score=0.0, detections=36)
+        return model.detect(images), model(images)["tools"]
+
+    return run(state, images), [run(state, np.stack([image] * 3)) for image in images]
+
+
+def test_a_frames_score_is_its_best_detection(answers):
+    (found, logits), _ = answers
+    chance = np.asarray(jax.nn.sigmoid(logits))
+    for frame in range(3):
+        for tool in range(3):
+            mine = np.asarray(found.tools[frame]) == tool
+            np.testing.assert_allclose(np.asarray(found.scores[frame])[mine].max(), chance[frame, tool], rtol=1e-5)
+    assert (np.diff(found.scores, axis=1) <= 0).all()
+    real = np.asarray(found.tools) >= 0
+    boxes = np.asarray(found.boxes)[real]
+    assert (boxes >= 0).all() and (boxes <= 1).all() and (boxes[:, 2:] > boxes[:, :2]).all()
+
+
+def test_a_frames_answer_does_not_depend_on_its_batch(answers):
+    together, alone = answers
+    for row, other in enumerate(alone):
+        for a, b in zip(jax.tree.leaves(together), jax.tree.leaves(other), strict=True):
+            np.testing.assert_array_equal(np.asarray(a)[row], np.asarray(b)[0])
+
+
+def test_best_logits():
+    logits = np.random.default_rng(1).normal(size=(5, 4, 4)) * 5
+    real = np.ones((5, 4), bool)
+    real[:, 2] = False
+    chance = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    want = np.delete(chance, 2, 1)[..., 1:].max(1)
+    np.testing.assert_allclose(jax.nn.sigmoid(best_logits(jnp.asarray(logits, jnp.float32), real)), want, rtol=1e-4)
+
+
+def test_a_divided_backbone_is_the_whole():
+    backbone = ResNet((1, 0, 0, 1), False, rngs=nnx.Rngs(0))
+    backbone.eval()
+    images = jnp.asarray(np.random.default_rng(3).normal(size=(1, 9, 12, 3)), jnp.float32)
+    maps = backbone.trunk(images)
+    assert backbone.stride == 4 and maps.shape == (1, 3, 3, 64)
+    np.testing.assert_allclose(backbone.top(maps), backbone(images).pooled, atol=1e-6)
+
+
+@pytest.mark.parametrize(("backbone", "bins", "channels"), [("resnet50", 14, 1024), ("vgg16", 7, 512)])
+def test_the_published_networks(backbone, bins, channels):
+    model = nnx.eval_shape(lambda: build_detector("frcnn", backbone=backbone, rngs=nnx.Rngs(0)))
+    assert model.backbone.bins == bins and model.look.kernel.shape == (3, 3, channels, 512)
+    assert model.classify.kernel.shape == (model.backbone.width, 8)
+    assert model.refine.kernel.shape == (model.backbone.width, 28)
+    model.eval()
+    found = nnx.eval_shape(lambda m: m.detect(jnp.zeros((2, 200, 300, 3), jnp.uint8)), model)
+    assert found.boxes.shape == (2, 20, 4)
+    maps = nnx.eval_shape(lambda m: m.backbone.trunk(jnp.zeros((2, 200, 300, 3))), model)
+    assert maps.shape == (2, 13 if backbone == "resnet50" else 12, 19 if backbone == "resnet50" else 18, channels)
+
+
+def test_what_does_not_fit_is_said():
+    with pytest.raises(ValueError, match="cannot be divided"):
+        nnx.eval_shape(lambda: build_detector("frcnn", backbone="swin_t", rngs=nnx.Rngs(0)))
+    with pytest.raises(ValueError, match="choose a ResNet"):
+        build_detector("fcn", backbone="swin_t", rngs=nnx.Rngs(0))
+    with pytest.raises(ValueError, match="frcnn, fcn"):
+        build_detector("yolo", rngs=nnx.Rngs(0))
+    with pytest.raises(ValueError, match="overlap is 0: give a share"):
+        read_config(None, ["detection.overlap=0"])
+    assert read_config(None, ["detection.sizes=[0.5, 1]"]).detection.sizes == (0.5, 1.0)
+
+
+def test_fcn_is_the_published_network():
+    model = nnx.eval_shape(lambda: build_detector("fcn", rngs=nnx.Rngs(0)))
+    assert isinstance(model, FCN)
+    maps = nnx.eval_shape(lambda m: m.maps(jnp.zeros((1, 480, 854, 3), jnp.uint8)), model)
+    assert maps.shape == (1, 60, 107, 7)
+    pooled = FCN.pool(model, jnp.asarray(np.arange(12.0).reshape(1, 2, 3, 2)))
+    np.testing.assert_allclose(pooled, [[10 + 0.6 * 0, 11 + 0.6 * 1]])
+
+
+@pytest.fixture(scope="module")
+def recurrent():
+    """A ConvLSTM, compiled, and maps of two sequences of six frames."""
+    graph, state = nnx.split(ConvLSTM(5, rngs=nnx.Rngs(0)))
+    run = jax.jit(lambda maps, first=None, past=None: nnx.merge(graph, state).run(maps, first=first, state=past))
+    return run, np.random.default_rng(2).normal(size=(2, 6, 3, 4, 5)).astype(np.float32)
+
+
+def test_conv_lstm_by_hand(recurrent):
+    run, maps = recurrent
+    model = ConvLSTM(5, rngs=nnx.Rngs(0))
+    into, kernel = (np.asarray(layer.kernel[...], float) for layer in (model.of_input, model.of_state))
+
+    def convolve(x, kernel):
+        padded = np.pad(x.astype(float), ((1, 1), (1, 1), (0, 0)))
+        return sum(padded[i : i + 3, j : j + 4] @ kernel[i, j] for i in range(3) for j in range(3))
+
+    def sigmoid(x):
+        return 1 / (1 + np.exp(-x))
+
+    hidden, cell = np.zeros((3, 4, 5)), np.zeros((3, 4, 5))
+    for t in range(6):
+        gates = convolve(maps[0, t], into) + convolve(hidden, kernel)
+        write, forget, candidate, show = np.split(gates, 4, -1)
+        cell = sigmoid(forget + 1) * cell + sigmoid(write) * np.tanh(candidate)
+        hidden = sigmoid(show) * np.tanh(cell)
+        np.testing.assert_allclose(run(maps)[0][0, t], maps[0, t] + hidden, atol=1e-5)
+
+
+def test_conv_lstm_does_not_see_the_future(recurrent):
+    run, maps = recurrent
+    changed = maps.copy()
+    changed[:, 4:] += 1
+    a, b = run(maps)[0], run(changed)[0]
+    np.testing.assert_array_equal(a[:, :4], b[:, :4])
+    assert (np.abs(a[:, 4:] - b[:, 4:]) > 0).all()
+
+
+def test_conv_lstm_goes_on_and_forgets(recurrent):
+    run, maps = recurrent
+    whole, _ = run(maps)
+    head, past = run(maps[:, :3])
+    tail, _ = run(maps[:, 3:], None, past)
+    np.testing.assert_allclose(np.concatenate([head, tail], 1), whole, atol=1e-6)
+    first = np.zeros((2, 6), bool)
+    first[0, 3] = True
+    apart, _ = run(maps, first)
+    np.testing.assert_allclose(apart[0, 3:], run(maps[:, 3:])[0][0], atol=1e-6)
+    np.testing.assert_allclose(apart[1], whole[1], atol=1e-6)
+
+
+def boxed_frames():
+    """The frames of `tiny`, with a box around the first tool's half of the picture."""
+    source = frames()
+    there = [tools[:1].astype(bool) for tools in source.table.tools]
+    boxes = [np.float32([[0, 0, 1, 0.5]])[seen] for seen in there]
+    columns = stack_boxes(boxes, [np.zeros(seen.sum(), np.int32) for seen in there])
+    return dataclasses.replace(source, table=dataclasses.replace(source.table, **columns))
+
+
+def detection_settings(folder, **more):
+    write_cache(boxed_frames(), folder / "cache")
+    sizes = {f"detection.{name}": value for name, value in dataclasses.asdict(SMALL).items()}
+    words = {name: list(value) if isinstance(value, tuple) else value for name, value in sizes.items()}
+    learn = {"optimizer.learning_rate": 0.003, "augment.scale": 0.9, "augment.aspect": 1.0}
+    return settings(folder, **words, **learn, **more)
+
+
+def test_faster_rcnn_learns_and_finds(tmp_path, capsys):
+    words = detection_settings(tmp_path, system="frcnn", backbone="divided", epochs=8, eval_every=8)
+    train_main(["--quiet", *words])
+    lines = read_metrics(tmp_path / "run")
+    losses = [line["train/loss"] for line in lines if "train/loss" in line]
+    assert np.mean(losses[-3:]) < 0.6 * losses[0]
+    assert {"train/loss/objectness", "train/loss/boxes"} <= set(lines[0]) and "val/AP/Lamp" in lines[-1]
+    run, cache = str(tmp_path / "run"), str(tmp_path / "cache")
+    out = tmp_path / "boxes.npz"
+    detect_main([run, cache, "--out", str(out), "--batch", "16", "--part", "val"])
+    assert "mean box AP at IoU 0.5" in capsys.readouterr().out
+    table = open_source(cache).table
+    with np.load(out) as found:
+        arrays = dict(found)
+    assert arrays["boxes_01"].shape[1:] == (20, 4) and arrays["box_tools_01"].dtype == np.int32
+    rows = np.flatnonzero(table.parts == "val")
+    assert (arrays["frames_01"] == table.frames[rows[table.videos[rows] == "video01"]]).all()
+    scores = tmp_path / "scores.npz"
+    predict_main([run, cache, "--out", str(scores), "--batch", "16", "--part", "val"])
+    with np.load(scores) as predicted:
+        # The least probable boxes are not shown; a frame's score has no threshold.
+        best = np.where(arrays["box_tools_02"] == 0, arrays["box_scores_02"], 0).max(1)
+        shown = best > 0
+        np.testing.assert_allclose(predicted["tools_02"][shown, 0], best[shown], rtol=1e-5)
+        assert shown.any() and (predicted["tools_02"][~shown, 0] < 0.01).all()
+    # Frames that were not looked at are missed, not skipped.
+    with pytest.raises(ValueError, match="was not looked at"):
+        box_scores(arrays, table)
+
+
+def test_fcn_learns_from_frames_alone(tmp_path, capsys):
+    words = settings(tmp_path, system="fcn", backbone="divided", epochs=3)
+    train_main(["--quiet", *words])
+    losses = [line["train/loss"] for line in read_metrics(tmp_path / "run") if "train/loss" in line]
+    assert np.isfinite(losses).all() and losses[-1] < losses[0]
+    out = tmp_path / "boxes.npz"
+    detect_main([str(tmp_path / "run"), str(tmp_path / "cache"), "--out", str(out), "--batch", "16"])
+    assert "box AP" not in capsys.readouterr().out  # this cache knows no boxes
+    with np.load(out) as found:
+        assert found["boxes_02"].shape == (20, 20, 4) and not any("maps" in name for name in found)
+    with pytest.raises(SystemExit, match="frames without boxes"):
+        train_main(["--quiet", *settings(tmp_path, system="frcnn", backbone="divided", run=tmp_path / "other")])
+    with pytest.raises(SystemExit, match="finds no boxes"):
+        (tmp_path / "else").mkdir()
+        (tmp_path / "else" / "config.yaml").write_text("system: toolnet\n")
+        detect_main([str(tmp_path / "else"), "x", "--out", str(tmp_path / "y.npz")])
+
+
+def test_boxes_travel_with_their_frames(tmp_path):
+    source = boxed_frames()
+    packed = pack(source, [3, 5, 8])
+    packed.save(tmp_path / "packed.npz")
+    again = read_packed(tmp_path / "packed.npz").table
+    np.testing.assert_array_equal(again.boxes, source.table.boxes[[3, 5, 8]])
+    np.testing.assert_array_equal(again.box_tools, source.table.box_tools[[3, 5, 8]])
+    without = pack(frames(), [0])
+    without.save(tmp_path / "without.npz")
+    assert read_packed(tmp_path / "without.npz").table.boxes is None
+
+
+def test_simulated_frames_have_boxes():
+    source = simulated_frames({"train": 1}, 3, minutes=1.0, size=(48, 64))
+    table = source.table
+    assert table.boxes.shape == (*table.box_tools.shape, 4) and len(table.boxes) == len(source)
+    real = table.box_tools >= 0
+    boxes = table.boxes[real]
+    assert (boxes[:, 2:] > boxes[:, :2]).all() and (boxes >= 0).all() and (boxes <= 1).all()
+    present = np.zeros_like(table.tools)
+    np.put_along_axis(present, np.maximum(table.box_tools, 0), 1, 1)
+    shown = np.array([np.isin(np.arange(7), tools[there]) for tools, there in zip(table.box_tools, real, strict=True)])
+    assert (table.tools[shown] == 1).all() and shown.sum() > 0.8 * table.tools.sum()
+    assert load_images(source).table.boxes is table.boxes
