@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from hmmjax.io.errors import FormatError
+from models.data.video_packets import Plan, plan
 
 Path = str | os.PathLike[str]
 
@@ -80,34 +81,25 @@ def read_frames(
     """
     with _open(path) as container:
         stream = container.streams.video[0]
-        stream.thread_type = "AUTO"
         info = _info(path, stream)
         step = _step(info, rate)
-        total = max(0, -(-(info.num_frames - offset) // step))
-        wanted = offset
-        last = -1
-        for frame in _track(_decode(path, container, stream), info, progress):
-            number = _number(frame, stream, info)
-            if number <= last:
-                raise FormatError(f"frame {number} comes after frame {last}", file=info.path, fix="re-encode the video")
-            last = number
-            if number < wanted:
-                continue
-            if number > wanted:
-                raise FormatError(
-                    f"frame {wanted} is missing: the next one is {number}",
-                    file=info.path,
-                    fix="get the file again; its labels would no longer fit",
-                )
-            wanted += step
-            yield number, _picture(frame, size, crop)
-    if info.num_frames and last + 1 < info.num_frames:
-        raise FormatError(
-            f"cut off: the header promises {info.num_frames} frames and only {last + 1} can be decoded "
-            f"({(wanted - offset) // step} of {total} kept ones)",
-            file=info.path,
-            fix="get the file again",
+        packets = plan(
+            container,
+            stream,
+            lambda packet: _number(packet, stream, info),
+            lambda numbers: (numbers >= offset) & ((numbers - offset) % step == 0),
         )
+    _check(packets, info, offset, step)
+    wanted = offset
+    for number, frame in _carry_out(packets, info, progress):
+        if number < wanted:
+            continue
+        if number > wanted:
+            raise FormatError(f"frame {wanted} cannot be decoded", file=info.path, fix="get the file again")
+        wanted += step
+        yield number, _picture(frame, size, crop)
+    if wanted <= packets.numbers.max(initial=-1):
+        raise FormatError(f"frame {wanted} cannot be decoded", file=info.path, fix="get the file again")
 
 
 def read_frame(path: Path, number: int, *, size: tuple[int, int] | None = None) -> np.ndarray:
@@ -258,22 +250,76 @@ def _step(info: VideoInfo, rate: float | None) -> int:
     return step
 
 
+def _check(packets: Plan, info: VideoInfo, offset: int, step: int) -> None:
+    """Refuse videos in which frames are missing, before any is decoded."""
+    numbers = np.sort(packets.numbers)
+    if (numbers < 0).any():
+        raise FormatError(
+            "some frames have no time stamp, so that nobody can say which they are",
+            file=info.path,
+            fix="put the video into mp4: ffmpeg -i VIDEO -c copy NEW.mp4",
+        )
+    twice = np.flatnonzero(np.diff(numbers) == 0)
+    if len(twice):
+        raise FormatError(f"frame {numbers[twice[0]]} is there twice", file=info.path, fix="re-encode the video")
+    last = int(numbers.max(initial=-1))
+    asked = np.arange(offset, last + 1, step)
+    missing = np.setdiff1d(asked, numbers)
+    if len(missing):
+        raise FormatError(
+            f"frame {missing[0]} is missing: the next one is {numbers[numbers > missing[0]][0]}",
+            file=info.path,
+            fix="get the file again; its labels would no longer fit",
+        )
+    if packets.broken or last + 1 < info.num_frames:
+        total = max(0, -(-(info.num_frames - offset) // step))
+        raise FormatError(
+            f"cut off or damaged: the header promises {info.num_frames} frames and only "
+            f"{len(numbers) - packets.broken} are whole ({len(asked)} of {total} kept ones are there)",
+            file=info.path,
+            fix="get the file again",
+        )
+
+
+def _carry_out(packets: Plan, info: VideoInfo, progress: bool) -> Iterator[tuple[int, Any]]:
+    """Decode as planned: (number, frame), in order of time."""
+    import av
+
+    with _open(info.path) as container:
+        stream = container.streams.video[0]
+        stream.thread_type = "AUTO"
+        context = stream.codec_context
+        index = 0
+        try:
+            for packet in _track(container.demux(stream), info, progress):
+                if packet.size:
+                    decode, wanted = packets.decode[index], packets.wanted[index]
+                    index += 1
+                    if not decode:
+                        continue
+                    context.skip_frame = "DEFAULT" if wanted else "NONREF"
+                for frame in packet.decode():
+                    yield _number(frame, stream, info), frame
+        except av.error.FFmpegError as error:
+            raise FormatError(
+                f"damaged near frame {packets.numbers[index - 1]} ({error.strerror})",
+                file=info.path,
+                fix="get the file again",
+            ) from error
+
+
 def _decode(path: Path, container: Any, stream: Any) -> Iterator[Any]:
     import av
 
-    count = 0
     try:
-        for frame in container.decode(stream):
-            yield frame
-            count += 1
+        yield from container.decode(stream)
     except av.error.FFmpegError as error:
-        raise FormatError(
-            f"damaged after {count} decoded frames ({error.strerror})", file=os.fspath(path), fix="get the file again"
-        ) from error
+        raise FormatError(f"damaged ({error.strerror})", file=os.fspath(path), fix="get the file again") from error
 
 
-def _number(frame: Any, stream: Any, info: VideoInfo) -> int:
-    return round(float((frame.pts - (stream.start_time or 0)) * stream.time_base) * info.fps)
+def _number(stamped: Any, stream: Any, info: VideoInfo) -> int:
+    """Of a frame or a packet, from its time stamp."""
+    return round(float((stamped.pts - (stream.start_time or 0)) * stream.time_base) * info.fps)
 
 
 def _picture(frame: Any, size: tuple[int, int] | None, crop: tuple[int, int, int, int] | None) -> np.ndarray:
@@ -286,9 +332,10 @@ def _picture(frame: Any, size: tuple[int, int] | None, crop: tuple[int, int, int
     return picture if size is None else resize(picture, size)
 
 
-def _track(frames: Iterator[Any], info: VideoInfo, progress: bool) -> Iterator[Any]:
+def _track(packets: Iterator[Any], info: VideoInfo, progress: bool) -> Iterator[Any]:
     if not progress:
-        return frames
+        return packets
     from rich.progress import track
 
-    return iter(track(frames, os.path.basename(info.path), total=info.num_frames or None))
+    # A packet is a frame.
+    return iter(track(packets, os.path.basename(info.path), total=info.num_frames or None))

@@ -8,6 +8,7 @@ from hmmjax.io import FormatError
 from models.data import video
 from models.data.video_extract import extract
 from models.data.video_images import align_images, find_images, load_image
+from models.data.video_packets import needed
 
 pytest.importorskip("av", reason="videos need PyAV (the vision extra)")
 
@@ -72,11 +73,12 @@ def test_cut_off_anywhere_is_an_error_naming_the_file(clip, tmp_path):
             list(video.read_frames(part))
 
 
-def test_dropped_frames_never_shift_the_rest(tmp_path):
-    """A video that lacks a stretch of frames: its time stamps jump, and so do the numbers."""
+@pytest.fixture(scope="module")
+def holes(tmp_path_factory):
+    """A video without frames 30 to 39 and 75."""
     import av
 
-    path = tmp_path / "holes.mp4"
+    path = tmp_path_factory.mktemp("holes") / "holes.mp4"
     with av.open(str(path), "w") as container:
         stream = container.add_stream("libx264", rate=25)
         stream.width, stream.height, stream.pix_fmt = 48, 32, "yuv420p"
@@ -87,11 +89,60 @@ def test_dropped_frames_never_shift_the_rest(tmp_path):
             frame.pts = n
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
-    kept = []
-    with pytest.raises(FormatError, match="frame 75 is missing"):
-        for number, picture in video.read_frames(path, rate=1):
-            kept.append((number, read_number(picture)))
-    assert kept == [(0, 0), (25, 25), (50, 50)]
+    return path
+
+
+def test_dropped_frames_never_shift_the_rest(holes):
+    """Time stamps jump, and so do the numbers; what is asked for and missing is found before anything is read."""
+    found = [(n, read_number(picture)) for n, picture in video.read_frames(holes, rate=1, offset=24)]
+    assert found == [(24, 24), (49, 49), (74, 74), (99, 99)]
+    with pytest.raises(FormatError, match="frame 75 is missing: the next one is 76"):
+        next(video.read_frames(holes, rate=1))
+
+
+def encode(path, codec, options):
+    """Pictures that move and flicker, so that encoders use all that they have."""
+    import av
+
+    y, x = np.mgrid[:48, :64]
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream(codec, rate=25, options=options)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for n in range(160):
+            bright = 60 * np.sin((x + 2 * n) / 7) + 60 * np.sin((y - n) / 5) + 120 + (n > 90) * 30 * np.sin(n)
+            picture = np.repeat(bright.clip(0, 255).astype(np.uint8)[..., None], 3, 2)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+        container.mux(stream.encode(None))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "options"),
+    [
+        ("usual.mp4", "libx264", {}),
+        ("short.mp4", "libx264", {"g": "10"}),
+        ("open.mp4", "libx264", {"x264-params": "keyint=20:open-gop=1:bframes=4:b-adapt=0"}),
+        ("rolling.mp4", "libx264", {"x264-params": "keyint=20:intra-refresh=1"}),
+        ("stream.mkv", "libx264", {"x264-params": "keyint=20:bframes=2"}),
+        ("old.avi", "mpeg4", {}),
+        ("old.mp4", "mpeg4", {"bf": "2", "g": "12"}),
+    ],
+)
+@pytest.mark.parametrize(("rate", "offset"), [(1, 0), (1, 24), (5, 3)])
+def test_leaving_out_what_is_not_needed_changes_no_pixel(tmp_path, name, codec, options, rate, offset):
+    path = encode(tmp_path / name, codec, options)
+    whole = dict(video.read_frames(path, rate=None))
+    assert list(whole) == list(range(160))
+    some = dict(video.read_frames(path, rate=rate, offset=offset))
+    assert list(some) == list(range(offset, 160, 25 // rate))
+    for number, picture in some.items():
+        np.testing.assert_array_equal(picture, whole[number])
+
+
+def test_packets_after_the_last_wanted_one_wait_for_the_next_restart():
+    wanted = np.array([0, 0, 1, 0, 0, 0, 1, 0, 0, 0], bool)
+    restarts = np.array([1, 0, 0, 0, 1, 0, 0, 0, 1, 0], bool)
+    assert needed(wanted, restarts).astype(int).tolist() == [1, 1, 1, 0, 1, 1, 1, 0, 0, 0]
 
 
 def test_no_video(tmp_path):
