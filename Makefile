@@ -8,7 +8,7 @@ QUICK ?=
 .PHONY: demo test test-models lint docs clean
 
 demo: $(VENV)/demo.stamp
-	$(BIN)/python -m hmmjax.demo --out demo-output $(if $(QUICK),--quick)
+	$(BIN)/python -m models.demo --out demo-output $(if $(QUICK),--quick)
 
 test: lint
 	$(BIN)/python -m pytest -n 2 tests
@@ -23,7 +23,7 @@ $(BIN)/python:
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
 $(VENV)/demo.stamp: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[data]'
+	$(BIN)/python -m pip install --quiet --editable '.[vision]'
 	@touch $@
 
 $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python

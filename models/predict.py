@@ -139,7 +139,7 @@ def open_clips(place: str, reading: Reading) -> Iterator[Clip]:
     path = Path(place)
     if path.suffix.lower() in VIDEO_SUFFIXES:
         pictures = read_frames(path, rate=reading.rate, size=reading.size)
-        yield Clip(video_id(path.name), probe(path).fps, pictures)
+        yield Clip(video_id(path.stem), probe(path).fps, pictures)
     elif path.is_dir() and not (path / "table.npz").exists():
         if reading.naming is None:
             raise FormatError(

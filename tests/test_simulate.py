@@ -1,14 +1,11 @@
 """The simulator against the published statistics of Cholec80, and its recogniser against real ones' errors."""
 
 import dataclasses
-import io
-import json
 
 import numpy as np
 import pytest
-from rich.console import Console
 
-from hmmjax import demo, simulate
+from hmmjax import simulate
 from hmmjax.simulate import Recogniser, simulate_surgeries
 
 PREVALENCE = [0.556, 0.048, 0.559, 0.018, 0.032, 0.053, 0.062]
@@ -122,30 +119,3 @@ def test_bad_arguments_name_themselves():
         simulate_surgeries(-1)
     with pytest.raises(ValueError, match="minutes"):
         simulate_surgeries(1, minutes=0.0)
-
-
-def test_demo_names_every_convention_and_draws(tmp_path):
-    """Everything of the demo but the inference, which `make demo` runs."""
-    surgeries = simulate_surgeries(2, minutes=4.0)
-    raw = demo.Outcome(
-        "M", [s.phase_probabilities.argmax(-1) for s in surgeries], [s.tool_probabilities for s in surgeries], 0.0
-    )
-    right = demo.Outcome("truth", [s.phases for s in surgeries], [s.tools.astype(float) for s in surgeries], 1.0)
-    truth = raw.phases, [s.tools for s in surgeries]
-    results = {o.name: demo.score([s.phases for s in surgeries], truth[1], o) for o in (raw, right)}
-    assert results["truth"]["phase accuracy"].value == 1 and results["M"]["phase accuracy"].value < 1
-    assert results["M"]["on/off changes"].value > results["truth"]["on/off changes"].value
-
-    console = Console(record=True, width=80, file=io.StringIO())
-    console.print(demo.table(results))
-    for line in demo.conventions(results):
-        console.print(line)
-    text = console.export_text()
-    assert "…" not in text, "the table does not fit 80 characters"
-    for figure in ("tool mAP: scikit-learn", "phase accuracy: strict", "on at or above 0.5"):
-        assert figure in text
-
-    demo.write(tmp_path, surgeries, [raw, right], results, lambda line: None)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["figures.json", "sim01.png", "sim02.png"]
-    records = json.loads((tmp_path / "figures.json").read_text())
-    assert len(records) == 12 and all(r["convention"] for r in records)

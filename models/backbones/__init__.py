@@ -7,11 +7,13 @@ from flax import nnx
 from models.backbones.base import Backbone, Features
 from models.backbones.plain import alexnet, vgg16
 from models.backbones.resnet import resnet18, resnet34, resnet50
+from models.backbones.small import SmallNet
 from models.backbones.swin import swin_b, swin_s, swin_t
 
 BACKBONES: dict[str, Callable[..., Backbone]] = {
     "alexnet": alexnet,
     "vgg16": vgg16,
+    "small": SmallNet,
     "resnet18": resnet18,
     "resnet34": resnet34,
     "resnet50": resnet50,

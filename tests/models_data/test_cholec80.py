@@ -82,6 +82,27 @@ def test_dumped_pictures_replace_videos(layout, tmp_path):
         list(cholec80(root, images=tmp_path).pictures("video01"))
 
 
+def test_prediction_names_videos_as_the_annotations_do(layout):
+    from models.predict import Reading, open_clips
+
+    root, surgeries = layout
+    clips = list(open_clips(str(root / "videos" / "video02.mp4"), Reading((24, 32))))
+    assert [clip.video for clip in clips] == ["video02"]
+    numbers = [number for number, _ in clips[0].pictures]
+    assert numbers == (25 * np.arange(len(surgeries[1]) + 1)).tolist()
+
+
+def test_any_number_of_processes_writes_the_same_files(tmp_path):
+    from models.data.simsurg import write_cholec80
+
+    for workers in (1, 2):
+        write_cholec80(tmp_path / str(workers), 2, minutes=0.2, size=(32, 48), workers=workers)
+    files = [p.relative_to(tmp_path / "1") for p in sorted((tmp_path / "1").glob("*/*"))]
+    assert len(files) == 10
+    for file in files:
+        assert (tmp_path / "1" / file).read_bytes() == (tmp_path / "2" / file).read_bytes(), file
+
+
 def test_borders_are_cut_on_request(tmp_path):
     pytest.importorskip("av")
     from models.data.simsurg import write_cholec80

@@ -5,7 +5,7 @@ draws any second at any size, `simulated_frames` is a source to train from, and 
 Cholec80's own layout.
 """
 
-from models.data.simsurg.cholec80 import write_annotations, write_cholec80
+from models.data.simsurg.cholec80 import video_scene, write_annotations, write_cholec80
 from models.data.simsurg.render import Renderer
 from models.data.simsurg.scene import Scene, boxes, make_scene
 from models.data.simsurg.source import SimulatedFrames, simulated_frames
@@ -17,6 +17,7 @@ __all__ = [
     "boxes",
     "make_scene",
     "simulated_frames",
+    "video_scene",
     "write_annotations",
     "write_cholec80",
 ]

@@ -1,9 +1,14 @@
 """Simulated surgeries written the way Cholec80 is laid out on disk."""
 
+import multiprocessing
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
+from functools import partial
 from itertools import repeat
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +30,7 @@ def write_cholec80(
     first: int = 1,
     border: int = 0,
     moving_fps: int = 1,
+    workers: int = 1,
     progress: bool = False,
 ) -> tuple[Surgery, ...]:
     """Write simulated surgeries as a copy of Cholec80: videos at 25 fps, phase, tool and box annotations.
@@ -41,6 +47,7 @@ def write_cholec80(
         first: number of the first video.
         border: pixels of black on each side, inside `size`.
         moving_fps: how many different pictures a second has, 1 to 25 and a divisor of 25; fewer are faster to make.
+        workers: processes that draw and encode; the files are the same for any number of them.
         progress: show a progress bar.
 
     Returns:
@@ -50,16 +57,39 @@ def write_cholec80(
     surgeries = simulate_surgeries(num_videos, seed, minutes=minutes)
     for kind in ("videos", "phase_annotations", "tool_annotations", "box_annotations"):
         (root / kind).mkdir(parents=True, exist_ok=True)
-    for n, surgery in enumerate(_track(surgeries, progress)):
-        name = f"video{first + n:02d}"
-        height, width = size[0] - 2 * border, size[1] - 2 * border
-        scene = make_scene(surgery, seed * 1000 + first + n, aspect=width / height)
-        pictures = _pictures(Renderer(scene, height, width), border, moving_fps)
-        count = write_video(root / "videos" / f"{name}.mp4", pictures, fps=FPS)
-        write_annotations(root, name, surgery)
-        _write_boxes(root / "box_annotations" / f"{name}-boxes.txt", scene)
-        _write_times(root / "videos" / f"{name}-timestamp.txt", count)
+    videos = [
+        partial(_write_video, root, surgery, number, seed, size, border, moving_fps)
+        for number, surgery in enumerate(surgeries, first)
+    ]
+    # Fresh processes: a forked one would share the threads of whatever the caller has started.
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) if workers > 1 else None
+    with pool or nullcontext():
+        done = pool.map(_call, videos) if pool else map(_call, videos)
+        for _ in _track(done, len(videos), progress):
+            pass
     return surgeries
+
+
+def _call(job: Callable[[], None]) -> None:
+    job()
+
+
+def video_scene(surgery: Surgery, number: int, seed: int, size: tuple[int, int]) -> Scene:
+    """The scene that `write_cholec80` draws for its video of a number, at a size (height, width) without border."""
+    return make_scene(surgery, seed * 1000 + number, aspect=size[1] / size[0])
+
+
+def _write_video(
+    root: Path, surgery: Surgery, number: int, seed: int, size: tuple[int, int], border: int, moving_fps: int
+) -> None:
+    name = f"video{number:02d}"
+    height, width = size[0] - 2 * border, size[1] - 2 * border
+    scene = video_scene(surgery, number, seed, (height, width))
+    pictures = _pictures(Renderer(scene, height, width), border, moving_fps)
+    count = write_video(root / "videos" / f"{name}.mp4", pictures, fps=FPS)
+    write_annotations(root, name, surgery)
+    _write_boxes(root / "box_annotations" / f"{name}-boxes.txt", scene)
+    _write_times(root / "videos" / f"{name}-timestamp.txt", count)
 
 
 def write_annotations(root: Path, name: str, surgery: Surgery, newline: str = "\n") -> None:
@@ -102,9 +132,9 @@ def _pictures(renderer: Renderer, border: int, moving_fps: int) -> Iterator[np.n
     yield picture
 
 
-def _track(surgeries: Sequence[Surgery], progress: bool) -> Sequence[Surgery]:
+def _track(items: Iterable[Any], total: int, progress: bool) -> Iterable[Any]:
     if not progress:
-        return surgeries
+        return items
     from rich.progress import track
 
-    return track(surgeries, "rendering")  # type: ignore[return-value]
+    return track(items, "rendering", total=total)

@@ -1,0 +1,44 @@
+"""A small network for CPUs and small pictures, quick to compile and to train."""
+
+from collections.abc import Sequence
+
+from flax import nnx
+from jax import Array
+from jax import numpy as jnp
+from jax.typing import DTypeLike
+
+from models.backbones.base import Backbone, Features
+from models.backbones.layers import BatchNorm, conv
+
+
+class SmallNet(Backbone):
+    """Convolutions of stride 2, each with batch normalisation and ReLU; pooled by mean and by maximum.
+
+    The maximum is for what is small and somewhere, such as the tip of an instrument. It has no counterpart in
+    torchvision.
+
+    Args:
+        channels: of each convolution; the first is 5x5, the others 3x3.
+        dtype: of the computation.
+        rngs: for the initial parameters.
+    """
+
+    def __init__(self, channels: Sequence[int] = (16, 32, 64, 96), *, dtype: DTypeLike = jnp.float32, rngs: nnx.Rngs):
+        self.convs, self.norms = nnx.List(), nnx.List()
+        inputs = 3
+        for stage, outputs in enumerate(channels):
+            size = 3 if stage else 5
+            self.convs.append(conv(inputs, outputs, size, 2, size // 2, bias=False, dtype=dtype, rngs=rngs))
+            self.norms.append(BatchNorm(outputs))
+            inputs = outputs
+        self.width = 2 * inputs
+        self.dtype = dtype
+
+    def __call__(self, images: Array, *, key: Array | None = None) -> Features:
+        """See `Backbone`; nothing here is random."""
+        del key
+        x, maps = images.astype(self.dtype), {}
+        for stage, (convolve, normalise) in enumerate(zip(self.convs, self.norms, strict=True)):
+            x = normalise(convolve(x), relu=True)
+            maps[2 ** (stage + 1)] = x
+        return Features(jnp.concatenate([x.mean((1, 2)), x.max((1, 2))], -1), maps)

@@ -1,0 +1,153 @@
+"""The demo's pictures: a time line of every test video, and moments at which network and HMM disagree."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from hmmjax.io import BatchIndex
+from hmmjax.plots import plot_video, save_figure, words
+from hmmjax.simulate import PHASES, TOOLS, Surgery
+from models.data.simsurg import Renderer, video_scene
+from models.demo.stabilise import Outcome
+
+Truth = tuple[Sequence[np.ndarray], Sequence[np.ndarray]]
+
+_RIGHT, _WRONG, _FAINT = "#222222", "#C1272D", "#767676"
+_LINES = 240  # of the pictures that a person looks at
+
+
+def draw_videos(out: Path, index: BatchIndex, truth: Truth, outcomes: Sequence[Outcome]) -> None:
+    """A picture of each video: phases of the network, online and stabilised; tools of the network and stabilised."""
+    raw, online, best = outcomes[0], outcomes[-2], outcomes[-1]
+    for n, video in enumerate(index.ids):
+        known = truth[0][n] >= 0  # a video ends one frame after its annotation
+        phases = {"truth": truth[0], "network": raw.phases, "online": online.phases, "stabilised": best.phases}
+        tools = {"truth": truth[1][n], "raw": _present(raw.tools[n]), "stabilised": _present(best.tools[n])}
+        figure = plot_video(
+            index.frames[n][known] / index.fps,
+            phases={name: values[n][known] for name, values in phases.items()},
+            tools={name: values[known] for name, values in tools.items()},
+            tool_posterior=best.tools[n][known],
+            phase_names=PHASES,
+            tool_names=TOOLS,
+            title=f"{video} (simulated): what a small network sees, and what the HMM makes of it",
+        )
+        save_figure(figure, out / f"{video}.png", force=True)
+
+
+class Moment(NamedTuple):
+    """A second worth looking at.
+
+    Attributes:
+        video: its place among the test videos.
+        row: its place among the video's frames.
+    """
+
+    video: int
+    row: int
+
+
+def choose_moments(truth: Truth, raw: Outcome, best: Outcome, mended: int = 5, others: int = 3) -> list[Moment]:
+    """Moments at which the network errs and the HMM does not, then moments at which the HMM errs.
+
+    One of every kind of error, the most frequent kinds first; of each kind the middle one.
+    """
+    kinds: dict[bool, dict[tuple, list[Moment]]] = {True: {}, False: {}}
+    for n, (phases, tools) in enumerate(zip(*truth, strict=True)):
+        known = (phases >= 0) & (tools >= 0).all(1)
+        raw_errs, errs = (
+            np.column_stack([o.phases[n] != phases, _present(o.tools[n]) != tools]) & known[:, None]
+            for o in (raw, best)
+        )
+        good = raw_errs.any(1) & ~errs.any(1)
+        for row in np.flatnonzero(good | errs.any(1)).tolist():
+            kind = tuple(np.flatnonzero((raw_errs if good[row] else errs)[row]).tolist())
+            kinds[bool(good[row])].setdefault(kind, []).append(Moment(n, row))
+    chosen = []
+    for good, count in ((True, mended), (False, others)):
+        often = sorted(kinds[good].values(), key=len, reverse=True)[:count]
+        chosen += [found[len(found) // 2] for found in often]
+    return chosen
+
+
+def draw_moments(
+    path: Path,
+    index: BatchIndex,
+    truth: Truth,
+    systems: tuple[Outcome, Outcome],
+    surgeries: Sequence[Surgery],
+    seed: int,
+    size: tuple[int, int],
+) -> None:
+    """Pictures at chosen moments, with what is true, what the network says and what the HMM makes of it.
+
+    Args:
+        path: of the picture.
+        index: of the test videos.
+        truth: phases (n,) and tools (n, K) of each.
+        systems: the network and the stabilised result.
+        surgeries: as simulated, in the order of the index.
+        seed: of the simulation.
+        size: of the videos; the pictures here are drawn larger.
+    """
+    from matplotlib.figure import Figure
+
+    raw, best = systems
+    moments = choose_moments(truth, raw, best)
+    if not moments:
+        return
+    columns = 4
+    rows = -(-len(moments) // columns)
+    wide, high, top = 16.0, 3.05, 0.78
+    figure = Figure(figsize=(wide, top + high * rows), facecolor="white")
+    height = top + high * rows
+    title = "Single moments: what is there, what the network says of the picture, what the HMM makes of it"
+    figure.text(0.25 / wide, 1 - 0.18 / height, title, size=15, weight="bold", va="top", color=_RIGHT)
+    note = f"Errors are red. Drawn at {_LINES} lines for the reader; the network saw {size[1]}x{size[0]} pixels."
+    figure.text(0.25 / wide, 1 - 0.48 / height, note, size=10, va="top", color=_FAINT)
+    each = wide / columns
+    for place, (n, row) in enumerate(moments):
+        line, column = divmod(place, columns)
+        left, bottom = 0.25 + column * (each - 0.08), height - top - high * (line + 1)
+        pixels = each - 0.3
+        tall = pixels * size[0] / size[1]
+        axes = figure.add_axes(
+            (left / wide, (bottom + high - tall - 0.25) / height, pixels / wide, tall / height), frame_on=False
+        )
+        second = float(index.frames[n][row] / index.fps)
+        number = int(index.ids[n].removeprefix("video"))
+        scene = video_scene(surgeries[n], number, seed, size)
+        axes.imshow(Renderer(scene, _LINES, round(_LINES * size[1] / size[0])).frame(second))
+        axes.set_xticks([])
+        axes.set_yticks([])
+        heading = f"{index.ids[n]}, {int(second) // 60}:{int(second) % 60:02d}"
+        axes.set_title(heading, size=10, loc="left", pad=4, color=_RIGHT)
+        real = truth[0][n][row], truth[1][n][row]
+        said = {
+            "truth": real,
+            "network": (raw.phases[n][row], _present(raw.tools[n][row])),
+            "HMM": (best.phases[n][row], _present(best.tools[n][row])),
+        }
+        for k, (name, x, text, colour) in enumerate(_lines(said, real)):
+            y = bottom + high - tall - 0.37 - 0.16 * (k // 3)
+            figure.text((left + x) / wide, y / height, text, size=8.5, va="center", color=colour, weight=name)
+    save_figure(figure, path, force=True)
+
+
+def _lines(said: dict[str, tuple], real: tuple) -> Iterator[tuple[str, float, str, str]]:
+    """For each system its name, phase and tools: (weight, inches from the left, text, colour)."""
+    for name, (phase, tools) in said.items():
+        seen = ", ".join(words(TOOLS[k]) for k in np.flatnonzero(tools)) or "no tool"
+        yield "normal", 0.0, name, _FAINT
+        yield _style(phase == real[0], 0.62, words(PHASES[phase]))
+        yield _style(bool((tools == real[1]).all()), 2.32, seen)
+
+
+def _style(right: bool, x: float, text: str) -> tuple[str, float, str, str]:
+    return "normal" if right else "bold", x, text, _RIGHT if right else _WRONG
+
+
+def _present(probabilities: np.ndarray) -> np.ndarray:
+    return (probabilities >= 0.5).astype(np.int32)

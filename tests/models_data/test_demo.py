@@ -1,0 +1,89 @@
+"""What the demo prints and draws, on given predictions; `make demo` runs the chain itself."""
+
+import dataclasses
+import io
+import json
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from hmmjax.io import BatchIndex
+from hmmjax.simulate import simulate_surgeries
+from models.demo import __main__ as demo
+from models.demo.pictures import choose_moments, draw_moments, draw_videos
+from models.demo.stabilise import Outcome, conventions, score, table
+
+pytest.importorskip("matplotlib")
+
+
+@pytest.fixture(scope="module")
+def played():
+    """Two surgeries as test videos: index, truth, what a recogniser says, and a result that mends some of it."""
+    surgeries = simulate_surgeries(2, minutes=4.0)
+    truth = [s.phases for s in surgeries], [s.tools for s in surgeries]
+    raw = Outcome(
+        "M", [s.phase_probabilities.argmax(-1) for s in surgeries], [s.tool_probabilities for s in surgeries], 0.0
+    )
+    half = [np.arange(len(s)) < len(s) // 2 for s in surgeries]
+    best = Outcome(
+        "M_H",
+        [np.where(h, s.phases, p) for h, s, p in zip(half, surgeries, raw.phases, strict=True)],
+        [np.where(h[:, None], s.tools, p) for h, s, p in zip(half, surgeries, raw.tools, strict=True)],
+        1.0,
+    )
+    frames = tuple(25 * np.arange(len(s)) for s in surgeries)
+    index = BatchIndex(
+        ("video03", "video04"), frames, tuple(f // 25 for f in frames), max(map(len, surgeries)), 25, 25.0
+    )
+    return index, truth, raw, best, surgeries
+
+
+def test_the_table_fits_and_every_figure_names_its_convention(played, tmp_path):
+    _, truth, raw, best, _ = played
+    right = dataclasses.replace(raw, name="truth", phases=truth[0], tools=[t.astype(float) for t in truth[1]])
+    results = {o.name: score(*truth, o) for o in (raw, best, right)}
+    assert results["truth"]["phase accuracy"].value == 1 and results["M"]["phase accuracy"].value < 1
+    assert results["M"]["on/off changes"].value > results["truth"]["on/off changes"].value
+    console = Console(record=True, width=80, file=io.StringIO())
+    console.print(table(results))
+    for line in conventions(results):
+        console.print(line)
+    text = console.export_text()
+    assert "…" not in text, "the table does not fit 80 characters"
+    for figure in ("tool mAP: scikit-learn", "phase accuracy: strict", "on at or above 0.5"):
+        assert figure in text
+    demo.write_figures(tmp_path / "figures.json", results)
+    records = json.loads((tmp_path / "figures.json").read_text())
+    assert len(records) == 18 and all(r["convention"] for r in records)
+
+
+def test_moments_show_both_what_was_mended_and_what_was_not(played):
+    _, truth, raw, best, surgeries = played
+    moments = choose_moments(truth, raw, best, mended=3, others=2)
+    assert len(moments) == len(set(moments)) == 5
+
+    def wrong(outcome, n, row):
+        tools = (outcome.tools[n][row] >= 0.5) != truth[1][n][row]
+        return outcome.phases[n][row] != truth[0][n][row] or tools.any()
+
+    for moment in moments:
+        assert wrong(raw, *moment)
+    assert [wrong(best, *moment) for moment in moments] == [False] * 3 + [True] * 2
+    assert [row < len(surgeries[n]) // 2 for n, row in moments] == [True] * 3 + [False] * 2
+
+
+def test_pictures(played, tmp_path):
+    from PIL import Image
+
+    index, truth, raw, best, surgeries = played
+    draw_videos(tmp_path, index, truth, [raw, best, best])
+    draw_moments(tmp_path / "moments.png", index, truth, (raw, best), surgeries, seed=0, size=(64, 112))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["moments.png", "video03.png", "video04.png"]
+    with Image.open(tmp_path / "moments.png") as image:
+        assert image.width == 1600
+
+
+def test_parts_are_numbered_on():
+    parts = demo._parts({"train": 2, "val": 1, "test": 1})
+    assert parts == {"train": ("video01", "video02"), "val": ("video03",), "test": ("video04",)}
