@@ -25,6 +25,9 @@ from hmmjax.metrics import average_precision
 from models.data.cache import load_images, read_cache, write_cache
 from models.data.frames import m2cai16_locations, pack, read_packed, take
 from models.data.loader import epoch_order, prefetch, read_batches
+from models.detect import box_scores, detect
+from models.detection import DETECTORS
+from models.detection.scores import pointing
 from models.predict import Reading, predict
 from models.training.config import read_config
 from models.training.loop import fit
@@ -103,10 +106,31 @@ def run_recipe(
                 for definition in ("sklearn", "voc-all-points", "voc-11-point", "m2cai16")
             }
         save_npz(out / f"{name}_{which}.npz", arrays, force=True)
+        if config.system in DETECTORS:
+            results[which] |= judge_boxes(run, cache, config.eval_batch, which, out / f"{name}_{which}_boxes.npz")
     shutil.copy(run / "metrics.jsonl", out / f"{name}.jsonl")
     shown = ", ".join(f"{key} {results['best'][key]:.4f}" for key in ("mAP", "accuracy") if key in results["best"])
     print(f"{name}: {seconds:.0f} s, best {shown}, last mAP {results['last'].get('mAP', float('nan')):.4f}", flush=True)
     return results
+
+
+def judge_boxes(run: Path, cache: Path, batch: int, which: str, file: Path) -> dict[str, Any]:
+    """Boxes of the validation frames against the true ones, and whether maps peak inside true boxes."""
+    truth = read_truth(cache)
+    arrays = detect(run, [str(cache)], Reading(SIZE, part="val", batch=batch), which=which)
+    found = box_scores(arrays, truth)
+    figures = {
+        "box AP at IoU 0.5, VOC all points": found.mean,
+        "box AP at IoU 0.5, VOC 11 points": float(np.nanmean(found.eleven_points)),
+        "box AP by tool": dict(zip(truth.tool_names, found.all_points.tolist(), strict=True)),
+        "true boxes by tool": dict(zip(truth.tool_names, found.boxes.tolist(), strict=True)),
+    }
+    if any_of(arrays, "maps"):
+        maps = gather(arrays, "maps", truth)
+        hits = pointing(maps, truth.boxes, truth.box_tools)
+        figures["frames whose map peaks in a box, by tool"] = dict(zip(truth.tool_names, hits.tolist(), strict=True))
+    save_npz(file, {name: x for name, x in arrays.items() if not name.startswith("maps_")}, force=True)
+    return figures
 
 
 def read_truth(cache: Path) -> Any:
