@@ -165,8 +165,7 @@ class Config:
         patience: validations without a better score after which training stops; 0 never stops early.
         monitor: what is best: "score" (mean of mAP and phase accuracy), or "loss".
         log_every: updates between lines of metrics.
-        save_every: updates between checkpoints, beside one at the end of an epoch; 0 for none.
-        keep_every: epochs between checkpoints, beside one at the end of the run.
+        save_every: updates between checkpoints, beside one at the end of each epoch; 0 for none.
         stop_after: end the run after so many updates, as if killed; 0 runs to the end.
         tensorboard: write event files.
         deterministic: use only GPU kernels with a fixed order of summation, so that resuming is bit-equal there too.
@@ -196,7 +195,6 @@ class Config:
     monitor: str = "score"
     log_every: int = 10
     save_every: int = 0
-    keep_every: int = 1
     stop_after: int = 0
     tensorboard: bool = True
     deterministic: bool = False

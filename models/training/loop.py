@@ -161,8 +161,7 @@ class _Run:
                 epoch = step // per_epoch
                 if epoch % config.eval_every == 0 or step == total:
                     self._validate(state, step, bar)
-                if epoch % config.keep_every == 0 or step == end or self.progress.stopped:
-                    self.checkpoints.save("last", state, dataclasses.asdict(self.progress))
+                self.checkpoints.save("last", state, dataclasses.asdict(self.progress))
 
     def _log(self, waiting: list[tuple[int, Any]]) -> None:
         for step, metrics in waiting:
