@@ -75,7 +75,9 @@ def score(truth: np.ndarray, said: np.ndarray, mask: np.ndarray) -> dict[str, fl
     """AP of the frames and F1 at one half."""
     return {
         "mAP, scikit-learn step AP, pooled": metrics.average_precision(truth[mask], said[mask]).value,
-        "mAP, VOC 11 points, pooled": metrics.average_precision(truth[mask], said[mask], definition="voc-11-point").value,
+        "mAP, VOC 11 points, pooled": metrics.average_precision(
+            truth[mask], said[mask], definition="voc-11-point"
+        ).value,
         "F1, macro over tools, pooled, threshold 0.5": metrics.tool_f1(truth[mask], said[mask]).value,
     }
 
