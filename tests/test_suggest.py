@@ -9,7 +9,6 @@ import hmmjax
 from hmmjax import io, suggest
 from hmmjax.io import CHOLEC80_PHASES, CHOLEC80_TOOLS, FormatError, Layout, Track
 from hmmjax.simulate import simulate_surgeries
-from hmmjax.suggest.__main__ import main
 
 TOOLS = ("Grasper", "Hook")
 
@@ -255,22 +254,3 @@ def test_answered_questions_are_labels_for_fit(tmp_path):
     start = hmmjax.init_params(0, 7, emissions="confusion")
     result = hmmjax.fit(start, obs.discretize(), mask, labels, max_iterations=2)
     assert np.isfinite(np.asarray(result.history)).all()
-
-
-def test_command_line(tmp_path, capsys):
-    surgeries = simulate_surgeries(1, seed=3, minutes=2.0)
-    arrays = {"tools_01": surgeries[0].tool_probabilities, "frames_01": 25 * np.arange(len(surgeries[0]))}
-    arrays |= {"tool_names": np.array(CHOLEC80_TOOLS), "fps": 25.0}
-    np.savez(tmp_path / "raw.npz", **arrays)
-    np.savez(tmp_path / "stabilized.npz", **{**arrays, "tools_01": np.clip(arrays["tools_01"], 0.1, 0.9)})
-    (tmp_path / "pictures" / "video01").mkdir(parents=True)
-    from PIL import Image
-
-    for frame in arrays["frames_01"]:
-        Image.new("RGB", (32, 24)).save(tmp_path / "pictures" / "video01" / f"{frame:06d}.jpg")
-    options = ["--predictions", str(tmp_path / "raw.npz"), "--stabilized", str(tmp_path / "stabilized.npz")]
-    options += ["--pictures", str(tmp_path / "pictures"), "--out", str(tmp_path / "out"), "--count", "2"]
-    assert main(options) == 0 and "questions" in capsys.readouterr().out
-    page = (tmp_path / "out" / "index.html").read_text()
-    assert page.count("<img") == page.count("<figure>") > 0
-    assert main(options) == 1 and "answers.csv" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The command line: ``hmmjax stabilize`` and ``hmmjax evaluate``. Needs the ``data`` extra."""
+"""The command line, a file for each command but the first two. Needs the ``data`` extra."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ try:
 except ImportError as error:
     raise SystemExit(f"{error}. The command line needs more than the core: pip install 'hmmjax[data]'") from None
 
-from hmmjax.cli import commands
+from hmmjax.cli import commands, data, simulate, suggest
 
 app = typer.Typer(
     name="hmmjax",
@@ -30,6 +30,9 @@ def _top(
 
 app.command()(commands.stabilize)
 app.command()(commands.evaluate)
+app.command()(suggest.suggest)
+app.command()(simulate.simulate)
+app.add_typer(data.app)
 
 
 def main() -> None:

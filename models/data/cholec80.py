@@ -8,9 +8,10 @@ tool_annotations/video01-tool.txt ...
 import os
 from pathlib import Path
 
+from hmmjax.data.annotations import video_files
+from hmmjax.data.splits import Parts
 from hmmjax.io import CHOLEC80_PHASES, CHOLEC80_TOOLS, FormatError, natural, video_id
 from models.data.collections import Collection, Recording
-from models.data.splits import Parts
 
 FPS = 25.0
 
@@ -39,12 +40,12 @@ def cholec80(
             names a video that is not there.
     """
     root = Path(directory)
-    phases = _files(root / "phase_annotations", (".txt",))
-    tools = _files(root / "tool_annotations", (".txt",))
+    phases = video_files(root / "phase_annotations", (".txt",))
+    tools = video_files(root / "tool_annotations", (".txt",))
     if images is not None:
         shown = {video_id(p.name): str(p) for p in sorted(Path(images).iterdir()) if p.is_dir()}
     else:
-        shown = _files(root / "videos", (".mp4", ".avi", ".mkv")) if pictures else phases
+        shown = video_files(root / "videos", (".mp4", ".avi", ".mkv")) if pictures else phases
     pairs = (phases, tools, "tool_annotations"), (phases, shown, "videos"), (tools, phases, "phase_annotations")
     for have, other, where in pairs:
         missing = sorted(set(have) - set(other), key=natural)
@@ -69,18 +70,3 @@ def cholec80(
         if split is None or video in part_of
     )
     return Collection("cholec80", recordings, CHOLEC80_PHASES, CHOLEC80_TOOLS, rate)
-
-
-def _files(folder: Path, suffixes: tuple[str, ...]) -> dict[str, str]:
-    if not folder.is_dir():
-        raise FormatError("no such folder", file=folder, fix="give the folder that holds videos/ and the annotations")
-    # Each video has a time stamp file beside it, which is no annotation.
-    files = [p for p in sorted(folder.iterdir()) if p.suffix.lower() in suffixes and "timestamp" not in p.name]
-    found: dict[str, str] = {}
-    for path in files:
-        twin = found.setdefault(video_id(path.stem), str(path))
-        if twin != str(path):
-            raise FormatError(f"the same video as {os.path.basename(twin)}", file=path, fix="keep one of them")
-    if not found:
-        raise FormatError(f"no {' or '.join(suffixes)} file in this folder", file=folder)
-    return found

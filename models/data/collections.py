@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from hmmjax.data.annotations import check_complete
 from hmmjax.io import FormatError, Track, read_annotations
 from models.data.video import content_box, probe, read_frames
 from models.data.video_images import align_images, find_images, load_image
@@ -257,34 +258,6 @@ class Collection:
                 check_complete(track)
             tracks[kind] = track
         return tracks
-
-
-def check_complete(track: Track) -> None:
-    """A complete annotation has a row at every step, from frame 0 on, and no unknown label.
-
-    Raises:
-        FormatError: naming the line after a gap, or of an unknown label.
-    """
-    header = int(track.layout.header is not None)
-    fix = "restore the rows, or declare the annotation partial"
-    if track.frames[0] != 0:
-        raise FormatError(f"begins at frame {track.frames[0]}, not 0", file=track.source, line=1 + header, fix=fix)
-    steps = np.diff(track.frames)
-    if len(steps):
-        common = np.median(steps)
-        gap = np.flatnonzero(steps != common)
-        if len(gap):
-            before, after = track.frames[gap[0] : gap[0] + 2]
-            raise FormatError(
-                f"rows are missing between frames {before} and {after}, elsewhere they are {common:g} apart",
-                file=track.source,
-                line=int(gap[0]) + 2 + header,
-                fix=fix,
-            )
-    unknown = np.flatnonzero((track.values < 0).reshape(len(track.frames), -1).any(1))
-    if len(unknown):
-        line = int(unknown[0]) + 1 + header
-        raise FormatError("unknown label in a complete annotation", file=track.source, line=line, fix=fix)
 
 
 def _values(track: Track | None, frames: np.ndarray) -> np.ndarray | None:

@@ -22,9 +22,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hmmjax.data.splits import check_disjoint
 from hmmjax.io import FormatError, natural, resolve_names
 from models.data.collections import Collection, Recording
-from models.data.splits import check_disjoint
 
 _FILES = ("video", "images", "phases", "tools")
 _FIELDS = tuple(field.name for field in dataclasses.fields(Recording))

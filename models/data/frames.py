@@ -12,9 +12,9 @@ from typing import Protocol
 
 import numpy as np
 
+from hmmjax.data.splits import recording
 from hmmjax.io import CHOLEC80_PHASES, CHOLEC80_TOOLS, FormatError
 from models.data.m2cai_locations import read_frames, read_image_set
-from models.data.splits import recording
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from hmmjax.data.splits import check_disjoint
 from hmmjax.io import FormatError
 from hmmjax.types import Labels
 from models.data.collections import Annotation
-from models.data.splits import check_disjoint
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 import tensorflow_datasets as tfds
 
+from hmmjax.data.splits import CHOLEC80_SPLITS
 from hmmjax.io import CHOLEC80_PHASES, CHOLEC80_TOOLS, M2CAI16_PHASES, FormatError
 from models.data.cholec80 import cholec80
 from models.data.collections import Collection
 from models.data.collections_manifest import read_manifest
 from models.data.m2cai import m2cai16_tool, m2cai16_workflow
 from models.data.m2cai_locations import BoxedFrame, read_frame, read_image_set
-from models.data.splits import CHOLEC80_SPLITS
 
 VERSION = tfds.core.Version("1.0.0")
 

@@ -24,13 +24,13 @@ import numpy as np
 from rich.console import Console
 
 from hmmjax import io, metrics
+from hmmjax.data.splits import Parts
 from hmmjax.metrics import Metric
 from hmmjax.stabilize.learn import Examples
 from hmmjax.types import Labels
 from models.data.cache import write_collection
 from models.data.cholec80 import cholec80
 from models.data.simsurg import write_cholec80
-from models.data.splits import Parts
 from models.demo.pictures import draw_moments, draw_videos
 from models.demo.stabilise import conventions, score, stabilise, table
 from models.predict import Reading, predict

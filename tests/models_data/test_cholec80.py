@@ -5,10 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 
+from hmmjax.data import cholec80 as cholec80_check
+from hmmjax.data.splits import CHOLEC80_SPLITS, check_disjoint, cholec80_split, recording
 from hmmjax.io import CHOLEC80_TOOLS, FormatError
-from models.data import cholec80_check
 from models.data.cholec80 import cholec80
-from models.data.splits import CHOLEC80_SPLITS, check_disjoint, cholec80_split, recording
 
 
 def phase_file(root, video=1):
@@ -292,8 +292,12 @@ def test_swapped_phase_order_is_found(real):
     assert any("GallbladderPackaging" in line for line in lines)
 
 
-def test_check_reads_a_copy(annotations, capsys):
-    root, _ = annotations
-    assert cholec80_check.main([str(root)]) == 1
-    out = capsys.readouterr().out
-    assert "number of videos: 2 found, 80 expected" in out and "phase rows:" in out
+def test_check_reads_a_copy(annotations):
+    root, surgeries = annotations
+    lines = cholec80_check.check(root)
+    assert "number of videos: 2 found, 80 expected" in lines
+    rows = sum(25 * len(s) + 1 for s in surgeries)
+    assert lines[0] == f"phase rows: {rows} found, 4612532 expected"
+    tool_file(root).unlink()
+    with pytest.raises(FormatError, match="tool_annotations has no file of video01"):
+        cholec80_check.check(root)

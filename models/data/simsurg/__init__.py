@@ -5,7 +5,8 @@ draws any second at any size, `simulated_frames` is a source to train from, and 
 Cholec80's own layout.
 """
 
-from models.data.simsurg.cholec80 import video_scene, write_annotations, write_cholec80
+from hmmjax.data.simulated import write_annotations
+from models.data.simsurg.cholec80 import video_scene, write_cholec80
 from models.data.simsurg.render import Renderer
 from models.data.simsurg.scene import Scene, boxes, make_scene
 from models.data.simsurg.source import SimulatedFrames, simulated_frames

@@ -2,7 +2,7 @@
 
 import multiprocessing
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from functools import partial
@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from hmmjax.simulate import PHASES, TOOLS, Surgery, simulate_surgeries
+from hmmjax.data.simulated import FPS, write_annotations, write_lines
+from hmmjax.simulate import TOOLS, Surgery, simulate_surgeries
 from models.data.simsurg.render import Renderer
 from models.data.simsurg.scene import Scene, boxes, make_scene
 from models.data.video import write_video
-
-FPS = 25
 
 
 def write_cholec80(
@@ -92,22 +91,12 @@ def _write_video(
     _write_times(root / "videos" / f"{name}-timestamp.txt", count)
 
 
-def write_annotations(root: Path, name: str, surgery: Surgery, newline: str = "\n") -> None:
-    """Write one video's phase file (every 25 fps frame) and tool file (every 25th)."""
-    phases = np.append(np.repeat(surgery.phases, FPS), surgery.phases[-1:])
-    lines = ["Frame\tPhase", *(f"{frame}\t{PHASES[phase]}" for frame, phase in enumerate(phases))]
-    _write(root / "phase_annotations" / f"{name}-phase.txt", lines, newline)
-    lines = ["\t".join(("Frame", *TOOLS))]
-    lines += ["\t".join(map(str, (FPS * second, *row))) for second, row in enumerate(surgery.tools.tolist())]
-    _write(root / "tool_annotations" / f"{name}-tool.txt", lines, newline)
-
-
 def _write_boxes(path: Path, scene: Scene) -> None:
     lines = ["Frame\tTool\txmin\tymin\txmax\tymax"]
     for second in range(len(scene)):
         for tool, box in zip(*boxes(scene, second), strict=True):
             lines.append("\t".join((str(FPS * second), TOOLS[tool], *(f"{edge:.4f}" for edge in box))))
-    _write(path, lines)
+    write_lines(path, lines)
 
 
 def _write_times(path: Path, count: int) -> None:
@@ -115,11 +104,7 @@ def _write_times(path: Path, count: int) -> None:
     for frame in range(0, count, FPS):
         minutes, seconds = divmod(frame // FPS, 60)
         lines.append(f"{frame}\t{minutes // 60:02d}:{minutes % 60:02d}:{seconds:02d}.00")
-    _write(path, lines)
-
-
-def _write(path: Path, lines: Sequence[str], newline: str = "\n") -> None:
-    path.write_text("".join(line + newline for line in lines), encoding="ascii", newline="")
+    write_lines(path, lines)
 
 
 def _pictures(renderer: Renderer, border: int, moving_fps: int) -> Iterator[np.ndarray]:

@@ -1,19 +1,19 @@
-"""Does this copy of Cholec80 hold what Cholec80 holds? ``python -m models.data.cholec80_check DIR``.
+"""Does this copy of Cholec80 hold what Cholec80 holds? ``hmmjax data check cholec80 DIR``.
 
 Compares counts of frames, phase changes, orders, tools and their persistence with the published labels'.
 """
 
-import argparse
 import dataclasses
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hmmjax.io import CHOLEC80_PHASES, CHOLEC80_TOOLS, read_annotations
-from models.data.cholec80 import cholec80
-from models.data.splits import CHOLEC80_SPLITS
+from hmmjax.data.annotations import check_complete, video_files
+from hmmjax.data.splits import CHOLEC80_SPLITS
+from hmmjax.io import CHOLEC80_PHASES, CHOLEC80_TOOLS, FormatError, Track, join, natural, read_annotations
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,43 +137,36 @@ def differences(found: Statistics) -> list[str]:
     return lines
 
 
-def check(directory: str, *, progress: bool = False) -> list[str]:
+def check(directory: str | os.PathLike[str], *, progress: Callable[[Iterable[str]], Iterable[str]] = iter) -> list[str]:
     """Read a copy's annotations and list what differs from Cholec80; empty for a faithful copy.
+
+    Args:
+        directory: holds phase_annotations/ and tool_annotations/.
+        progress: wraps the iteration over videos, for a progress bar.
 
     Raises:
         FormatError: when files are missing or damaged.
     """
-    collection = cholec80(directory, pictures=False)
-    videos = {}
-    rows = 0
-    for video in _track(collection.ids, progress):
-        annotation = collection.annotation(video)
-        videos[video] = annotation.phases, annotation.tools
-        phases = collection[video].phases
-        assert phases is not None
-        rows += len(read_annotations(phases)[0].frames)
+    root = Path(directory)
+    phase_files, tool_files = (video_files(root / f"{kind}_annotations") for kind in ("phase", "tool"))
+    for have, other, where in (phase_files, tool_files, "tool"), (tool_files, phase_files, "phase"):
+        if missing := sorted(set(have) - set(other), key=natural):
+            raise FormatError(f"{where}_annotations has no file of {', '.join(missing[:5])}", file=root)
+    videos, rows = {}, 0
+    for video in progress(sorted(phase_files, key=natural)):
+        phases, tools = _complete(phase_files[video], CHOLEC80_PHASES), _complete(tool_files[video], CHOLEC80_TOOLS)
+        rows += len(phases.frames)
+        (both,) = join([phases, tools])
+        assert both.phases is not None and both.tools is not None
+        videos[video] = both.phases.values, both.tools.values
     lines = [] if rows == PHASE_ROWS else [f"phase rows: {rows} found, {PHASE_ROWS} expected"]
     return lines + differences(statistics(videos))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; 0 for a faithful copy, 1 for differences."""
-    parser = argparse.ArgumentParser(description="Compare a copy of Cholec80 with the published statistics.")
-    parser.add_argument("directory", help="holds phase_annotations/ and tool_annotations/")
-    lines = check(parser.parse_args(argv).directory, progress=True)
-    for line in lines:
-        print(line)
-    print(f"{len(lines)} difference(s)" if lines else "This is Cholec80: every figure agrees.")
-    return int(bool(lines))
-
-
-def _track(videos: Sequence[str], progress: bool) -> Iterable[str]:
-    if not progress:
-        return videos
-    from rich.progress import track
-
-    return track(videos, "reading")
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def _complete(file: str, names: tuple[str, ...]) -> Track:
+    tracks = read_annotations(file)
+    if len(tracks) != 1:
+        raise FormatError(f"{len(tracks)} tracks found, one expected", file=file)
+    track = tracks[0].reorder(names)
+    check_complete(track)
+    return track

@@ -1,0 +1,67 @@
+"""`hmmjax suggest`: which frames should a person label next?"""
+
+import json as json_
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hmmjax import io
+from hmmjax import suggest as ranking
+from hmmjax.cli import console
+from hmmjax.cli import options as o
+from hmmjax.io import FormatError
+
+
+@console.friendly
+def suggest(
+    predictions: Annotated[list[Path], typer.Argument(help="What the recogniser says; files or folders.")],
+    stabilized: Annotated[Path, typer.Option(help="stabilized.npz, as hmmjax stabilize writes it.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for index.html and answers.csv.")],
+    annotations: Annotated[
+        list[Path] | None, typer.Option("--annotations", help="Labels that there are already; files or folders.")
+    ] = None,
+    pictures: Annotated[
+        Path | None, typer.Option(help="A folder of pictures per video, named by frame number (000025.jpg).")
+    ] = None,
+    count: Annotated[int, typer.Option(min=1, help="Frames per tool and reason.")] = 10,
+    apart: Annotated[float, typer.Option(min=0, help="Least seconds between two questions about one tool.")] = 10.0,
+    reason: Annotated[
+        list[str] | None, typer.Option(help=f"Only this reason; repeatable: {', '.join(ranking.REASONS)}.")
+    ] = None,
+    kind: o.Kind = None,
+    phase_names: o.PhaseNames = None,
+    tool_names: o.ToolNames = None,
+    fps: o.Fps = None,
+    videos: o.Videos = None,
+    force: o.Force = False,
+    json: o.Json = False,
+    traceback: o.Traceback = False,
+) -> None:
+    """Choose frames for a person to label, and write a page to look at and a file to fill in.
+
+    For each tool: frames that probably show it, frames where recogniser and stabilised result disagree, frames of which
+    the posterior is unsure; never two of one tool within --apart seconds. Read the filled-in answers.csv back with
+    hmmjax.suggest.read_answers.
+    """
+    for word in reason or ():
+        if word not in ranking.REASONS:
+            raise FormatError(f"unknown reason {word!r}", fix=f"choose among {', '.join(ranking.REASONS)}")
+    names = {"phase_names": phase_names, "tool_names": tool_names, "fps": fps}
+    picture = None if pictures is None else ranking.find_pictures(pictures)
+    with console.Stages() as stages:
+        said = io.select(
+            io.read(list(predictions), kind=kind, progress=stages.files("reading predictions"), **names), videos
+        )
+        smooth = io.select(io.read(stabilized), videos)
+        known = (
+            []
+            if annotations is None
+            else io.read_annotations(list(annotations), progress=stages.files("reading annotations"), **names)
+        )
+    asked = ranking.rank(said, smooth, known, count=count, apart=apart, reasons=reason or ranking.REASONS)
+    page, answers = ranking.write(out, asked, picture=picture, force=force)
+    if json:
+        print(json_.dumps({"questions": len(asked), "page": str(page), "answers": str(answers)}, indent=1))
+    else:
+        print(f"{len(asked)} questions. Look at {page}, fill in {answers}.")

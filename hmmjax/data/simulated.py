@@ -1,0 +1,70 @@
+"""Simulated surgeries as files: annotations laid out like Cholec80's, and what a recogniser predicts."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hmmjax.io import save_npz
+from hmmjax.simulate import PHASES, TOOLS, Surgery
+
+FPS = 25
+
+
+def write_simulation(
+    directory: str | os.PathLike[str], surgeries: Sequence[Surgery], *, force: bool = False
+) -> list[Path]:
+    """Write surgeries as annotation files and one predictions file.
+
+    Args:
+        directory: gets phase_annotations/, tool_annotations/ and predictions.npz.
+        surgeries: from `hmmjax.simulate.simulate_surgeries`; the first becomes video01.
+        force: write over an earlier simulation.
+
+    Returns:
+        The files written, predictions last.
+
+    Raises:
+        FileExistsError: when there are annotations or predictions and `force` is False.
+    """
+    root = Path(directory)
+    files: list[Path] = []
+    for kind in ("phase", "tool"):
+        folder = root / f"{kind}_annotations"
+        found = sorted(folder.glob(f"video*-{kind}.txt"))
+        if found and not force:
+            raise FileExistsError(f"{folder} holds annotations. Fix: choose another folder, or write over it by force")
+        for file in found:
+            file.unlink()  # of an earlier, perhaps longer, simulation
+        folder.mkdir(parents=True, exist_ok=True)
+    predictions: dict[str, Any] = {
+        "fps": np.float64(FPS),
+        "phase_names": np.array(PHASES),
+        "tool_names": np.array(TOOLS),
+    }
+    for n, surgery in enumerate(surgeries, 1):
+        files += write_annotations(root, f"video{n:02d}", surgery)
+        predictions[f"phases_{n:02d}"] = surgery.phase_probabilities
+        predictions[f"tools_{n:02d}"] = surgery.tool_probabilities
+        predictions[f"frames_{n:02d}"] = FPS * np.arange(len(surgery), dtype=np.int64)
+    save_npz(root / "predictions.npz", predictions, force=force)
+    return [*files, root / "predictions.npz"]
+
+
+def write_annotations(root: Path, name: str, surgery: Surgery, newline: str = "\n") -> list[Path]:
+    """Write one video's phase file (every 25 fps frame) and tool file (every 25th), and say where."""
+    files = [root / f"{kind}_annotations" / f"{name}-{kind}.txt" for kind in ("phase", "tool")]
+    phases = np.append(np.repeat(surgery.phases, FPS), surgery.phases[-1:])
+    lines = ["Frame\tPhase", *(f"{frame}\t{PHASES[phase]}" for frame, phase in enumerate(phases))]
+    write_lines(files[0], lines, newline)
+    lines = ["\t".join(("Frame", *TOOLS))]
+    lines += ["\t".join(map(str, (FPS * second, *row))) for second, row in enumerate(surgery.tools.tolist())]
+    write_lines(files[1], lines, newline)
+    return files
+
+
+def write_lines(path: Path, lines: Sequence[str], newline: str = "\n") -> None:
+    """Write lines of ASCII."""
+    path.write_text("".join(line + newline for line in lines), encoding="ascii", newline="")

@@ -1,0 +1,126 @@
+"""`hmmjax simulate`, `suggest` and `data check`, one on the files of the other."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from hmmjax import io
+from hmmjax.cli import app
+from hmmjax.simulate import simulate_surgeries
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert result.exit_code == code, result.output + result.stderr
+    return result
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("simulated")
+    answer = run("simulate", "--out", folder, "--videos", 2, "--minutes", 3, "--seed", 5, "--json")
+    assert json.loads(answer.stdout)["videos"] == 2
+    return folder, simulate_surgeries(2, 5, minutes=3)
+
+
+def test_simulated_files_read_back_as_they_were_drawn(simulated):
+    folder, surgeries = simulated
+    videos = io.join(io.read(folder / "predictions.npz"))
+    truth = [folder / "phase_annotations", folder / "tool_annotations"]
+    _, labels, mask, index = io.to_batch(videos, io.read_annotations(truth))
+    assert index.ids == ("video01", "video02") and index.fps == 25 and index.step == 25
+    for n, surgery in enumerate(surgeries):
+        np.testing.assert_array_equal(index.split(labels.phases)[n], surgery.phases)
+        np.testing.assert_array_equal(index.split(labels.tools)[n], surgery.tools)
+        # Rows are made to sum to one in double precision.
+        np.testing.assert_allclose(videos[n].phases.values, surgery.phase_probabilities, rtol=1e-6)
+        np.testing.assert_array_equal(videos[n].tools.values, surgery.tool_probabilities)
+    assert mask.sum() == sum(map(len, surgeries))
+
+
+def test_simulations_are_not_overwritten_unasked(simulated, tmp_path):
+    folder, _ = simulated
+    assert "annotations" in run("simulate", "--out", folder, code=2).stderr
+    run("simulate", "--out", tmp_path, "--videos", 3, "--minutes", 0.5)
+    run("simulate", "--out", tmp_path, "--videos", 1, "--minutes", 0.5, "--force")
+    assert [p.name for p in (tmp_path / "tool_annotations").iterdir()] == ["video01-tool.txt"]
+
+
+@pytest.fixture
+def asked(simulated, tmp_path):
+    """The words of a command that asks about simulated predictions."""
+    folder, _ = simulated
+    with np.load(folder / "predictions.npz") as arrays:
+        smooth = {name: arrays[name] for name in arrays.files}
+    for name in ("tools_01", "tools_02"):
+        smooth[name] = np.clip(smooth[name], 0.1, 0.9)
+    np.savez(tmp_path / "stabilized.npz", **smooth)
+    return [
+        "suggest",
+        folder / "predictions.npz",
+        "--stabilized",
+        tmp_path / "stabilized.npz",
+        "--out",
+        tmp_path / "out",
+    ]
+
+
+def test_suggest_writes_a_page_with_pictures_and_a_file_to_fill_in(asked, simulated, tmp_path):
+    from PIL import Image
+
+    _, surgeries = simulated
+    for video, surgery in zip(("video01", "video02"), surgeries, strict=True):
+        (tmp_path / "frames" / video).mkdir(parents=True)
+        for second in range(len(surgery)):
+            Image.new("RGB", (32, 24)).save(tmp_path / "frames" / video / f"{25 * second:06d}.jpg")
+    answer = json.loads(run(*asked, "--pictures", tmp_path / "frames", "--count", 2, "--json").stdout)
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert page.count("<img") == page.count("<figure>") > 0
+    with open(answer["answers"], newline="") as file:
+        assert len(list(csv.reader(file))) > answer["questions"] // 7
+    assert "answers.csv" in run(*asked, code=2).stderr
+    only = run(*asked, "--force", "--reason", "uncertain", "--videos", "1", "--apart", 20)
+    assert "questions" in only.stdout and "video02" not in (tmp_path / "out" / "answers.csv").read_text()
+
+
+def test_suggest_refuses_what_it_does_not_know(asked, tmp_path):
+    assert "choose among" in run(*asked, "--reason", "boredom", code=2).stderr
+    (tmp_path / "frames").mkdir()
+    assert "one folder per video" in run(*asked, "--pictures", tmp_path / "frames", code=2).stderr
+
+
+def test_data_check_lists_differences(simulated):
+    folder, _ = simulated
+    text = run("data", "check", "cholec80", folder, code=1).stdout
+    assert "number of videos: 2 found, 80 expected" in text and "differences from cholec80" in text
+    answer = json.loads(run("data", "check", "cholec80", folder, "--json", code=1).stdout)
+    assert not answer["faithful"] and f"{len(answer['differences'])} differences" in text
+
+
+def test_data_check_names_damage(simulated, tmp_path):
+    folder, _ = simulated
+    assert "say cholec80" in run("data", "check", "cholec90", folder, code=2).stderr
+    assert "no such folder" in run("data", "check", "cholec80", tmp_path, code=2).stderr
+
+
+def test_data_check_accepts_the_real_labels(data_dir, tmp_path):
+    """The real labels at one frame a second, written out as Cholec80 lays them out, but for the number of rows."""
+    from hmmjax.data.simulated import write_lines
+
+    with np.load(data_dir / "cholec80" / "labels_1fps.npz") as labels:
+        for n in range(1, 81):
+            phases, tools = labels[f"phase_{n:02d}"], labels[f"tools_{n:02d}"]
+            rows = {"phase": (["Frame", "Phase"], [[io.CHOLEC80_PHASES[p]] for p in phases])}
+            rows["tool"] = (["Frame", *io.CHOLEC80_TOOLS], tools.tolist())
+            for kind, (head, values) in rows.items():
+                (tmp_path / f"{kind}_annotations").mkdir(exist_ok=True)
+                lines = ["\t".join(map(str, (25 * k, *row))) for k, row in enumerate(values)]
+                write_lines(tmp_path / f"{kind}_annotations" / f"video{n:02d}-{kind}.txt", ["\t".join(head), *lines])
+    answer = run("data", "check", "cholec80", tmp_path, code=1)
+    assert answer.stdout.splitlines() == [
+        "phase rows: 184498 found, 4612532 expected",
+        "1 difference from cholec80",
+    ]
