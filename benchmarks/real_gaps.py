@@ -22,9 +22,9 @@ from real import DATA, chains
 
 import hmmjax
 from hmmjax import Labels, Observations, Params, metrics
+from hmmjax.data.splits import recording
 from hmmjax.stabilize import PRIORS
 from models.data.m2cai_locations import read_frames, read_image_set, to_batch
-from models.data.splits import recording
 from models.training.record import environment
 
 
