@@ -190,7 +190,7 @@ def _changes(
     said: dict[str, Sequence[np.ndarray]],
 ) -> Row:
     """How often systems and the truth change: everywhere, or between labelled frames where some are not labelled."""
-    known = [(t >= 0).all(-1) if t.ndim == 2 else t >= 0 for t in truth]
+    known = [np.asarray((t >= 0).all(-1) if t.ndim == 2 else t >= 0) for t in truth]
     if all(k.all() for k in known):
         return Row(figure, {name: count(list(x)) for name, x in said.items()}, count(truth).value)
 
