@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 QUICK ?=
 
-.PHONY: demo test test-models lint docs clean
+.PHONY: demo test test-models lint docs smoke clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/python -m models.demo --out demo-output $(if $(QUICK),--quick)
@@ -16,6 +16,13 @@ test: lint
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python hmmjax
+
+docs: $(VENV)/docs.stamp
+	$(BIN)/python -m mkdocs build --strict
+
+# Wheel and sdist into clean environments, one per Python that is there, away from the checkout.
+smoke:
+	$(PYTHON) tests/smoke/install.py
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer found; set PYTHON=/path/to/python3.11"; exit 1; }
@@ -30,5 +37,9 @@ $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev,vision]'
 	@touch $@ $(VENV)/demo.stamp
 
+$(VENV)/docs.stamp: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	@touch $@
+
 clean:
-	rm -rf $(VENV) demo-output build dist
+	rm -rf $(VENV) demo-output build dist site

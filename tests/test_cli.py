@@ -463,3 +463,58 @@ def test_annotated_tracks_that_nobody_predicted_do_no_harm_to_em(world):
     short = [dataclasses.replace(t, values=t.values[:-1], frames=t.frames[:-1]) for t in annotations]
     result = job.stabilize([t for t in predictions if t.track == "phases"], short, iterations=1)
     assert result.smoothed.tools is None and "EM" in result.model.metadata["method"]
+
+
+# --- consistency of the commands ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", [c.name or c.callback.__name__ for c in app.registered_commands])
+def test_every_command_has_examples_and_the_common_options(command):
+    text = " ".join(run(command, "--help").stdout.split())
+    assert "Examples:" in text and f"$ hmmjax {command}" in text
+    for option in ("--json", "--force", "--traceback"):
+        assert option in text, option
+
+
+def test_a_dry_run_reads_and_writes_nothing(world, tmp_path):
+    options = (*NAMES, "--annotations", world / "truth", "--out", tmp_path / "o", "--dry-run")
+    said = run("stabilize", world / "said", *options).stdout
+    assert "5 videos" in said and "5 of them annotated" in said and not (tmp_path / "o").exists()
+    plan = json.loads(run("stabilize", world / "said", *options, "--json").stdout)
+    assert plan["annotated"] == [f"video{v:02d}" for v in range(1, 6)] and plan["tracks"] == ["phases", "tools"]
+    run("stabilize", world / "said", "--out", tmp_path / "o", "--phase-names", "x", "--dry-run", code=2)
+
+
+def test_a_killed_run_is_followed_by_another(world, both, tmp_path):
+    from hmmjax.io.folder import MARKER
+
+    out = tmp_path / "o"
+    (out / "phases").mkdir(parents=True)
+    (out / MARKER).touch()
+    (out / "phases" / "video01-phase.txt").write_text("half")
+    run("stabilize", world / "said", "--annotations", world / "truth", *NAMES, "--out", out, "--no-pictures")
+    assert not (out / MARKER).exists() and (out / "phases" / "video01-phase.txt").read_text() != "half"
+
+
+def test_report_and_explore_from_the_command_line(world, both, tmp_path):
+    options = ("--no-intervals", "--no-pictures", "--out", tmp_path / "page")
+    assert json.loads(run("report", both[0], *options, "--dry-run", "--json").stdout)["exists"] is False
+    found = json.loads(run("report", both[0], *options, "--json").stdout)
+    assert found["page"] == str(tmp_path / "page" / "report.html") and (tmp_path / "page" / "report.html").is_file()
+    assert "--force" in run("report", both[0], *options, code=2).stderr
+    assert "no stabilized.npz" in run("report", world, *options, "--force", code=2).stderr.replace("\n", " ")
+    explored = json.loads(run("explore", world / "truth", *NAMES, "--out", tmp_path / "e", "--json").stdout)
+    assert explored["phases"].keys() == set(PHASES) and (tmp_path / "e" / "explore.html").is_file()
+    assert "--force" in run("explore", world / "truth", *NAMES, "--out", tmp_path / "e", code=2).stderr
+
+
+def test_bench_times_what_it_says(tmp_path):
+    options = ("--videos", 1, "--minutes", 0.5, "--repeats", 1, "--iterations", 1, "--json")
+    found = json.loads(run("bench", *options, "--out", tmp_path / "b.json").stdout)
+    assert json.loads((tmp_path / "b.json").read_text()) == found
+    assert all(row["frames_per_second"] > 0 for row in found["timings"]) and found["device"]
+    assert json.loads(run("bench", *options, "--dry-run").stdout)["videos"] == 1
+
+
+def test_shell_completion_is_there():
+    assert "--install-completion" in run("--help").stdout

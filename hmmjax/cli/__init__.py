@@ -1,4 +1,4 @@
-"""The command line, a file for each command but the first two. Needs the ``data`` extra."""
+"""The command line, one file per command and one for the options that they share. Needs the ``data`` extra."""
 
 from typing import Annotated
 
@@ -8,13 +8,15 @@ try:
 except ImportError as error:
     raise SystemExit(f"{error}. The command line needs more than the core: pip install 'hmmjax[data]'") from None
 
-from hmmjax.cli import commands, data, simulate, suggest
+from hmmjax.cli import bench, commands, data, explore, report, simulate, suggest
+from hmmjax.cli.console import examples
 
 app = typer.Typer(
     name="hmmjax",
     help="Stabilise what a deep recogniser says of surgical phases and tools, with an exact coupled HMM.",
+    epilog="Exit codes: 0 done, 1 unexpected error, 2 bad input or options. hmmjax --install-completion completes "
+    "commands and options in your shell.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -28,10 +30,41 @@ def _top(
     pass
 
 
-app.command()(commands.stabilize)
-app.command()(commands.evaluate)
-app.command()(suggest.suggest)
-app.command()(simulate.simulate)
+app.command(
+    epilog=examples(
+        "hmmjax stabilize predictions/ --annotations annotations/ --phase-names cholec80 --out results/",
+        "hmmjax stabilize scores.npz --kind logits --model results/model.npz --out new-videos/ --online",
+        "hmmjax stabilize --tools tools/ --annotations labels/ --transitions-from cholec80/ --out results/ --dry-run",
+    )
+)(commands.stabilize)
+app.command(
+    epilog=examples(
+        "hmmjax evaluate predictions/ --truth annotations/ --phase-names cholec80 --relaxed",
+        "hmmjax evaluate results/ --truth annotations/ --json > figures.json",
+    )
+)(commands.evaluate)
+app.command(
+    epilog=examples(
+        "hmmjax report results/", "hmmjax report results/ --out page/ --frames frames/ --costs costs.csv --force"
+    )
+)(report.report)
+app.command(
+    epilog=examples(
+        "hmmjax explore annotations/ --out exploration/ --phase-names cholec80",
+        "hmmjax explore labels.npz --videos 1-40 --out exploration/ --json",
+    )
+)(explore.explore)
+app.command(epilog=examples("hmmjax bench", "hmmjax bench --videos 8 --minutes 10 --json --out bench.json"))(
+    bench.bench
+)
+app.command(
+    epilog=examples(
+        "hmmjax suggest predictions/ --stabilized results/stabilized.npz --pictures frames/ --out to-label/",
+    )
+)(suggest.suggest)
+app.command(epilog=examples("hmmjax simulate --out simulated/", "hmmjax simulate --videos 4 --minutes 5 --out quick/"))(
+    simulate.simulate
+)
 app.add_typer(data.app)
 
 

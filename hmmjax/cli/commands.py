@@ -1,5 +1,6 @@
 """`hmmjax stabilize` and `hmmjax evaluate`: read, call the plain functions, print, write."""
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,6 +53,7 @@ def stabilize(
     no_pictures: o.NoPictures = False,
     relaxed: o.Relaxed = False,
     force: o.Force = False,
+    dry_run: o.DryRun = False,
     json: o.Json = False,
     traceback: o.Traceback = False,
 ) -> None:
@@ -59,7 +61,8 @@ def stabilize(
 
     Writes the predictions in the files' own layouts, posteriors (stabilized.npz), the model (model.npz), the table
     M against M_H (table.csv) and a picture of each video. Annotated videos are learnt from, and each is inferred by
-    a model that has not seen it.
+    a model that has not seen it. A run that was killed is followed by another with the same --out; a folder of results
+    is never overwritten without --force, nor written to by two runs at once.
     """
     if emissions not in ("confusion", "probability"):
         raise FormatError(f"unknown emissions {emissions!r}", fix="say confusion or probability")
@@ -67,10 +70,9 @@ def stabilize(
         raise FormatError("a given model learns nothing", fix="drop --model, or --transitions-from and --leave-one-out")
     if transition_videos and not transitions_from:
         raise FormatError("--transition-videos chooses among --transitions-from, which is missing")
-    if out.exists() and not force and (not out.is_dir() or any(out.iterdir())):
-        raise FileExistsError(f"{out} exists and is not empty. Fix: choose another --out, or say --force")
     given = io.load_params(model) if model is not None else None
-    with console.Stages() as stages:
+    claimed = contextlib.nullcontext(True) if dry_run else io.claim(out, force=force)
+    with claimed as overwrite, console.Stages() as stages:
         options = _reading(kind, phase_kind, tool_kind, phase_names, tool_names, fps, row_step, offset, header, lenient)
         said = _read_predictions(predictions, phases, tools, options, rename, videos, stages)
         shared = _truth_options(
@@ -78,6 +80,9 @@ def stabilize(
         )
         truth = _read_truth(annotations, shared, stages, "annotations")
         others = io.select(_read_truth(transitions_from, shared, stages, "transitions"), transition_videos)
+        if dry_run:
+            _say_plan(said, truth, others, out, json)
+            return
         result = job.stabilize(
             said,
             truth,
@@ -94,7 +99,7 @@ def stabilize(
             progress=stages,
         )
         files = job.write_results(
-            result, out, like=said, online=online, pictures=not no_pictures, force=force, progress=stages
+            result, out, like=said, online=online, pictures=not no_pictures, force=overwrite, progress=stages
         )
     console.notices(result.notices)
     if json:
@@ -151,6 +156,26 @@ def evaluate(
         console.print_table(rows, "predictions against the truth", titles={"M": "predictions"})
     else:
         raise FormatError("no predicted frame has truth", fix="check fps, step and offset of both")
+
+
+def _say_plan(said: Sequence[Track], truth: Sequence[Track], others: Sequence[Track], out: Path, as_json: bool) -> None:
+    """What `stabilize` would do with what it has read."""
+    ids = list(dict.fromkeys(t.video for t in said))
+    known = [v for v in ids if any(t.video == v for t in truth)]
+    tracks, frames = sorted({t.track for t in said}), sum(len(t.frames) for t in said if t.track == said[0].track)
+    counted = list(dict.fromkeys(t.video for t in others))
+    plan = {
+        "would_stabilise": ids,
+        "tracks": tracks,
+        "frames": frames,
+        "annotated": known,
+        "transitions_from": counted,
+        "would_write_to": str(out),
+    }
+    learnt = f"{len(known)} of them annotated" if known else "none of them annotated"
+    more = f"; transitions from {console.videos(len(counted))}" if counted else ""
+    text = f"would stabilise {' and '.join(tracks)} of {console.videos(len(ids))}, {frames:,} frames"
+    console.answer(plan, f"{text}, {learnt}{more}; results to {out}. Nothing was written.", as_json)
 
 
 def version(value: bool) -> bool:

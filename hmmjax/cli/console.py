@@ -2,6 +2,8 @@
 
 import contextlib
 import functools
+import importlib.util
+import json
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -111,6 +113,27 @@ class Stages:
             self(stage, len(items), len(items))
 
         return wrap
+
+
+def needs(module: str, *, extra: str) -> None:
+    """ValueError, naming the extra, when a module is not installed."""
+    if importlib.util.find_spec(module) is None:
+        raise ValueError(f"this command needs {module}. Fix: pip install 'hmmjax[{extra}]'")
+
+
+def answer(values: Mapping[str, Any], text: str, as_json: bool) -> None:
+    """A command's answer on standard output: JSON for scripts, or text for people."""
+    print(json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False) if as_json else text)
+
+
+def counts(names: Sequence[str] | None, frames: Any) -> dict[str, int]:
+    """Frames of each class, from (B, C) counts; empty without names."""
+    return {} if names is None else {n: int(f) for n, f in zip(names, frames.sum(0), strict=True)}
+
+
+def examples(*commands: str) -> str:
+    """The end of a command's help."""
+    return "Examples:\n\n" + "\n\n".join(f"  $ {command}" for command in commands)
 
 
 def videos(count: int) -> str:

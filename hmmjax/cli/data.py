@@ -21,7 +21,9 @@ def _data() -> None:
     pass
 
 
-@app.command()
+@app.command(
+    epilog=console.examples("hmmjax data check cholec80 /data/cholec80", "hmmjax data check cholec80 . --json")
+)
 @console.friendly
 def check(
     dataset: Annotated[str, typer.Argument(help=f"Which data set it should be: {', '.join(CHECKS)}.")],

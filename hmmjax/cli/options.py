@@ -126,6 +126,35 @@ Relaxed = Annotated[
                  rich_help_panel=_OUT),
 ]  # fmt: skip
 Force = Annotated[bool, typer.Option("--force", help="Overwrite.", rich_help_panel=_OUT)]
-Json = Annotated[bool, typer.Option("--json", help="Print the table as JSON.", rich_help_panel=_OUT)]
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Read everything, say what would be done, write nothing.", rich_help_panel=_OUT),
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print the answer as JSON, and nothing else, on standard output.",
+                       rich_help_panel=_OUT),
+]  # fmt: skip
 Csv = Annotated[Path | None, typer.Option("--csv", help="Also write the table to this csv.", rich_help_panel=_OUT)]
 Traceback = Annotated[bool, typer.Option("--traceback", help="Show where an error was raised.")]
+
+Results = Annotated[Path, typer.Argument(help="A folder that hmmjax stabilize wrote.")]
+ReportOut = Annotated[
+    Path | None, typer.Option("--out", help="Folder for the report; left out: report/ in the results.",
+                              rich_help_panel=_OUT),
+]  # fmt: skip
+Title = Annotated[str, typer.Option(help="Title of the page.", rich_help_panel=_OUT)]
+Frames = Annotated[
+    Path | None,
+    typer.Option("--frames", help="A folder with a folder of pictures for each video, named by frame number "
+                 "(video41/000025.jpg): thumbnails beside what the model changed.", rich_help_panel=_OUT),
+]  # fmt: skip
+Costs = Annotated[
+    Path | None,
+    typer.Option("--costs", help="A csv with name, cost, value (and low, high, cost_unit, figure): adds the figure of "
+                 "cost against benefit.", rich_help_panel=_OUT),
+]  # fmt: skip
+NoIntervals = Annotated[
+    bool, typer.Option("--no-intervals", help="No intervals of minutes: much faster on long coupled videos.",
+                       rich_help_panel=_OUT),
+]  # fmt: skip
+AnnotationFiles = Annotated[list[Path], typer.Argument(help="Annotation files or folders: phases, tools or both.")]

@@ -6,7 +6,9 @@ obs, labels, mask, index = hmmjax.io.to_batch(videos, hmmjax.io.read_annotations
 """
 
 from hmmjax.io.batch import BatchIndex, to_batch
+from hmmjax.io.checkpoint import fit_with_checkpoint
 from hmmjax.io.errors import FormatError
+from hmmjax.io.folder import claim
 from hmmjax.io.join import align_classes, join, label_rows, match_annotations, sample
 from hmmjax.io.model_file import ModelFile, load_params, save_params
 from hmmjax.io.names import (
@@ -37,7 +39,9 @@ __all__ = [
     "Video",
     "align_classes",
     "atomic",
+    "claim",
     "find_files",
+    "fit_with_checkpoint",
     "join",
     "label_rows",
     "load_params",

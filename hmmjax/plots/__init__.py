@@ -3,7 +3,7 @@
 Needs matplotlib (the ``data`` extra). Figures are built without pyplot: no global state, no display needed.
 """
 
-from hmmjax.plots.bars import plot_costs, plot_intervals, plot_shares
+from hmmjax.plots.bars import plot_boxes, plot_costs, plot_intervals, plot_presence, plot_shares
 from hmmjax.plots.curves import plot_densities, plot_precision_recall, plot_reliability
 from hmmjax.plots.matrices import plot_matrices, plot_phase_transitions, plot_tool_transitions
 from hmmjax.plots.style import PHASE_COLOURS, ROW_COLOURS, save_figure, words
@@ -13,12 +13,14 @@ __all__ = [
     "PHASE_COLOURS",
     "ROW_COLOURS",
     "changes",
+    "plot_boxes",
     "plot_costs",
     "plot_densities",
     "plot_intervals",
     "plot_matrices",
     "plot_phase_transitions",
     "plot_precision_recall",
+    "plot_presence",
     "plot_reliability",
     "plot_shares",
     "plot_tool_transitions",

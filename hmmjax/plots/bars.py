@@ -89,7 +89,7 @@ def plot_shares(
     axis.set_xlabel(label, size=9, color=FAINT)
     clean(axis)
     axis.tick_params(axis="y", length=0)
-    figure.legend(loc="outside upper left", ncols=min(len(part_names), 7), frameon=False, fontsize=8.5)
+    figure.legend(loc="outside upper left", ncols=min(len(part_names), 4), frameon=False, fontsize=8.5)
     return figure
 
 
@@ -126,4 +126,64 @@ def plot_costs(points: Sequence[Mapping[str, Any]], *, cost_label: str = "cost",
     axis.set_xlabel(cost_label, size=9, color=FAINT)
     axis.set_ylabel(figure_label, size=9, color=FAINT)
     clean(axis, grid="both")
+    return figure
+
+
+def plot_presence(shares: Any, *, names: Sequence[str], notes: Sequence[str] | None = None) -> "Figure":
+    """One bar for each class, labelled with its share.
+
+    Args:
+        shares: (C,) between 0 and 1.
+        names: (C,) class names.
+        notes: (C,) written behind the shares.
+
+    Returns:
+        A matplotlib figure.
+    """
+    table = np.asarray(shares, float)
+    figure = new_figure(8.4, 0.34 * len(table) + 0.9)
+    axis = figure.subplots()
+    axis.barh(np.arange(len(table)), table, color="#0072B2", height=0.66)
+    for row, value in enumerate(table):
+        note = f"   {notes[row]}" if notes is not None else ""
+        axis.text(value, row, f" {value:.1%}{note}", va="center", size=8.5, color=TEXT)
+    axis.set_yticks(np.arange(len(table)), [words(name) for name in names], size=9)
+    axis.set_ylim(len(table) - 0.5, -0.5)
+    axis.set_xlim(0, max(float(table.max(initial=0)) * 1.55, 1e-9))
+    axis.set_xlabel("share of frames", size=9, color=FAINT)
+    clean(axis)
+    axis.tick_params(axis="y", length=0)
+    return figure
+
+
+def plot_boxes(values: Sequence[Any], *, names: Sequence[str], unit: str) -> "Figure":
+    """A box for each class with its points beside it.
+
+    Args:
+        values: for each class (n,) amounts.
+        names: (C,) class names.
+        unit: of the amounts.
+
+    Returns:
+        A matplotlib figure; whiskers end at 5 and 95 %.
+    """
+    figure = new_figure(8.4, 0.48 * len(values) + 0.9)
+    axis = figure.subplots()
+    rows = np.arange(len(values))
+    axis.boxplot(
+        [np.asarray(v, float) for v in values], positions=rows, orientation="horizontal", whis=(5, 95),
+        showfliers=False, widths=0.5, medianprops={"color": "#D55E00", "linewidth": 2},
+        boxprops={"color": "#767676"}, whiskerprops={"color": "#767676"}, capprops={"color": "#767676"},
+    )  # fmt: skip
+    for row, own in enumerate(values):
+        own = np.sort(np.asarray(own, float))
+        # Spread over the row by rank: the same picture every time.
+        offset = 0.18 * (((np.arange(own.size) * 7) % 11) / 5 - 1)
+        axis.scatter(own, row + offset, s=7, color="#0072B2", alpha=0.55, linewidth=0, zorder=3)
+    axis.set_yticks(rows, [words(name) for name in names], size=9)
+    axis.set_ylim(len(values) - 0.5, -0.5)
+    axis.set_xlim(left=0)
+    axis.set_xlabel(unit, size=9, color=FAINT)
+    clean(axis, grid="x")
+    axis.tick_params(axis="y", length=0)
     return figure

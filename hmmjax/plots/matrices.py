@@ -130,10 +130,11 @@ def plot_tool_transitions(
             for i in range(2):
                 for j in range(2):
                     value = matrix[k, q, i, j]
-                    colour = shade(0.92 * value)
+                    colour = shade(0.92 * value) if np.isfinite(value) else (0.93, 0.93, 0.93, 1.0)
                     x, y = q * (2 + gap) + j, k * (2 + gap) + i
                     axis.fill_between([x, x + 1], y, y + 1, facecolor=colour, edgecolor="white", linewidth=0.6)
-                    axis.text(x + 0.5, y + 0.52, _short(value), ha="center", va="center", size=7.5,
+                    label = _short(value) if np.isfinite(value) else ""
+                    axis.text(x + 0.5, y + 0.52, label, ha="center", va="center", size=7.5,
                               color=readable_on(colour))  # fmt: skip
             if k == tools - 1:
                 for j, name in enumerate(("off", "on")):

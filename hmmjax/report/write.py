@@ -125,7 +125,7 @@ def write_report(
     if table:
         files.append(folder / "tables" / "main.tex")
         _write_text(files[-1], tables.latex(table, title))
-    files += _save(drawn, folder / "pictures", tell)
+    files += save_pictures(drawn, folder / "pictures", tell)
     for i, video in enumerate(result.ids if videos else ()):
         tell("videos", i, len(result.ids))
         files.append(folder / "pictures" / "videos" / f"{video}.png")
@@ -194,7 +194,11 @@ def _minutes_rows(result: Stabilized, table: Minutes) -> list[dict[str, Any]]:
     ]
 
 
-def _save(drawn: Sequence[Picture], folder: Path, tell: Callable[[str, int, int], None]) -> list[Path]:
+def save_pictures(
+    drawn: Sequence[Picture], folder: Path, progress: Callable[[str, int, int], None] | None = None
+) -> list[Path]:
+    """Each figure as PNG and SVG, overwriting; returns the files."""
+    tell = progress or (lambda stage, done, total: None)
     files = []
     for i, p in enumerate(drawn):
         tell("pictures", i, len(drawn))

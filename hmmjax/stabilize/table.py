@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -187,7 +187,7 @@ def _changes(
     figure: str,
     count: Callable[[list[np.ndarray]], Metric],
     truth: list[np.ndarray],
-    said: dict[str, Sequence[np.ndarray]],
+    said: Mapping[str, Sequence[np.ndarray]],
 ) -> Row:
     """How often systems and the truth change: everywhere, or between labelled frames where some are not labelled."""
     known = [np.asarray((t >= 0).all(-1) if t.ndim == 2 else t >= 0) for t in truth]

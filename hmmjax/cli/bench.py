@@ -1,0 +1,92 @@
+"""`hmmjax bench`: how fast this machine is at what the library does."""
+
+import json as json_
+import os
+import platform
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hmmjax.cli import console
+from hmmjax.cli import options as o
+
+
+@console.friendly
+def bench(
+    videos: Annotated[int, typer.Option(min=1, help="Simulated videos at once.")] = 4,
+    minutes: Annotated[float, typer.Option(min=0.1, help="Mean length of a video, a frame a second.")] = 38.4,
+    repeats: Annotated[int, typer.Option(min=1, help="Timed runs, of which the median counts.")] = 3,
+    iterations: Annotated[int, typer.Option(min=1, help="EM iterations in a timed fit.")] = 2,
+    out: Annotated[Path | None, typer.Option("--out", help="Also write the figures to this JSON file.")] = None,
+    force: o.Force = False,
+    dry_run: o.DryRun = False,
+    json: o.Json = False,
+    traceback: o.Traceback = False,
+) -> None:
+    """Time smoother, filter, decoder and EM on simulated surgeries: 7 phases, 7 tools, the coupled model."""
+    if out is not None and out.exists() and not force:
+        raise FileExistsError(f"{out} exists. Fix: choose another --out, or say --force")
+    if dry_run:
+        plan = {"videos": videos, "minutes": minutes, "repeats": repeats, "iterations": iterations}
+        console.answer(plan, f"would time {console.videos(videos)} of {minutes:g} minutes, {repeats} times each", json)
+        return
+    import jax
+
+    import hmmjax
+    from hmmjax import stabilize
+    from hmmjax.simulate import simulate_surgeries, stack
+
+    labels, obs, mask = stack(simulate_surgeries(videos, 0, minutes=minutes))
+    said = obs.discretize()
+    params = hmmjax.estimate(labels, said, mask, priors=stabilize.PRIORS)
+    frames = int(mask.sum())
+    jobs: dict[str, Callable[[], Any]] = {
+        "posterior": lambda: hmmjax.posterior(params, said, mask),
+        "filter": lambda: hmmjax.filter(params, said, mask),
+        "decode": lambda: hmmjax.decode(params, said, mask),
+        f"fit, {iterations} EM iterations": lambda: (
+            hmmjax.fit(params, said, mask, max_iterations=iterations, tolerance=0.0, priors=stabilize.PRIORS).history
+        ),
+    }
+    rows = []
+    with console.Stages() as stages:
+        for i, (name, job) in enumerate(jobs.items()):
+            stages("timing", i, len(jobs))
+            first, times = _time(job), [_time(job) for _ in range(repeats)]
+            seconds = sorted(times)[len(times) // 2]
+            rows.append({"what": name, "seconds": seconds, "frames_per_second": frames / seconds, "first_call": first})
+        stages("timing", len(jobs), len(jobs))
+    device = jax.devices()[0]
+    answer = {
+        "device": f"{device.platform} {device.device_kind}, {os.cpu_count()} cores ({platform.machine()})",
+        "versions": {"python": platform.python_version(), **{p: version(p) for p in ("jax", "numpy")}},
+        "model": "7 phases, 7 tools, confusion emissions",
+        "videos": videos,
+        "frames": frames,
+        "repeats": repeats,
+        "timings": rows,
+    }
+    if out is not None:
+        from hmmjax import io
+
+        with io.atomic(out, force=force) as temporary:
+            Path(temporary).write_text(json_.dumps(answer, indent=1) + "\n", encoding="utf-8")
+    lines = [f"{answer['device']}; {console.videos(videos)}, {frames:,} frames; median of {repeats}"]
+    lines += [
+        f"{r['what']:<24}{r['seconds']:>9.3f} s{r['frames_per_second']:>14,.0f} frames/s   (first call "
+        f"{r['first_call']:.1f} s)"
+        for r in rows
+    ]
+    console.answer(answer, "\n".join(lines), json)
+
+
+def _time(job: Callable[[], Any]) -> float:
+    import jax
+
+    start = time.perf_counter()
+    jax.block_until_ready(job())
+    return time.perf_counter() - start

@@ -1,0 +1,168 @@
+"""The exploration as a page, figures and tables."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import hmmjax
+from hmmjax import io, plots
+from hmmjax.explore.count import Exploration
+from hmmjax.plots import words
+from hmmjax.report.figures import Picture, matrix_rows
+from hmmjax.report.render import embed, render
+from hmmjax.report.write import save_pictures
+
+
+def write_exploration(
+    found: Exploration, folder: str | os.PathLike[str], *, title: str = "What the annotations say", force: bool = False
+) -> list[Path]:
+    """Write ``explore.html``, ``pictures/`` (PNG and SVG) and ``tables/`` (csv).
+
+    Args:
+        found: from `explore`.
+        folder: where to.
+        title: of the page.
+        force: overwrite.
+
+    Returns:
+        The files written, the page first.
+
+    Raises:
+        FileExistsError: when the page exists and `force` is False.
+    """
+    folder = Path(folder)
+    page = folder / "explore.html"
+    if page.exists() and not force:
+        raise FileExistsError(f"{page} exists. Fix: choose another folder, or say --force")
+    drawn = _pictures(found)
+    files = [page, *save_pictures(drawn, folder / "pictures")]
+    for p in drawn:
+        if p.rows:
+            files.append(folder / "tables" / f"{p.name}.csv")
+            io.write_csv(files[-1], p.rows, force=True)
+    text = render(
+        "explore.html.j2",
+        title=title,
+        subtitle=f"{len(found.ids)} video{'s' * (len(found.ids) != 1)}, {int(found.frames.sum()):,} annotated frames, "
+        f"{found.frames.sum() * found.step_seconds / 3600:.1f} hours, a frame every {found.step_seconds:g} s",
+        pictures=[
+            {"caption": p.caption, "source": embed(p.figure), "title": p.section, "csv": f"tables/{p.name}.csv"}
+            for p in drawn
+        ],
+        orders=_orders(found),
+        notices=found.notices,
+        version=hmmjax.__version__,
+    )
+    with io.atomic(page, force=True) as temporary:
+        Path(temporary).write_text(text, encoding="utf-8")
+    return files
+
+
+def _orders(found: Exploration) -> list[dict[str, Any]]:
+    names = found.phase_names or ()
+    return [{"order": " > ".join(words(names[p]) for p in order), "videos": n} for order, n in found.orders[:20]]
+
+
+def _pictures(found: Exploration) -> list[Picture]:
+    drawn = []
+    if found.phase_frames is not None and found.phase_names is not None and found.phase_moves is not None:
+        drawn += _phases(found, found.phase_names, found.phase_frames, found.phase_moves)
+    if found.tool_names is not None and found.tool_frames is not None and found.tool_known is not None:
+        drawn += _tools(found, found.tool_names, found.tool_frames, found.tool_known)
+    return drawn
+
+
+def _phases(found: Exploration, names: Sequence[str], frames: np.ndarray, moves: np.ndarray) -> list[Picture]:
+    total = frames.sum(1, keepdims=True)
+    known = total[:, 0] > 0
+    shares = frames[known] / total[known]
+    minutes = frames * found.step_seconds / 60
+    ids = [found.ids[i] for i in np.flatnonzero(known)]
+    pooled = (frames.sum(0) / max(frames.sum(), 1))[None]
+    missing = "; ".join(
+        f"{words(names[p])} is missing in {int((frames[known, p] == 0).sum())}"
+        for p in range(len(names))
+        if (frames[known, p] == 0).any()
+    )
+    note = f" Of {int(known.sum())} videos, {missing}." if missing else ""
+    return [
+        Picture(
+            "phase_proportions", "Phases", f"Share of all frames in each phase, all videos pooled.{note}",
+            plots.plot_shares(pooled, row_names=["all videos"], part_names=names),
+            [{"phase": n, "frames": int(f), "share": float(s)}
+             for n, f, s in zip(names, frames.sum(0), pooled[0], strict=True)],
+        ),
+        Picture(
+            "phase_proportions_by_video", "Phases of each video", "Share of each video's frames in each phase.",
+            plots.plot_shares(shares, row_names=ids, part_names=names, label="share of the video's frames"),
+            matrix_rows(shares, ids, names, "video", "phase", "share"),
+        ),
+        Picture(
+            "phase_minutes", "Durations", "Minutes of each phase in the videos that have it: the line is the median, "
+            "the box the middle half, the whiskers end at 5 and 95 %, each dot is a video.",
+            plots.plot_boxes([m[m > 0] for m in minutes[known].T], names=names, unit="minutes"),
+            matrix_rows(minutes[known], ids, names, "video", "phase", "minutes"),
+        ),
+        Picture(
+            "phase_transitions", "How phases follow each other", "Counted from one annotated frame to the next. Left: "
+            "where a phase goes once it ends. Right: how long a stay lasts on average by these counts.",
+            plots.plot_phase_transitions(found.phase_transition, names=names, step_seconds=found.step_seconds),
+            matrix_rows(moves, names, names, "from", "to", "count"),
+        ),
+    ]  # fmt: skip
+
+
+def _tools(found: Exploration, names: Sequence[str], frames: np.ndarray, known: np.ndarray) -> list[Picture]:
+    share = frames.sum(0) / np.maximum(known.sum(0), 1)
+    absent = [int(((frames[:, k] == 0) & (known[:, k] > 0)).sum()) for k in range(len(names))]
+    drawn = [
+        Picture(
+            "tool_presence", "Tools", "Share of annotated frames that show each tool, all videos pooled. Beside it: "
+            "videos that never show it.",
+            plots.plot_presence(share, names=names, notes=[f"absent in {n} of {len(known)} videos" for n in absent]),
+            [{"tool": n, "frames": int(f), "annotated_frames": int(a), "share": float(s), "videos_without": v}
+             for n, f, a, s, v in zip(names, frames.sum(0), known.sum(0), share, absent, strict=True)],
+        )
+    ]  # fmt: skip
+    if found.tools_at_once is not None and found.tools_at_once.sum():
+        counts = found.tools_at_once
+        drawn.append(
+            Picture(
+                "tools_at_once", "Tools at once", "Share of fully annotated frames with so many tools in view.",
+                plots.plot_presence(counts / counts.sum(), names=[str(n) for n in range(len(counts))]),
+                [{"tools": n, "frames": int(c)} for n, c in enumerate(counts)],
+            )
+        )  # fmt: skip
+    if found.tools_by_phase is not None and found.known_by_phase is not None and found.phase_names is not None:
+        table = np.divide(
+            found.tools_by_phase,
+            found.known_by_phase,
+            out=np.full(found.tools_by_phase.shape, np.nan),
+            where=found.known_by_phase > 0,
+        )
+        drawn.append(
+            Picture(
+                "tools_by_phase", "Which tool in which phase", "Of the frames of each phase (row), the share that show "
+                "each tool (column).",
+                plots.plot_matrices({"share of the phase's frames": table}, row_names=found.phase_names,
+                                    column_names=names, row_label="phase", column_label="tool", counts=False),
+                matrix_rows(table, found.phase_names, names, "phase", "tool", "share"),
+            )
+        )  # fmt: skip
+    moves = found.tool_transition
+    full = moves if moves.ndim == 4 else moves[:, None]
+    phases = found.phase_names if moves.ndim == 4 else None
+    drawn.append(
+        Picture(
+            "tool_transitions", "How tools come and go",
+            f"A block for each tool{' in each phase' if phases else ''}: upper row, a tool that is off; lower row, one "
+            f"that is on; columns, what it does {found.step_seconds:g} s later. Grey: never seen.",
+            plots.plot_tool_transitions(moves, tool_names=names, phase_names=phases),
+            [{"tool": names[k], "phase": phases[q] if phases else "", "before": i, "after": j,
+              "share": float(full[k, q, i, j])} for k, q, i, j in np.ndindex(full.shape)],
+        )
+    )  # fmt: skip
+    return drawn

@@ -1,0 +1,50 @@
+"""A folder that one run writes to, which a killed run may be followed by another, and two never share."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks: an unfinished folder is told from its marker alone
+    fcntl = None
+
+#: There while a run writes to a folder, and left behind by one that was killed.
+MARKER = ".hmmjax-unfinished"
+
+
+@contextlib.contextmanager
+def claim(folder: str | os.PathLike[str], *, force: bool = False) -> Iterator[bool]:
+    """Have a folder for oneself while writing results to it.
+
+    Args:
+        folder: made if missing.
+        force: take it although it holds results.
+
+    Yields:
+        Whether files in it may be overwritten: by `force`, or because they are of a run that did not finish.
+
+    Raises:
+        FileExistsError: when it holds anything else, or another run is writing to it now.
+    """
+    folder = Path(folder)
+    marker = folder / MARKER
+    if folder.exists() and not folder.is_dir():
+        raise FileExistsError(f"{folder} is a file. Fix: choose another --out")
+    unfinished = marker.exists()
+    taken = FileExistsError(f"{folder} exists and is not empty. Fix: choose another --out, or say --force")
+    if folder.exists() and any(folder.iterdir()) and not (force or unfinished):
+        raise taken
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(marker, "a", encoding="utf-8") as handle:
+        if fcntl is not None:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise FileExistsError(f"another run is writing to {folder}. Fix: choose another --out") from None
+        if not marker.exists() or not os.path.samestat(os.fstat(handle.fileno()), os.stat(marker)):
+            # Another run finished between our look and our lock.
+            raise taken
+        yield force or unfinished
+        marker.unlink()

@@ -1,0 +1,81 @@
+"""The exploration counts what is there, and only what is there."""
+
+import numpy as np
+import pytest
+
+from hmmjax import io
+from hmmjax.explore import explore, write_exploration
+
+
+@pytest.fixture
+def annotations(tmp_path):
+    np.savez(
+        tmp_path / "labels.npz",
+        phases_01=np.array([0, 0, 1, 1, 1]),
+        tools_01=np.array([[1, 0], [1, 0], [0, 0], [1, 1], [1, 1]]),
+        phases_02=np.array([1, 1, 0, -1, 0]),
+        tools_02=np.array([[0, 0], [0, 0], [-1, 0], [1, 0], [1, 0]]),
+        phase_names=np.array(["Alpha", "Beta"]),
+        tool_names=np.array(["Knife", "Fork"]),
+    )
+    return io.read_annotations(tmp_path / "labels.npz", phase_names=["Alpha", "Beta"], tool_names=["Knife", "Fork"])
+
+
+def test_counts_by_hand(annotations):
+    found = explore(annotations)
+    assert found.ids == ("video01", "video02") and found.step_seconds == 1
+    np.testing.assert_array_equal(found.phase_frames, [[2, 3], [2, 2]])
+    np.testing.assert_array_equal(found.phase_moves, [[1, 1], [1, 3]])  # nothing across the unknown frame
+    assert found.orders == (((0, 1), 1),)
+    np.testing.assert_array_equal(found.tool_frames, [[4, 2], [2, 0]])
+    np.testing.assert_array_equal(found.tool_known, [[5, 5], [4, 5]])
+    np.testing.assert_array_equal(found.tools_by_phase, [[3, 0], [2, 2]])
+    np.testing.assert_array_equal(found.tools_at_once, [3, 4, 2])
+    np.testing.assert_array_equal(found.tool_moves[0, 1], [[1, 1], [1, 1]])
+    assert np.isnan(found.tool_transition[1, 0, 1]).all()
+
+
+def test_gaps_are_no_moves(annotations):
+    thinned = [t.take(np.array([0, 1, 3, 4])) for t in annotations]
+    assert explore(thinned).phase_moves.sum() == 2 + 1
+
+
+def test_one_track_alone(annotations, tmp_path):
+    for kind in ("phases", "tools"):
+        found = explore([t for t in annotations if t.track == kind])
+        files = write_exploration(found, tmp_path / kind)
+        assert files[0].is_file() and (found.phase_moves is None) == (kind == "tools")
+    with pytest.raises(FileExistsError):
+        write_exploration(found, tmp_path / "tools")
+
+
+def test_probabilities_are_refused(tmp_path):
+    np.savez(tmp_path / "p.npz", phases_01=np.full((4, 2), 0.5))
+    with pytest.raises(io.FormatError, match="labels are explored"):
+        explore(io.read(tmp_path / "p.npz"))
+    with pytest.raises(io.FormatError, match="no annotations"):
+        explore([])
+
+
+def test_cholec80_is_as_published(data_dir):
+    """Counts of domain knowledge: frames per phase, phase changes, orders, prevalence of tools."""
+    found = explore(io.read_annotations(data_dir / "cholec80" / "labels_1fps.npz"))
+    np.testing.assert_array_equal(found.phase_frames.sum(0), [8574, 74826, 14080, 58433, 7618, 14332, 6635])
+    changes = {
+        (0, 1): 71,
+        (1, 2): 80,
+        (2, 3): 80,
+        (3, 4): 68,
+        (3, 5): 12,
+        (4, 5): 59,
+        (4, 6): 21,
+        (5, 4): 12,
+        (5, 6): 59,
+    }
+    changes |= {(6, 5): 3}
+    assert {at: n for at, n in np.ndenumerate(found.phase_moves) if n and at[0] != at[1]} == changes
+    assert [n for _, n in found.orders] == [51, 12, 8, 6, 2, 1]
+    share = found.tool_frames.sum(0) / found.tool_known.sum(0)
+    np.testing.assert_allclose(share, [0.556, 0.048, 0.559, 0.018, 0.032, 0.053, 0.062], atol=6e-4)
+    np.testing.assert_array_equal(found.tools_at_once[:4], [23101, 80190, 78725, 2482])
+    assert (found.tool_frames[:, 1] == 0).sum() == 8 and (found.tool_frames[:, 5] == 0).sum() == 19
