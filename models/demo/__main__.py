@@ -56,7 +56,7 @@ class Scale:
     epochs: int
 
 
-FULL = Scale({"train": 10, "val": 5, "test": 4}, 12.0, 8)
+FULL = Scale({"train": 8, "val": 4, "test": 3}, 12.0, 8)
 QUICK = Scale({"train": 4, "val": 3, "test": 1}, 4.0, 5)
 
 

@@ -200,6 +200,26 @@ def test_damaged_files_name_file_and_line(annotations, which, change, line, mess
     assert caught.value.file == str(path) and caught.value.line == line
 
 
+@pytest.mark.parametrize("which", [phase_file, tool_file])
+@pytest.mark.parametrize("separator", [";", "|"])
+def test_separators_of_another_kind_are_refused(annotations, which, separator):
+    root, _ = annotations
+    edit(which(root), lambda text: text.replace("\t", separator))
+    with pytest.raises(FormatError) as caught:
+        opened(root).annotation("video01")
+    assert caught.value.file == str(which(root)) and caught.value.line in (1, 2)
+
+
+def test_one_line_with_another_separator_is_named(annotations):
+    root, _ = annotations
+    lines = tool_file(root).read_text().splitlines()
+    lines[6] = lines[6].replace("\t", ";")
+    tool_file(root).write_text("\n".join(lines) + "\n")
+    with pytest.raises(FormatError) as caught:
+        opened(root).annotation("video01")
+    assert caught.value.file == str(tool_file(root)) and caught.value.line == 7
+
+
 def test_the_folders_must_hold_the_same_videos(annotations):
     root, _ = annotations
     tool_file(root, 2).rename(tool_file(root, 3))
