@@ -8,10 +8,10 @@ import pytest
 
 from hmmjax.io import CHOLEC80_TOOLS, FormatError
 
-pytest.importorskip("array_record", reason="the builders' files need array_record (the vision extra)")
+pytest.importorskip("array_record", reason="the builders' files need array_record (the tfds extra)")
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of the package's own imports
-    tfds = pytest.importorskip("tensorflow_datasets", reason="needs tensorflow-datasets (the vision extra)")
+    tfds = pytest.importorskip("tensorflow_datasets", reason="needs tensorflow-datasets (the tfds extra)")
     # After the import above, so that a missing package skips.
     from models.data import tfds_builders
     from models.data.cholec80 import cholec80
