@@ -1,7 +1,9 @@
-"""The manifest on docs/data.md is one that is accepted."""
+"""The code on docs/data.md runs, and its manifest is accepted."""
 
 import re
 from pathlib import Path
+
+import pytest
 
 PAGE = Path(__file__).parents[2] / "docs" / "data.md"
 
@@ -17,3 +19,11 @@ def test_manifest_is_accepted(tmp_path):
     (tmp_path / "m.yaml").write_text(text)
     collection = read_manifest(tmp_path / "m.yaml")
     assert collection.ids == ("case001", "case002", "case003") and collection["case002"].partial
+
+
+def test_the_pages_code_runs():
+    pytest.importorskip("av", reason="videos need PyAV (the vision extra)")
+    space = {}
+    for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL):
+        exec(compile(block, "docs/data.md", "exec"), space)
+    assert space["collection"].ids == ("video01", "video02", "video03")
