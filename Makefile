@@ -34,7 +34,7 @@ $(VENV)/demo.stamp: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[dev,vision]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,vision,tfds]'
 	@touch $@ $(VENV)/demo.stamp
 
 $(VENV)/docs.stamp: pyproject.toml | $(BIN)/python
