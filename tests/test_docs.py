@@ -1,5 +1,7 @@
 """Every Python block of the README and the docs runs."""
 
+import importlib
+import inspect
 import re
 from pathlib import Path
 
@@ -26,3 +28,24 @@ def test_links_lead_somewhere():
     for page in PAGES:
         for target in re.findall(r"\]\(((?!http)[^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
+
+
+PUBLIC = (
+    "hmmjax", "hmmjax.emissions", "hmmjax.transitions", "hmmjax.io", "hmmjax.stabilize", "hmmjax.metrics",
+    "hmmjax.report", "hmmjax.explore", "hmmjax.plots", "hmmjax.suggest",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_every_public_name_is_documented(module):
+    reference = "\n".join(page.read_text() for page in (ROOT / "docs" / "api").glob("*.md"))
+    assert re.search(rf"^::: {re.escape(module)}$", reference, re.M), f"{module} is in no page of the reference"
+    exported = importlib.import_module(module)
+    for name in exported.__all__:
+        thing = getattr(exported, name)
+        if inspect.ismodule(thing) or not callable(thing):
+            continue
+        assert (inspect.getdoc(thing) or "").strip(), f"{module}.{name} has no docstring"
+        for method, value in vars(thing).items() if inspect.isclass(thing) else ():
+            if not method.startswith("_") and inspect.isfunction(value):
+                assert inspect.getdoc(getattr(thing, method)), f"{module}.{name}.{method} has no docstring"

@@ -1,0 +1,82 @@
+"""Wheel and sdist into clean environments, away from the checkout: ``python tests/smoke/install.py [python3.11 ...]``.
+
+Builds both, installs the wheel (and the sdist, in the first environment) with the report extra for every Python that is
+given or found, and runs the smoke test in an empty folder. Needs a package index; exits non-zero on the first failure.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+VERSIONS = ("3.11", "3.12", "3.13")
+
+SMOKE = r"""
+import pathlib, subprocess, sys
+import hmmjax
+assert "site-packages" in hmmjax.__file__, hmmjax.__file__
+from hmmjax import io
+from hmmjax.simulate import PHASES, TOOLS, simulate_surgeries
+arrays = {"phase_names": list(PHASES), "tool_names": list(TOOLS)}
+truth = dict(arrays)
+for n, s in enumerate(simulate_surgeries(3, 1, minutes=1.0), 1):
+    arrays[f"phases_{n}"], arrays[f"tools_{n}"] = s.phase_probabilities, s.tool_probabilities
+    truth[f"phases_{n}"], truth[f"tools_{n}"] = s.phases, s.tools
+io.save_npz("said.npz", arrays)
+io.save_npz("truth.npz", truth)
+def run(*a):
+    subprocess.run([str(pathlib.Path(sys.executable).parent / "hmmjax"), *a], check=True)
+run("--version")
+run("stabilize", "said.npz", "--annotations", "truth.npz", "--out", "results", "--no-pictures", "--folds", "2")
+run("report", "results", "--no-intervals", "--no-pictures")
+run("explore", "truth.npz", "--out", "explored")
+assert pathlib.Path("results/report/report.html").stat().st_size > 100_000
+print("smoke test passed:", sys.version.split()[0], hmmjax.__version__)
+"""
+
+
+def pythons(given: list[str]) -> list[str]:
+    """Interpreters to test with: those given, else every known version on the path or of pyenv."""
+    if given:
+        return given
+    found = []
+    for version in VERSIONS:
+        local = sorted(
+            Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob(f"versions/{version}*/bin/python")
+        )
+        path = str(local[-1]) if local else shutil.which(f"python{version}")
+        if path:
+            found.append(path)
+    return found
+
+
+def run(*command: object, cwd: Path | None = None, env: dict[str, str] | None = None) -> None:
+    subprocess.run([str(c) for c in command], check=True, cwd=cwd, env=env)
+
+
+def main() -> None:
+    clean = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        run(sys.executable, "-m", "venv", work / "build")
+        run(work / "build/bin/python", "-m", "pip", "install", "--quiet", "build", env=clean)
+        run(work / "build/bin/python", "-m", "build", "--outdir", work / "dist", ROOT, env=clean)
+        wheel, sdist = next((work / "dist").glob("*.whl")), next((work / "dist").glob("*.tar.gz"))
+        jobs = [(python, wheel) for python in pythons(sys.argv[1:])]
+        if not jobs:
+            raise SystemExit("no Python to test with: name one")
+        for i, (python, package) in enumerate([*jobs, (jobs[0][0], sdist)]):
+            venv, empty = work / f"venv{i}", work / f"empty{i}"
+            empty.mkdir()
+            run(python, "-m", "venv", venv, env=clean)
+            run(venv / "bin/python", "-m", "pip", "install", "--quiet", f"{package}[report]", env=clean)
+            run(venv / "bin/python", "-c", SMOKE, cwd=empty, env=clean)
+            print(f"{package.name} on {python}: installed and ran", flush=True)
+            shutil.rmtree(venv)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""EM that was interrupted ends as if it had not been."""
+
+import cases
+import jax
+import numpy as np
+import pytest
+
+import hmmjax
+from hmmjax import io
+from hmmjax.io import FormatError, fit_with_checkpoint
+
+
+@pytest.fixture(scope="module")
+def job():
+    case = cases.make(5, 2, 2, num_frames=5, families=("PhaseConfusion", "ToolConfusion"))
+    return case.params, case.obs, case.mask
+
+
+class Killed(Exception):
+    pass
+
+
+def test_interrupted_equals_uninterrupted(job, tmp_path):
+    path, told = tmp_path / "em.npz", []
+
+    def kill(iteration, objective):
+        told.append(iteration)
+        if iteration == 5:
+            raise Killed
+
+    with pytest.raises(Killed):
+        fit_with_checkpoint(path, *job, max_iterations=9, every=2, tolerance=0.0, callback=kill)
+    whole = fit_with_checkpoint(path, *job, max_iterations=9, every=2, tolerance=0.0)
+    want = hmmjax.fit(*job, max_iterations=9, tolerance=0.0)
+    np.testing.assert_array_equal(whole.history, want.history)
+    assert told == [1, 2, 3, 4, 5] and whole.num_iterations == want.num_iterations
+    for a, b in zip(jax.tree.leaves(whole.params), jax.tree.leaves(want.params), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert io.load_params(path).params.num_tools == 2
+    again = fit_with_checkpoint(path, *job, max_iterations=9, every=2, tolerance=0.0)
+    np.testing.assert_array_equal(again.history, want.history)
+
+
+def test_another_jobs_checkpoint_is_refused(job, tmp_path):
+    path = tmp_path / "em.npz"
+    fit_with_checkpoint(path, *job, max_iterations=1, tolerance=0.0)
+    with pytest.raises(FormatError, match="another start, other data or other options"):
+        fit_with_checkpoint(path, *job, max_iterations=2, tolerance=1e-3)
+    with pytest.raises(ValueError, match="every=0"):
+        fit_with_checkpoint(path, *job, every=0)
+    io.save_params(path, job[0], force=True)
+    with pytest.raises(FormatError, match="another start"):
+        fit_with_checkpoint(path, *job)
