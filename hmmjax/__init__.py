@@ -12,6 +12,7 @@ from hmmjax.inference import decode, filter, log_likelihood, posterior
 from hmmjax.learning import fit
 from hmmjax.priors import Priors
 from hmmjax.sampling import sample
+from hmmjax.sharding import shard
 from hmmjax.starting import init_params
 from hmmjax.types import Decoded, FitResult, Labels, Observations, Params, PhaseChain, Posterior, ToolChains
 
@@ -39,6 +40,7 @@ __all__ = [
     "posterior",
     "pytree",
     "sample",
+    "shard",
     "static",
     "transitions",
 ]

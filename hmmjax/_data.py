@@ -9,6 +9,7 @@ import numpy as np
 from hmmjax._checks import check_array, is_concrete
 from hmmjax._pytree import pytree
 from hmmjax._typing import Array
+from hmmjax.sharding import split_of
 from hmmjax.types import Labels, Observations, Params
 
 
@@ -90,8 +91,9 @@ def collect(obs: Observations, mask: Any, labels: Labels | None) -> tuple[Data, 
     assert lead is not None
     batched = len(lead) == 2
 
-    # On the host nothing is compiled for each new shape; tracers have no choice.
-    xp: Any = np if is_concrete(obs, mask, labels) else jnp
+    # On the host nothing is compiled for each new shape; tracers have no choice, and what is spread over devices
+    # stays there.
+    xp: Any = np if is_concrete(obs, mask, labels) and split_of(obs, mask, labels) is None else jnp
 
     def prepare(x: Any, dtype: Any = None) -> Any:
         if x is None:

@@ -141,7 +141,7 @@ def bits(num_tools: int) -> Array:
     return (jnp.arange(2**num_tools)[:, None] >> jnp.arange(num_tools - 1, -1, -1)) & 1
 
 
-def potentials(params: Params, table: Tables, lengths: Array, backend: str) -> Potentials:
+def potentials(params: Params, table: Tables, lengths: Array) -> Potentials:
     """The coupled chain; without phases, K chains stacked on a leading axis of everything but lengths."""
     if params.tools is None:
         nothing = jnp.zeros((*table.phases.shape[:2], 1), table.phases.dtype)
@@ -153,8 +153,7 @@ def potentials(params: Params, table: Tables, lengths: Array, backend: str) -> P
     initial = table.phase_initial[:, None]
     for k in range(params.num_tools):
         initial = (initial[:, :, None] * table.tool_initial[k][:, None, :]).reshape(initial.shape[0], -1)
-    sizes = messages.block_sizes(params.num_tools, backend)
-    blocks = params.tools.transition.blocks(table.tool_transition, sizes)
+    blocks = params.tools.transition.blocks(table.tool_transition)
     return Potentials(initial, table.phase_transition, blocks, table.phases, joint(table.tools), lengths)
 
 
@@ -164,7 +163,7 @@ PER_TOOL = Potentials(0, 0, 0, 0, 0, None)
 
 def log_normalizer(params: Params, table: Tables, lengths: Array, backend: str) -> Array:
     """Log-likelihood (B,) as a differentiable function of the tables."""
-    p = potentials(params, table, lengths, backend)
+    p = potentials(params, table, lengths)
     run = partial(messages.log_normalizer, backend=backend)
     if params.phases is None:
         return num.accurate_sum(jax.vmap(lambda p: run(p), (PER_TOOL,))(p), 0)

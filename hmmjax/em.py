@@ -13,6 +13,7 @@ from hmmjax._data import Data
 from hmmjax._pytree import pytree
 from hmmjax._typing import Array
 from hmmjax.priors import Priors, as_pairs
+from hmmjax.sharding import Split
 from hmmjax.types import Params
 
 
@@ -28,13 +29,18 @@ class Expected:
     tool_emission: Any
 
 
-def expectations(params: Params, data: Data, backend: str, freeze: Collection[str] = ()) -> tuple[Array, Expected]:
+def expectations(
+    params: Params, data: Data, backend: str, freeze: Collection[str] = (), split: Split | None = None
+) -> tuple[Array, Expected]:
     """One E-step: log-likelihoods (B,) and expected statistics, from a single forward-backward.
 
-    Frozen emissions need no statistics and get None.
+    Frozen emissions need no statistics and get None. With `split` every device does its own videos, and statistics
+    are added up.
 
     Source: the paper's Appendix S2.2; counts are tables times the log-likelihood's derivative (Eisner 2016).
     """
+    if split is not None:
+        return split.map(lambda p, d: expectations(p, d, backend, freeze), total=True)(params, data)
     table = _model.tables(params, data)
     value, vjp = jax.vjp(lambda t: _model.log_normalizer(params, t, data.lengths, backend), table)
     (grads,) = vjp(jnp.ones_like(value))

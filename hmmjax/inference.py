@@ -1,7 +1,7 @@
 """Posterior, filter, most probable path and likelihood of given parameters."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -13,6 +13,7 @@ from hmmjax import _numerics as num
 from hmmjax._checks import is_concrete
 from hmmjax._data import Data
 from hmmjax._typing import Array
+from hmmjax.sharding import Split, on_host, split_of
 from hmmjax.types import Decoded, Labels, Observations, Params, Posterior
 
 
@@ -22,13 +23,16 @@ def prepare(params: Params, obs: Observations, mask: Any, labels: Labels | None)
     validation.check_observations(obs)
     if concrete:
         validation.check_params(params)
+        # Values of videos that other processes hold are theirs to check.
+        here = all(map(on_host, jax.tree.leaves((obs, mask, labels))))
         validation.check_mask(mask)
         if labels is not None:
             validation.check_label_dtype("labels.phases", getattr(labels, "phases", None))
             validation.check_label_dtype("labels.tools", getattr(labels, "tools", None))
     data, batched = _data.collect(obs, mask, labels)
     if concrete:
-        validation.check_data(params, data)
+        if here:
+            validation.check_data(params, data)
         data = _data.pad_frames(data, _data.bucket(data.observed.shape[1]))
     return _data.pad_frames(data, 1), batched
 
@@ -38,6 +42,10 @@ def _call(run: Callable, params: Params, obs: Observations, mask: Any, labels: L
     first = next(x for x in (mask, *jax.tree.leaves((obs, labels))) if x is not None)
     num_frames = first.shape[1 if batched else 0]
     name = _model.choose_backend(backend, params)
+    split = split_of(obs, mask, labels) if is_concrete(params, obs, mask, labels) else None
+    if split is not None:
+        per_video, per_frame = _spread(run, split, name)(*split.replicate(params), data)
+        return per_video, jax.tree.map(lambda x: x[:, :num_frames], per_frame)
     if data.observed.shape[0] == 0:
         # No video at all: ask about an empty one, for the answer's shapes.
         blank = jax.tree.map(lambda x: np.zeros((1, *x.shape[1:]), x.dtype), data)
@@ -49,6 +57,11 @@ def _call(run: Callable, params: Params, obs: Observations, mask: Any, labels: L
         return (per_video, per_frame) if batched else jax.tree.map(lambda x: x[0], (per_video, per_frame))
     per_frame = jax.tree.map(lambda x: _trim(x, num_frames, batched), per_frame)
     return (per_video if batched else per_video[0]), per_frame
+
+
+@lru_cache(maxsize=64)
+def _spread(run: Callable, split: Split, backend: str) -> Callable:
+    return jax.jit(split.map(partial(run, backend=backend)))
 
 
 def _trim(x: Array, num_frames: int, batched: bool) -> Array:
@@ -83,7 +96,7 @@ def _posterior(params: Params, data: Data, backend: str) -> tuple[Array, tuple]:
 @partial(jax.jit, static_argnames="backend")
 def _filter(params: Params, data: Data, backend: str) -> tuple[Array, tuple]:
     table = _model.tables(params, data)
-    p = _model.potentials(params, table, data.lengths, backend)
+    p = _model.potentials(params, table, data.lengths)
     real = (jnp.arange(data.observed.shape[1]) < data.lengths[:, None])[..., None]
     run = partial(messages.filter, backend=backend)
     if params.phases is None:
@@ -104,14 +117,14 @@ def _filter(params: Params, data: Data, backend: str) -> tuple[Array, tuple]:
 @partial(jax.jit, static_argnames="backend")
 def _decode(params: Params, data: Data, backend: str) -> tuple[Array, tuple]:
     table = _model.tables(params, data)
-    p = _model.potentials(params, table, data.lengths, backend)
+    p = _model.potentials(params, table, data.lengths)
     real = jnp.arange(data.observed.shape[1]) < data.lengths[:, None]
     if params.phases is None:
-        path = jax.vmap(messages.viterbi, (_model.PER_TOOL,))(p)
+        path = jax.vmap(partial(messages.viterbi, backend=backend), (_model.PER_TOOL,))(p)
         value = num.accurate_sum(path.log_prob, 0)
         phases, tools = None, jnp.moveaxis(path.phases, 0, -1)
     else:
-        path = messages.viterbi(p)
+        path = messages.viterbi(p, backend)
         value, phases = path.log_prob, path.phases
         tools = None if params.tools is None else _model.bits(params.num_tools)[path.configs]
     real = real & (value > -jnp.inf)[:, None]

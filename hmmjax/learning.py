@@ -19,18 +19,19 @@ from hmmjax.em import expectations, maximise
 from hmmjax.emissions._concentration import MAX_CONCENTRATION
 from hmmjax.inference import prepare
 from hmmjax.priors import Priors, check_priors, frozen_blocks, log_prior
+from hmmjax.sharding import Split, split_of
 from hmmjax.types import FitResult, Labels, Observations, Params
 
 ROUNDING = 1e-5
 """Share of the objective that float32 sums may lose from one iteration to the next."""
 
 
-@partial(jax.jit, static_argnames=("backend", "freeze"))
+@partial(jax.jit, static_argnames=("backend", "freeze", "split"))
 def _em_step(
-    params: Params, data: Data, priors: Priors, backend: str, freeze: frozenset[str]
+    params: Params, data: Data, priors: Priors, backend: str, freeze: frozenset[str], split: Split | None = None
 ) -> tuple[Params, Array, Array, Array]:
     """Next parameters, and of the current ones: objective, log-likelihood, log-likelihood per video."""
-    values, expected = expectations(params, data, backend, freeze)
+    values, expected = expectations(params, data, backend, freeze, split)
     likelihood = num.accurate_sum(values)
     objective = likelihood + log_prior(params, priors, freeze, data)
     return maximise(params, expected, priors, freeze), objective, likelihood, values
@@ -53,7 +54,8 @@ def fit(
 
     Args:
         params: where to start; its types say what is learnt (which tracks, families, transition model).
-        obs: (B, T, ...) observations, or one video without B.
+        obs: (B, T, ...) observations, or one video without B. A batch spread over devices by `hmmjax.shard` is learnt
+            from where it is: the answer is that of one device.
         mask: (B, T) bool, True where observed; None is all.
         labels: known phases and tools; -1 is unknown. Known states are clamped.
         priors: pseudo-counts for MAP; none by default.
@@ -76,14 +78,17 @@ def fit(
     Source: the paper's semi-supervised EM (section 3.2 and Appendix S2.2, misprints put right).
     """
     frozen = frozen_blocks(freeze)
-    priors = Priors() if priors is None else priors
-    traced = not is_concrete(params, obs, mask, labels, priors)
+    prior = Priors() if priors is None else priors
+    traced = not is_concrete(params, obs, mask, labels, prior)
+    split = None if traced else split_of(obs, mask, labels)
     data, _ = prepare(params, obs, mask, labels)
     params = jax.tree.map(lambda x: jnp.asarray(x, dtype_of(params)), params)
+    if split is not None:
+        params, prior = split.replicate(params, prior)
     if traced:
         name = messages.choose(backend)
-        return _fit_traced(params, data, priors, frozen, max_iterations, tolerance, name)
-    check_priors(params, priors)
+        return _fit_traced(params, data, prior, frozen, max_iterations, tolerance, name)
+    check_priors(params, prior)
     if len(data.observed) == 0:
         return FitResult(params, np.zeros(1), np.zeros(1), 0, True)
     _warn_of_symmetry(params, frozen, labels)
@@ -94,7 +99,7 @@ def fit(
     while True:
         # Learning may drive tables to zero, and so from one backend to the other.
         name = _model.choose_backend(backend, params)
-        following, objective, likelihood, values = _em_step(params, data, priors, name, frozen)
+        following, objective, likelihood, values = _em_step(params, data, prior, name, frozen, split)
         _require_possible(np.asarray(values), history)
         history.append(float(objective))
         likelihoods.append(float(likelihood))

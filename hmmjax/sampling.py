@@ -54,9 +54,7 @@ def _sample(params: Params, key: jax.Array, length: Any, num_frames: int) -> tup
     with_phases, with_tools = params.phases is not None, params.tools is not None
     factors: Any = ()
     if params.tools is not None and with_phases:
-        factors = (
-            params.tools.transition.blocks(table.tool_transition, (1,) * params.num_tools) if with_phases else None
-        )
+        factors = params.tools.transition.blocks(table.tool_transition)
 
     def first(key: jax.Array) -> tuple[Any, Any]:
         key_phase, key_tool = jax.random.split(key)

@@ -72,10 +72,11 @@ def _check_emission(track: str, emission: Any, size: int) -> None:
 
 def check_mask(mask: Any) -> None:
     """TypeError unless the mask is boolean."""
-    if mask is not None and np.asarray(mask).dtype != np.bool_:
-        raise TypeError(
-            f"mask must be bool (True = observed), got {np.asarray(mask).dtype}. Write mask.astype(bool) or mask > 0."
-        )
+    if mask is None:
+        return
+    dtype = mask.dtype if hasattr(mask, "dtype") else np.asarray(mask).dtype
+    if dtype != np.bool_:
+        raise TypeError(f"mask must be bool (True = observed), got {dtype}. Write mask.astype(bool) or mask > 0.")
 
 
 def check_data(params: Params, data: Data) -> None:

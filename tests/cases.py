@@ -152,12 +152,12 @@ def everything(*args):
     return [posterior, decoded, hmmjax.log_likelihood(*args), hmmjax.filter(*args[:3])]
 
 
-def check(case, method=oracles.enumerate_paths, tolerance=TIGHT):
+def check(case, method=oracles.enumerate_paths, tolerance=TIGHT, backend="auto"):
     """Every answer of the library against the oracle's, and zeros and -1 after each video's end."""
     answers = case.answers(method)
-    posterior = hmmjax.posterior(*case.args)
-    decoded = hmmjax.decode(*case.args)
-    filtered = hmmjax.filter(*case.args[:3]) if case.labels is None else None
+    posterior = hmmjax.posterior(*case.args, backend=backend)
+    decoded = hmmjax.decode(*case.args, backend=backend)
+    filtered = hmmjax.filter(*case.args[:3], backend=backend) if case.labels is None else None
     expected = [a.log_likelihood for a in answers]
     assert_allclose(posterior.log_likelihood, expected, **tolerance)
     assert_allclose(decoded.log_prob, [a.path_log_prob for a in answers], **tolerance)

@@ -1,7 +1,8 @@
 """Messages along the chain: one file per backend, all behind the functions below.
 
-A backend is a module with `forward`, `backward` and `filter` (see `scan`, the reference) that takes
-`Potentials`; `log_normalizer` adds the derivative rule that joins the two sweeps.
+A backend is a module with `forward`, `backward` and `filter` that takes `Potentials`; `log_normalizer` adds the
+derivative rule that joins the two sweeps. `logspace` is the plain one to read first; `scan` and `gpu` are the fast
+ones, on the arithmetic of `scaled`; `parallel` is for phases or tools alone.
 """
 
 import dataclasses
@@ -14,30 +15,31 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmmjax._typing import Array
-from hmmjax.messages import logspace, scan
+from hmmjax.messages import gpu, logspace, parallel, scan
 from hmmjax.messages.potentials import Filtered, Path, Potentials
 
-BACKENDS: dict[str, ModuleType] = {"scan": scan, "logspace": logspace}
-"""Backends by name; "auto" chooses among them by hardware and shape."""
+BACKENDS: dict[str, ModuleType] = {"scan": scan, "parallel": parallel, "gpu": gpu, "logspace": logspace}
+"""Backends by name; "auto" chooses among them by hardware and model."""
 
 
 def choose(backend: str) -> str:
-    """The backend that "auto" stands for; ValueError for an unknown name."""
-    if backend == "auto":
-        return "scan"
-    if backend not in BACKENDS:
+    """`backend`, or ValueError for an unknown name."""
+    if backend not in ("auto", *BACKENDS):
         raise ValueError(f"backend {backend!r} is unknown; choose from {', '.join(['auto', *BACKENDS])}.")
     return backend
 
 
-def block_sizes(num_tools: int, backend: str) -> tuple[int, ...]:
-    """How many tools each Kronecker factor joins: few large products beat many small ones."""
-    del backend
-    if num_tools <= 4:
-        return (num_tools,) if num_tools else ()
-    parts = -(-num_tools // 4)
-    base, extra = divmod(num_tools, parts)
-    return tuple(base + (i < extra) for i in range(parts))
+def _module(backend: str, p: Potentials) -> ModuleType:
+    """The backend that runs this chain: "auto" by measurement, and `scan` for what a named one cannot run."""
+    num_phases, num_configs = p.phases.shape[-1], p.configs.shape[-1]
+    if backend in ("auto", "parallel") and parallel.fits(num_phases, num_configs):
+        return parallel
+    # The kernels are asked for by name until benchmarks/hmm.py has compared them on a GPU (docs/results.md).
+    if backend == "gpu":
+        return gpu if gpu.fits(num_phases, p.blocks, p.phases.dtype) else scan
+    if backend == "parallel":
+        return parallel if num_configs == 1 else scan
+    return scan if backend == "auto" else BACKENDS[backend]
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
@@ -46,18 +48,18 @@ def log_normalizer(potentials: Potentials, backend: str) -> Array:
 
     A video that is impossible has -inf and a gradient of zero. Source: model.md's identity, Eisner (2016).
     """
-    return BACKENDS[backend].forward(potentials, keep=False)[0]
+    return _module(backend, potentials).forward(potentials, keep=False)[0]
 
 
 def _forward(potentials: Potentials, backend: str) -> tuple[Array, tuple]:
-    value, kept = BACKENDS[backend].forward(potentials, keep=True)
+    value, kept = _module(backend, potentials).forward(potentials, keep=True)
     return value, (potentials, kept, value)
 
 
 def _backward(backend: str, residuals: tuple, cotangent: Array) -> tuple[Any]:
     potentials, kept, value = residuals
     cotangent = jnp.where(jnp.isfinite(value), cotangent, 0)
-    grads = BACKENDS[backend].backward(potentials, kept, cotangent)
+    grads = _module(backend, potentials).backward(potentials, kept, cotangent)
     nothing = np.zeros(potentials.lengths.shape, jax.dtypes.float0)
     return (dataclasses.replace(grads, lengths=nothing),)
 
@@ -67,9 +69,13 @@ log_normalizer.defvjp(_forward, _backward)
 
 def filter(potentials: Potentials, backend: str) -> Filtered:
     """Marginals given the past."""
-    return BACKENDS[backend].filter(potentials)
+    return _module(backend, potentials).filter(potentials)
 
 
-viterbi = logspace.viterbi
+def viterbi(potentials: Potentials, backend: str) -> Path:
+    """The jointly most probable path."""
+    module = _module(backend, potentials)
+    return (module if module in (gpu, parallel) else logspace).viterbi(potentials)
 
-__all__ = ["BACKENDS", "Filtered", "Path", "Potentials", "block_sizes", "choose", "filter", "log_normalizer", "viterbi"]
+
+__all__ = ["BACKENDS", "Filtered", "Path", "Potentials", "choose", "filter", "log_normalizer", "viterbi"]

@@ -1,17 +1,13 @@
-"""Forward-backward as scaled `lax.scan`s over time: the reference backend.
+"""Forward-backward as scaled `lax.scan`s over time: the backend for CPUs, and for whatever has no kernel of its own.
 
-A message over joint states is kept as rows[q, c] and an exponent scale[q] per phase, so that
-message[q, c] = exp(scale[q]) rows[q, c]. A phase that evidence makes hopeless for a while keeps its digits: in float32
-a single scale for all states would lose it for good after 87 nats, and where the transition matrix has zeros nothing
-could bring it back. Phases alone (C = 1) are thereby computed in logs altogether.
-
-Rows are brought back to order one where they are mixed over phases, which costs nothing there: the L x L weights of
-that mixture carry the correction.
+Messages are `scaled`: a power of two per phase. Rows are (C, L), phases last and padded to a whole vector register.
+Videos are taken few at a time (`_map`): on a CPU small steps fuse into a handful of loops, large ones do not.
 
 Source: the recursions of the paper's Appendix S2.2 with its misprints put right (docs/maths.md).
 """
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -20,105 +16,150 @@ import jax.numpy as jnp
 from jax import lax
 
 from hmmjax import _numerics as num
+from hmmjax._pytree import pytree
 from hmmjax._typing import Array
-from hmmjax.messages import kronecker
+from hmmjax.messages import kronecker, scaled
 from hmmjax.messages.potentials import Filtered, Potentials
 
 CHUNK = 128
-"""Frames whose backward messages are held at once; their counts are a few matrix products per chunk."""
+"""Frames whose messages are worked on at once; their counts are a few matrix products per chunk."""
+
+LANES = 8
+"""Phases are padded to a multiple of this."""
+
+STEP = 1024
+"""Numbers in one step's state up to which a CPU runs it as a few fused loops, one tool at a time."""
+
+STORED_BYTES = 2**30
+"""Above this many bytes of forward messages only one message per chunk is kept, and the rest computed again."""
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["scale", "rows"], meta_fields=[])
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Message:
-    """The message exp(scale[q]) * rows[q, c], over joint states of one frame or, with a leading axis, of many."""
+    """2**scale[q] * rows[c, q] over joint states of one frame or, with a leading axis, of many."""
 
     scale: Array  # (..., L)
-    rows: Array  # (..., L, C)
+    rows: Array  # (..., C, L)
 
 
-def _mix(scale: Array, totals: Array, log_weights: Array, rows: Array) -> Message:
-    """Rows mixed over phases: out[q] = sum_p exp(scale[p] + log_weights[p, q]) rows[p], with rows of order one.
+@pytree
+class Chain:
+    """One video's potentials as the recursions want them: phases last and padded, tables split, tools grouped."""
 
-    `totals` are the sums of the rows, `scale` already includes their logarithms.
-    """
-    exponents = scale[..., :, None] + log_weights
-    top = jnp.max(exponents, -2)
-    safe = jnp.where(top > -jnp.inf, top, 0)
-    # A row whose sum is denormal has no digits left, and no finite reciprocal.
-    alive = totals >= jnp.finfo(totals.dtype).tiny
-    inverse = jnp.where(alive, 1 / jnp.where(alive, totals, 1), 0)
-    weights = jnp.exp(exponents - safe[..., None, :]) * inverse[..., :, None]
-    # Seven terms a state: a broadcast sum that fuses beats a call to a matrix product.
-    return Message(top, jnp.sum(weights[..., None] * rows[..., :, None, :], -3))
+    initial: Any  # (C, L)
+    forwards: Any  # mantissas and exponents of the phase transition (p, q)
+    backwards: Any  # of its transpose
+    steps: Any  # tool blocks for one message
+    blocks: Any  # tool blocks for many frames at once
+    evidence: Any
+    lengths: Any
 
 
-def _scaled_configs(potentials: Potentials) -> tuple[Array, Array]:
-    """Exp of the configurations' log-evidence with each frame's largest taken out, and that largest."""
-    top = num.finite_max(potentials.configs, -1)
-    return jnp.exp(potentials.configs - top[..., None]), top
+def _pad(x: Array, axis: int) -> Array:
+    widths = [(0, 0)] * x.ndim
+    widths[axis] = (0, -x.shape[axis] % LANES)
+    return jnp.pad(x, widths)
 
 
-def _run(potentials: Potentials, predicted: Message, frames: tuple, emit: str) -> tuple[Message, tuple]:
+def _factors(blocks: tuple[Array, ...]) -> tuple[Array, ...]:
+    return tuple(_pad(jnp.moveaxis(b, 0, -1), -1) for b in blocks)
+
+
+def _grouped(blocks: tuple[Array, ...]) -> tuple[Array, ...]:
+    return kronecker.group(_factors(blocks), 16)
+
+
+def _size(p: Potentials) -> int:
+    """Numbers in one video's message."""
+    return p.configs.shape[-1] * -(-p.phases.shape[-1] // LANES) * LANES
+
+
+def _chain(p: Potentials) -> Chain:
+    dtype = p.phases.dtype
+    table = scaled.split(_pad(_pad(p.transition, 0), 1))
+    blocks = _grouped(p.blocks)
+    steps = _factors(p.blocks) if _size(p) <= STEP else blocks
+    evidence = scaled.evidence(p.phases, p.configs)
+    evidence = scaled.Evidence(evidence.configs, _pad(evidence.phases, -1), _pad(evidence.scale, -1), evidence.top)
+    initial = _pad(p.initial.T.astype(dtype), -1)
+    return Chain(initial, table, jax.tree.map(jnp.transpose, table), steps, blocks, evidence, p.lengths)
+
+
+def _frames(chain: Chain) -> tuple:
+    e = chain.evidence
+    return e.configs, e.phases, e.scale
+
+
+def _sum_rows(rows: Array) -> Array:
+    """Sums over configurations, as a matrix product: one kernel where a reduction would be two."""
+    return num.einsum("c,cq->q", jnp.ones(rows.shape[0], rows.dtype), rows)
+
+
+def _run(chain: Chain, predicted: Message, frames: tuple, keep: bool) -> tuple[Message, tuple]:
     """Scan forwards over `frames` from a predicted message.
 
-    Stacks each frame's phase scores (L,), the exponent taken out after it, and what `emit` names.
+    Stacks each frame's scale and totals (L,), the power of two taken out after it, and with `keep` its rows.
     """
-    log_transition = num.log(potentials.transition)
 
     def step(predicted: Message, frame: tuple) -> tuple:
-        phases, configs = frame
-        rows = predicted.rows * configs
-        totals = rows.sum(-1)
-        scores = predicted.scale + phases + jnp.log(totals)
-        out = None
-        if emit == "messages":
-            out = Message(predicted.scale + phases, rows)
-        elif emit == "marginals":
-            weights = jnp.exp(scores - num.finite_max(scores, -1))
-            out = jnp.sum((weights / jnp.where(totals > 0, totals, 1))[:, None] * rows, 0)
-        mixed = _mix(scores, totals, log_transition, rows)
-        reference = num.finite_max(mixed.scale, -1)
-        mixed = Message(mixed.scale - reference, kronecker.push(mixed.rows, potentials.blocks))
-        return mixed, (scores, reference, out)
+        configs, phases, scale = frame
+        rows = predicted.rows * configs[:, None] * phases
+        totals, scale = _sum_rows(rows), predicted.scale + scale
+        weights, following, reference = scaled.reweigh(scale, totals, *chain.forwards)
+        mixed = num.einsum("cp,pq->cq", rows, weights)
+        predicted = Message(following, kronecker.push(mixed, chain.steps))
+        return predicted, (scale, totals, reference, rows if keep else None)
 
     return lax.scan(step, predicted, frames)
 
 
-def _first(potentials: Potentials) -> Message:
-    dtype = potentials.phases.dtype
-    return Message(jnp.zeros(potentials.phases.shape[-1], dtype), potentials.initial.astype(dtype))
+def _first(chain: Chain) -> Message:
+    return Message(jnp.zeros_like(chain.evidence.scale[0]), chain.initial)
 
 
-def _forward(potentials: Potentials, emit: str) -> tuple[Array, Any]:
-    """One video, forwards: its log-normaliser and, stacked over time, what `emit` names.
+def _in_chunks(chain: Chain, keep: bool, out: Callable[[Message, tuple], Any], chunks: Any) -> tuple[Array, Any]:
+    """Forwards, chunk by chunk: the log-normaliser, and `out` of each chunk's first message and stacks.
 
-    "messages" are the filtered messages, "marginals" the marginals of phases and configurations, "entries" the
-    predicted message at the start of each chunk (from which `_backward` computes the rest again), "nothing" None.
+    Only the first `chunks` chunks are run, a number that need not be known when compiling; None is all of them (and
+    can be differentiated).
     """
-    configs, top = _scaled_configs(potentials)
-    frames = (potentials.phases, configs)
-    if emit == "entries":
 
-        def chunk(predicted: Message, frames: tuple) -> tuple:
-            after, (scores, references, _) = _run(potentials, predicted, frames, "nothing")
-            return after, (scores, references, predicted)
+    def chunk(predicted: Message, frames: tuple) -> tuple:
+        after, stacks = _run(chain, predicted, frames, keep)
+        return after, (stacks[:3], out(predicted, stacks))
 
-        _, (scores, references, out) = lax.scan(chunk, _first(potentials), jax.tree.map(_chunks, frames))
-        scores, references = scores.reshape(-1, scores.shape[-1]), references.reshape(-1)
-    else:
-        _, (scores, references, out) = _run(potentials, _first(potentials), frames, emit)
-    length = potentials.lengths
-    last = num.logsumexp(scores[jnp.maximum(length - 1, 0)], -1)
+    _, (stacks, kept) = _loop(chunk, _first(chain), jax.tree.map(_chunks, _frames(chain)), chunks)
+    scale, totals, references = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), stacks)
+    return _value(chain, scale, totals, references), kept
+
+
+def _loop(body: Callable, carry: Any, inputs: Any, number: Any, reverse: bool = False) -> tuple[Any, Any]:
+    """`lax.scan` over the first `number` inputs only; outputs of the others are zero."""
+    total = len(jax.tree.leaves(inputs)[0])
+    if total == 1:
+        carry, output = body(carry, jax.tree.map(lambda x: x[0], inputs))
+        return carry, jax.tree.map(lambda x: x[None], output)
+    if number is None:
+        return lax.scan(body, carry, inputs, reverse=reverse)
+
+    def one(i: Any, state: tuple) -> tuple:
+        carry, outputs = state
+        at = number - 1 - i if reverse else i
+        carry, output = body(carry, jax.tree.map(lambda x: lax.dynamic_index_in_dim(x, at, keepdims=False), inputs))
+        return carry, jax.tree.map(lambda all, x: lax.dynamic_update_index_in_dim(all, x, at, 0), outputs, output)
+
+    shapes = jax.eval_shape(lambda c, x: body(c, jax.tree.map(lambda x: x[0], x))[1], carry, inputs)
+    outputs = jax.tree.map(lambda x: jnp.zeros((total, *x.shape), x.dtype), shapes)
+    return lax.fori_loop(0, number, one, (carry, outputs))
+
+
+def _value(chain: Chain, scale: Array, totals: Array, references: Array) -> Array:
+    length, top = chain.lengths, chain.evidence.top
+    last = jnp.maximum(length - 1, 0)
     references = jnp.where(jnp.arange(references.shape[0]) < length - 1, references, 0)
     top = jnp.where(jnp.arange(top.shape[0]) < length, top, 0)
-    value = jnp.where(length > 0, num.accurate_sum(references) + num.accurate_sum(top) + last, 0)
-    if emit == "marginals":
-        weights = jnp.exp(scores - num.finite_max(scores, -1)[:, None])
-        total = weights.sum(-1, keepdims=True)
-        total = jnp.where(total > 0, total, 1)
-        out = weights / total, out / total
-    return value, out
+    whole = num.accurate_sum(references) * scaled.LN2 + num.accurate_sum(top)
+    return jnp.where(length > 0, whole + scaled.log_total(scale[last], totals[last]), 0)
 
 
 def _chunks(x: Array) -> Array:
@@ -128,134 +169,201 @@ def _chunks(x: Array) -> Array:
     return x.reshape(-1, chunk, *x.shape[1:])
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["scale", "rows", "pulled"], meta_fields=[])
-@dataclasses.dataclass(frozen=True)
+def _forward(potentials: Potentials, chunks: Any, *, keep: str) -> tuple[Array, Any]:
+    """One video, forwards: its log-normaliser, and "messages" of all frames, "entries" of chunks, or "nothing"."""
+    chain = _chain(potentials)
+
+    def out(predicted: Message, stacks: tuple) -> Any:
+        if keep == "messages":
+            return Message(stacks[0], stacks[3])
+        return predicted if keep == "entries" else None
+
+    return _in_chunks(chain, keep == "messages", out, chunks)
+
+
+def _filter(potentials: Potentials, chunks: Any) -> Filtered:
+    del chunks  # all, so that it can be differentiated
+    chain = _chain(potentials)
+
+    def out(_: Message, stacks: tuple) -> tuple[Array, Array]:
+        scale, totals, _, rows = stacks
+        scores = scale + scaled.exponent(totals)
+        weights = scaled.power(scale - scaled.finite(jnp.max(scores, -1))[:, None])
+        weights = scaled.to_one(jnp.where(totals > 0, weights, 0), weights * totals, -1)
+        return weights * totals, num.einsum("tcq,tq->tc", rows, weights)
+
+    value, marginals = _in_chunks(chain, True, out, None)
+    phases, configs = (m.reshape(-1, m.shape[-1])[: potentials.phases.shape[0]] for m in marginals)
+    return Filtered(phases[:, : potentials.phases.shape[-1]], configs, value)
+
+
+@pytree
 class Incoming:
     """What frame t + 1 and all after it say: of its own state (rows), and of frame t's configuration (pulled)."""
 
     scale: Array  # (..., L)
-    rows: Array  # (..., L, C)
-    pulled: Array  # (..., L, C) rows pulled back through the tools' transition
+    rows: Array  # (..., C, L)
+    pulled: Array  # (..., C, L) rows pulled back through the tools' transition
 
 
-def _backward(potentials: Potentials, saved: Message, entries: bool) -> Potentials:
+def _backward(potentials: Potentials, chunks: Any, saved: Message, entries: bool) -> Potentials:
     """One video, backwards: the derivative of its log-normaliser with respect to every potential.
 
     With respect to log-evidence that is the posterior marginal, and a probability table times its derivative is its
     expected count (Eisner 2016). Backward messages and pairs of frames live for one chunk only.
     """
-    configs, _ = _scaled_configs(potentials)
-    log_transition = num.log(potentials.transition)
-    length = potentials.lengths
+    chain = _chain(potentials)
+    back, length = kronecker.transposed(chain.steps), chain.lengths
+    mantissas, exponents = chain.forwards
 
     def step(after: Incoming, frame: tuple) -> tuple[Incoming, tuple]:
-        phases, evidence, t = frame
-        totals = after.pulled.sum(-1)
-        beta = _mix(after.scale + jnp.log(totals), totals, log_transition.T, after.pulled)
+        configs, phases, scale, t = frame
+        weights, before, _ = scaled.reweigh(after.scale, _sum_rows(after.pulled), *chain.backwards)
         # Nothing comes after the last frame, whatever the padding holds.
         last = t >= length - 1
-        scale = jnp.where(last, 0, beta.scale - num.finite_max(beta.scale, -1))
-        beta = Message(scale, jnp.where(last, 1, beta.rows))
-        rows = beta.rows * evidence
-        incoming = Incoming(scale + phases, rows, kronecker.pull(rows, potentials.blocks))
-        return incoming, (beta, after.scale, after.pulled)
+        before = jnp.where(last, 0, before)
+        beta = jnp.where(last, 1, num.einsum("cq,qp->cp", after.pulled, weights))
+        rows = beta * configs[:, None] * phases
+        incoming = Incoming(before + scale, rows, kronecker.push(rows, back))
+        return incoming, (Message(before, beta), after.scale, after.pulled)
 
     def sweep(carry: tuple, inputs: tuple) -> tuple[tuple, tuple]:
         after, totals = carry
-        (phases, evidence, t), kept = inputs
-        alpha = kept
+        frames, t, alpha = inputs
         if entries:
-            alpha = _run(potentials, kept, (phases, evidence), "messages")[1][2]
-        first, (beta, scale, pulled) = lax.scan(step, after, (phases, evidence, t), reverse=True)
-        rows = jnp.concatenate([beta.rows[1:] * evidence[1:, None], after.rows[None]])
+            stacks = _run(chain, alpha, frames, True)[1]
+            alpha = Message(stacks[0], stacks[3])
+        first, (beta, scale, pulled) = lax.scan(step, after, (*frames, t), reverse=True)
+        configs, phases, _ = frames
+        rows = jnp.concatenate([beta.rows[1:] * configs[1:, :, None] * phases[1:, None, :], after.rows[None]])
 
-        joint = jnp.sum(alpha.rows * beta.rows, -1)
-        shift, possible = _normaliser(alpha.scale + beta.scale, joint)
-        weights = jnp.exp(alpha.scale + beta.scale - shift[:, None])
-        weights = jnp.where((possible & (t < length))[:, None], weights, 0)
-        weights = _to_one(weights, weights * joint, -1)
-        marginals = weights * joint, jnp.sum(weights[..., None] * alpha.rows * beta.rows, -2)
+        # Sums over configurations as matrix products: CPUs run those well, large reductions badly.
+        joint, shift = num.einsum("tcq,tcq->tq", alpha.rows, beta.rows), alpha.scale + beta.scale
+        weights = scaled.power(shift - _top(shift + scaled.exponent(joint), -1))
+        weights = jnp.where((joint > 0) & (t < length)[:, None], weights, 0)
+        weights = scaled.to_one(weights, weights * joint, -1)
+        marginals = weights * joint, num.einsum("tq,tcq->tc", weights, alpha.rows * beta.rows)
 
         # Pairs (t, t + 1), each frame normalised by its own two-sided sum so that counts add up to the frames.
-        pairs = num.einsum("tpc,tqc->tpq", alpha.rows, pulled)
-        exponents = alpha.scale[:, :, None] + scale[:, None, :]
-        flat = (t.shape[0], pairs.shape[-1] ** 2)
-        shift, possible = _normaliser((exponents + log_transition).reshape(flat), pairs.reshape(flat))
-        possible = possible & (t < length - 1)
-        weights = jnp.exp(exponents + log_transition - shift[:, None, None])
-        weights = jnp.where(possible[:, None, None], weights, 0)
-        weights = _to_one(weights, weights * pairs, (-1, -2))
-        # Where the table is zero its derivative still is what a little probability there would be worth.
-        forbidden = jnp.exp(exponents - shift[:, None, None]) * pairs
-        forbidden = jnp.where(possible[:, None, None] & (pairs > 0), forbidden, 0).sum(0)
-        allowed = potentials.transition > 0
+        pairs = num.einsum("tcp,tcq->tpq", alpha.rows, pulled)
+        shift = alpha.scale[:, :, None] + scale[:, None, :]
+        top = _top(shift + exponents + scaled.exponent(pairs), (-1, -2))
+        real = (pairs > 0) & (t < length - 1)[:, None, None]
+        weights = jnp.where(real, mantissas * scaled.power(shift + exponents - top), 0)
+        total = jnp.sum(weights * pairs, (-1, -2), keepdims=True)
+        total = jnp.where(total > 0, total, 1)
+        weights = weights / total
         counts = jnp.sum(weights * pairs, 0)
-        transition = jnp.where(allowed, counts / jnp.where(allowed, potentials.transition, 1), forbidden)
-        mixed = num.einsum("tpq,tpc->tqc", weights, alpha.rows)
-        blocks = kronecker.gradients(mixed, rows, potentials.blocks)
-        return (first, jax.tree.map(jnp.add, totals, (transition, blocks))), marginals
+        # Where the table is zero its derivative still is what a little probability there would be worth.
+        forbidden = jnp.sum(jnp.where(real, scaled.power(shift - top) * pairs / total, 0), 0)
+        mixed = num.einsum("tcp,tpq->tcq", alpha.rows, weights)
+        blocks = kronecker.gradients(mixed, rows, chain.blocks)
+        return (first, jax.tree.map(jnp.add, totals, (counts, forbidden, blocks))), marginals
 
-    frames = (potentials.phases, configs, jnp.arange(configs.shape[0]))
-    nothing = jnp.zeros_like(potentials.initial, potentials.phases.dtype)
-    after = Incoming(jnp.zeros_like(potentials.phases[0]), nothing, nothing)
-    totals = jax.tree.map(jnp.zeros_like, (potentials.transition, potentials.blocks))
-    kept = saved if entries else jax.tree.map(_chunks, saved)
-    inputs = (jax.tree.map(_chunks, frames), kept)
-    (first, (transition, blocks)), marginals = lax.scan(sweep, (after, totals), inputs, reverse=True)
+    frames = _frames(chain)
+    after = Incoming(
+        jnp.zeros_like(chain.evidence.scale[0]), jnp.zeros_like(chain.initial), jnp.zeros_like(chain.initial)
+    )
+    totals = jax.tree.map(jnp.zeros_like, (mantissas, mantissas, chain.blocks))
+    inputs = (*jax.tree.map(_chunks, (frames, jnp.arange(frames[0].shape[0]))), saved)
+    (first, (counts, forbidden, blocks)), marginals = _loop(sweep, (after, totals), inputs, chunks, reverse=True)
 
-    phases, configs = (m.reshape(-1, m.shape[-1])[: frames[0].shape[0]] for m in marginals)
-    shift, possible = _normaliser(first.scale, jnp.sum(potentials.initial * first.rows, -1))
-    weights = jnp.where(possible & (length > 0), jnp.exp(first.scale - shift), 0)
-    return Potentials(weights[:, None] * first.rows, transition, blocks, phases, configs, length)
+    num_frames, num_phases = potentials.phases.shape
+    phases, configs = (m.reshape(-1, m.shape[-1])[:num_frames] for m in marginals)
+    totals = jnp.sum(chain.initial * first.rows, 0)
+    weights = scaled.power(first.scale - _top(first.scale + scaled.exponent(totals), -1))
+    weights = weights / jnp.where((weights * totals).sum() > 0, (weights * totals).sum(), 1)
+    initial = jnp.where(length > 0, weights * first.rows, 0)
+    return Potentials(
+        initial.T[:num_phases],
+        _derivative(counts, forbidden, potentials.transition),
+        jax.vjp(_grouped, potentials.blocks)[1](blocks)[0],
+        phases[:, :num_phases],
+        configs,
+        length,
+    )
 
 
-def _to_one(weights: Array, terms: Array, axis: int | tuple[int, ...]) -> Array:
-    """Weights whose terms sum to one over `axis`: exponents of hundreds of nats leave a rounding to take out."""
-    total = jnp.sum(terms, axis, keepdims=True)
-    return weights / jnp.where(total > 0, total, 1)
+def _derivative(counts: Array, forbidden: Array, table: Array) -> Array:
+    n = table.shape[0]
+    allowed = table > 0
+    return jnp.where(allowed, counts[:n, :n] / jnp.where(allowed, table, 1), forbidden[:n, :n])
 
 
-def _normaliser(exponents: Array, values: Array) -> tuple[Array, Array]:
-    """log(sum(exp(exponents) * values)) over the last axis, 0 where that is -inf, and whether it was finite."""
-    total = num.logsumexp(exponents + num.log(values), -1)
-    finite = jnp.isfinite(total)
-    return jnp.where(finite, total, 0), finite
+def _top(x: Array, axis: int | tuple[int, ...]) -> Array:
+    return scaled.finite(jnp.max(x, axis, keepdims=True))
 
 
 # The backend's interface: batches of videos. ----------------------------------------------------------------------
 
 _AXES = Potentials(None, None, None, 0, 0, 0)
 
-STORED_BYTES = 2**30
-"""Above this many bytes of forward messages only one message per chunk is kept, and the rest computed again."""
+
+def _map(run: Callable, potentials: Potentials, *per_video: Any) -> Any:
+    """`run` for every video and the number of chunks to run.
+
+    On a CPU as many videos at a time as keep a step small, videos of like length together, so that no frame is
+    computed in vain but those of a group's last chunks; elsewhere all at once.
+    """
+    batch = jax.vmap(run, (_AXES, None, *[0] * len(per_video)))
+    lengths = potentials.lengths
+    videos, num_frames = potentials.phases.shape[:2]
+
+    def chunks(lengths: Array) -> Array:
+        return -(-jnp.max(lengths) // min(CHUNK, num_frames))
+
+    together = max(1, STEP // _size(potentials))
+    if jax.default_backend() != "cpu" or videos <= together:
+        return batch(potentials, chunks(lengths), *per_video)
+    groups = -(-videos // together)
+    together = -(-videos // groups)
+    order = jnp.argsort(lengths) if together > 1 else jnp.arange(videos)
+
+    def grouped(x: Array) -> Array:
+        x = jnp.pad(x[order] if together > 1 else x, [(0, groups * together - videos)] + [(0, 0)] * (x.ndim - 1))
+        return x.reshape(groups, together, *x.shape[1:])
+
+    data = (potentials.phases, potentials.configs, lengths)
+
+    def some(inputs: tuple) -> Any:
+        (phases, configs, lengths), rest = inputs
+        p = dataclasses.replace(potentials, phases=phases, configs=configs, lengths=lengths)
+        return batch(p, chunks(lengths), *rest)
+
+    out = lax.map(some, jax.tree.map(grouped, (data, per_video)))
+    back = jnp.argsort(order)
+
+    def ungrouped(x: Array) -> Array:
+        x = x.reshape(-1, *x.shape[2:])[:videos]
+        return x[back] if together > 1 else x
+
+    return jax.tree.map(ungrouped, out)
 
 
 def _keeps_entries(potentials: Potentials) -> bool:
-    b, t, c = potentials.configs.shape
-    return b * t * c * potentials.phases.shape[-1] * potentials.phases.dtype.itemsize > STORED_BYTES
+    videos, num_frames, _ = potentials.configs.shape
+    return videos * num_frames * _size(potentials) * potentials.phases.dtype.itemsize > STORED_BYTES
 
 
 def forward(potentials: Potentials, keep: bool) -> tuple[Array, Any]:
     """Log-normalisers (B,), and with `keep` whatever `backward` needs again."""
-    emit = "nothing" if not keep else "entries" if _keeps_entries(potentials) else "messages"
-    return jax.vmap(partial(_forward, emit=emit), (_AXES,))(potentials)
+    what = "nothing" if not keep else "entries" if _keeps_entries(potentials) else "messages"
+    return _map(partial(_forward, keep=what), potentials)
 
 
 def backward(potentials: Potentials, kept: Any, cotangent: Array) -> Potentials:
     """Derivative of sum(cotangent * log-normalisers) with respect to every potential; cotangent is (B,)."""
     entries = _keeps_entries(potentials)
-    grads = jax.vmap(partial(_backward, entries=entries), (_AXES, 0))(potentials, kept)
 
-    def weighted(g: Array) -> Array:
-        return g * cotangent.reshape(-1, *[1] * (g.ndim - 1))
+    def weighted(potentials: Potentials, chunks: Any, kept: Any, cotangent: Array) -> Potentials:
+        grads = _backward(potentials, chunks, kept, entries)
+        return jax.tree.map(lambda g: g * cotangent, dataclasses.replace(grads, lengths=()))
 
-    shared = (grads.initial, grads.transition, grads.blocks)
-    initial, transition, blocks = jax.tree.map(lambda g: weighted(g).sum(0), shared)
-    phases, configs = weighted(grads.phases), weighted(grads.configs)
-    return Potentials(initial, transition, blocks, phases, configs, potentials.lengths)
+    grads = _map(weighted, potentials, kept, cotangent)
+    initial, transition, blocks = jax.tree.map(lambda g: g.sum(0), (grads.initial, grads.transition, grads.blocks))
+    return Potentials(initial, transition, blocks, grads.phases, grads.configs, potentials.lengths)
 
 
 def filter(potentials: Potentials) -> Filtered:
     """Marginals given the past. Memory: T (L + C) floats a video."""
-    log_normalizer, (phases, configs) = jax.vmap(partial(_forward, emit="marginals"), (_AXES,))(potentials)
-    return Filtered(phases, configs, log_normalizer)
+    return _map(_filter, potentials)

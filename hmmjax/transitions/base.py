@@ -23,10 +23,11 @@ class ToolTransition:
         raise TypeError(f"{type(self).__name__} must define tables")
 
     @staticmethod
-    def blocks(tables: Any, sizes: tuple[int, ...]) -> tuple[Array, ...]:
-        """Kronecker factors (L, 2**s, 2**s) for s in `sizes` (which add up to K), first tool slowest.
+    def blocks(tables: Any) -> tuple[Array, ...]:
+        """Kronecker factors (L, n, n) of the joint tool transition, the first tool slowest; n multiply up to 2**K.
 
-        A model whose tools interact has no such factors and returns one block (L, 2**K, 2**K), whatever the sizes.
+        The finest there are: one (L, 2, 2) a tool, or a single (L, 2**K, 2**K) of a model whose tools interact. The
+        messages group them as suits the hardware.
         """
         raise TypeError("a transition model must define blocks")
 

@@ -33,17 +33,9 @@ class PhaseConditioned(ToolTransition):
         return jnp.asarray(self.matrix)
 
     @staticmethod
-    def blocks(tables: Array, sizes: tuple[int, ...]) -> tuple[Array, ...]:
-        """Kronecker factors (L, 2**s, 2**s) of the joint tool transition, s tools each, first tool slowest."""
-        blocks, k = [], 0
-        for size in sizes:
-            block = tables[k]
-            for i in range(k + 1, k + size):
-                n = block.shape[-1]
-                block = (block[:, :, None, :, None] * tables[i][:, None, :, None, :]).reshape(-1, 2 * n, 2 * n)
-            blocks.append(block)
-            k += size
-        return tuple(blocks)
+    def blocks(tables: Array) -> tuple[Array, ...]:
+        """Kronecker factors (L, 2, 2) of the joint tool transition, one a tool, the first tool slowest."""
+        return tuple(tables)
 
     def maximize(self, counts: Array, pseudo_counts: Any = 0.0) -> Self:
         """Normalised counts; a row never visited keeps its value."""

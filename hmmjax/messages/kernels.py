@@ -1,0 +1,275 @@
+"""GPU kernels (Pallas, Triton): a whole video's recursion in one launch, its message in registers all the while.
+
+A message is (P, C): phases padded to a power of two, configurations along the threads. One program runs one video in
+one direction of time, so both directions of all videos are one launch. Frames after a video's length are never
+written.
+
+The step is the same in both directions: evidence if backwards, the tools' transition one bit at a time, evidence if
+forwards, then the mixture over phases with the arithmetic of `scaled`.
+"""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as plgpu
+
+from hmmjax._typing import Array
+from hmmjax.messages import scaled
+
+WARPS = 4
+
+
+def _call(kernel: Any, grid: tuple[int, ...], out_shape: Any, *operands: Array) -> Any:
+    """Launch; interpreted where there is no GPU (the tests)."""
+    interpret = jax.default_backend() != "gpu"
+    params = None if interpret else plgpu.CompilerParams(num_warps=WARPS, num_stages=1)
+    return pl.pallas_call(kernel, grid=grid, out_shape=out_shape, interpret=interpret, compiler_params=params)(
+        *operands
+    )
+
+
+def _bit(k: int, num_bits: int, shape: Any) -> tuple[int, int, int, int]:
+    """Shape in which bit k of the configuration has an axis of its own."""
+    right = 1 << (num_bits - 1 - k)
+    return shape[0], shape[1] // (2 * right), 2, right
+
+
+def _combine(x: Array, tables: Any, k: int, num_bits: int, join: Any) -> Array:
+    """One bit's step: new bit j is `join` over old bits i of x with tables[j], both laid out as x."""
+    split = _bit(k, num_bits, x.shape)
+    to = [join(x, table).reshape(split) for table in tables]
+    reduce = jnp.sum if join is jnp.multiply else jnp.max
+    absent, present = (reduce(y, 2)[:, :, None, :] for y in to)
+    own = lax.broadcasted_iota(jnp.int32, split, 2)
+    return jnp.where(own == 0, absent, present).reshape(x.shape)
+
+
+def _sweep(configs, phases, scales, mantissas, exponents, tables, initial, lengths, rows_out, scale_out, totals_out,
+           pulled_out, reference_out, *, num_bits: int, keep: bool, both: bool) -> None:  # fmt: skip
+    direction, video = pl.program_id(0), pl.program_id(1)
+    length = lengths[video]
+    forwards = direction == 0
+    mantissa, exponent = mantissas[direction], exponents[direction]
+    steps = [(tables[direction, k, 0], tables[direction, k, 1]) for k in range(num_bits)]
+
+    def load(i: Any) -> tuple:
+        # Asked for one step ahead, so that memory answers while the step before is computed.
+        t = jnp.minimum(i, length - 1)
+        t = jnp.where(forwards, t, length - 1 - t)
+        return configs[video, t], phases[video, t], scales[video, t]
+
+    def step(i: Any, carry: tuple) -> tuple:
+        scale, rows, (c, p, s) = carry
+        following = load(i + 1)
+        t = jnp.where(forwards, i, length - 1 - i)
+        x = rows * jnp.where(forwards, 1.0, c)[None, :] * jnp.where(forwards, 1.0, p)[:, None]
+        for k in range(num_bits):
+            x = _combine(x, steps[k], k, num_bits, jnp.multiply)
+        # The initial message is already one of this frame.
+        x = jnp.where(forwards & (i == 0), rows, x)
+        x = x * jnp.where(forwards, c, 1.0)[None, :] * jnp.where(forwards, p, 1.0)[:, None]
+        totals = jnp.sum(x, 1)
+        own = scale + s
+        if keep:
+            rows_out[direction, video, t] = jnp.where(forwards, x, rows)
+            if both:
+                pl.when(~forwards)(lambda: pulled_out.__setitem__((video, t), x))
+        scale_out[direction, video, t] = jnp.where(forwards, own, scale)
+        totals_out[direction, video, t] = totals
+        weights, scale, reference = scaled.reweigh(own, totals, mantissa, exponent)
+        rows = jnp.sum(weights[:, :, None] * x[:, None, :], 0)
+        reference_out[direction, video, t] = reference
+        return scale, rows, following
+
+    start = jnp.where(forwards, initial[0], initial[1])
+    zero = jnp.zeros(start.shape[0], start.dtype)
+    lax.fori_loop(0, length, step, (zero, start, load(0)))
+
+
+def sweep(evidence: scaled.Evidence, table: tuple[Array, Array], blocks: tuple[Array, ...], initial: Array,
+          lengths: Array, *, both: bool, keep: bool) -> tuple[Array, Array, Array, Array, Array]:  # fmt: skip
+    """Messages of all frames.
+
+    Args:
+        evidence: of (B, T) frames, phases padded to P.
+        table: mantissas and exponents (P, P) of the phase transition.
+        blocks: (2, 2, P) per tool.
+        initial: (P, C).
+        lengths: (B,).
+        both: run backwards too; else the leading axes below are 1 and `pulled` is of no use.
+        keep: write rows; else they are of no use.
+
+    Returns:
+        rows (2, B, T, P, C): filtered messages, and what the frames after each say of it;
+        scale (2, B, T, P): of the rows;
+        totals (2, B, T, P): sums of the filtered rows, and of `pulled`;
+        pulled (B, T, P, C): what frame t and all after it say of the configuration before, scale as the backward
+        rows' plus the evidence's;
+        references (2, B, T): powers of two taken out after a frame.
+    """
+    videos, num_frames, num_configs = evidence.configs.shape
+    num_phases, dtype, num_bits = initial.shape[0], initial.dtype, len(blocks)
+    directions = 2 if both else 1
+    own = (jnp.arange(num_configs) >> jnp.arange(num_bits - 1, -1, -1)[:, None]) & 1
+
+    def per_thread(k: int, block: Array) -> Array:
+        return jnp.stack([jnp.moveaxis(block[own[k], j], -1, 0) for j in (0, 1)])
+
+    tables = [[per_thread(k, b) for k, b in enumerate(blocks)]]
+    tables += [[per_thread(k, jnp.swapaxes(b, 0, 1)) for k, b in enumerate(blocks)]]
+    operands = (
+        evidence.configs, evidence.phases, evidence.scale,
+        *(jnp.stack([x, x.T]) for x in table),
+        jnp.stack([jnp.stack(t) for t in tables]),
+        jnp.stack([initial, jnp.ones_like(initial)]),
+        lengths,
+    )  # fmt: skip
+    frames = (videos, num_frames)
+    small = (directions, *frames, num_phases)
+    shapes = ((directions, *frames, num_phases, num_configs) if keep else (1,) * 5, small, small)
+    shapes = (*shapes, (*frames, num_phases, num_configs) if keep and both else (1,) * 4, (directions, *frames))
+    out = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes]
+    kernel = partial(_sweep, num_bits=num_bits, keep=keep, both=both)
+    return _call(kernel, (directions, videos), out, *operands)
+
+
+def _pair(alpha, beta, pulled, alpha_scale, beta_scale, configs, phases, scales, mantissas, exponents, lengths, weight,
+          phases_out, configs_out, pairs_out, before_out, after_out) -> None:  # fmt: skip
+    video, t = pl.program_id(0), pl.program_id(1)
+    length = lengths[video]
+    following = jnp.minimum(t + 1, alpha.shape[1] - 1)
+    # What was never written (after the end) may be anything: select, do not multiply.
+    a, b = (jnp.where(t < length, x[video, t], 0.0) for x in (alpha, beta))
+    both = a * b
+    joint = jnp.sum(both, 1)
+    shift = jnp.where(t < length, alpha_scale[video, t] + beta_scale[video, t], -jnp.inf)
+    top = scaled.finite(jnp.max(shift + scaled.exponent(joint)))
+    weights = jnp.where(joint > 0, scaled.power(shift - top), 0.0)
+    total = jnp.sum(weights * joint)
+    weights = weights * (weight[video] / jnp.where(total > 0, total, 1.0))
+    phases_out[video, t] = weights * joint
+    configs_out[video, t] = jnp.sum(weights[:, None] * both, 0)
+
+    # Pairs (t, t + 1), each frame normalised by its own two-sided sum so that counts add up to the frames.
+    real = t < length - 1
+    back = jnp.where(real, pulled[video, following], 0.0)
+    own = jnp.where(real, beta_scale[video, following] + scales[video, following], -jnp.inf)
+    shift = alpha_scale[video, t]
+    shift = jnp.where(real, shift, -jnp.inf)[:, None] + own[None, :]
+    exponent = exponents[...]
+    pairs = jnp.sum(a[:, None, :] * back[None, :, :], 2)
+    top = scaled.finite(jnp.max(shift + exponent + scaled.exponent(pairs)))
+    weights = jnp.where(pairs > 0, mantissas[...] * scaled.power(shift + exponent - top), 0.0)
+    total = jnp.sum(weights * pairs)
+    scale = weight[video] / jnp.where(total > 0, total, 1.0)
+    weights = weights * scale
+    allowed = exponent > -jnp.inf
+    # Where the table is zero its derivative still is what a little probability there would be worth.
+    pairs_out[video, t] = jnp.where(allowed, weights, scaled.power(shift - top) * scale) * pairs
+    before_out[video, t] = jnp.sum(weights[:, :, None] * a[:, None, :], 0)
+    after = beta[video, following] * configs[video, following][None, :] * phases[video, following][:, None]
+    after_out[video, t] = jnp.where(real, after, 0.0)
+
+
+def pair(rows: Array, scale: Array, pulled: Array, evidence: scaled.Evidence, table: tuple[Array, Array],
+         lengths: Array, weight: Array) -> tuple[Array, Array, Array, Array, Array]:  # fmt: skip
+    """Marginals of every frame, and of every pair of frames what the counts are sums of.
+
+    Args:
+        rows: as `sweep` gives.
+        scale: likewise.
+        pulled: likewise.
+        evidence: as `sweep` takes.
+        table: likewise.
+        lengths: likewise.
+        weight: (B,) what each video counts.
+
+    Returns:
+        phases (B, T, P) and configs (B, T, C) marginals, pairs (B, T, P, P) expected phase transitions, and before,
+        after (B, T, P, C): the sum over frames of their outer products is the derivative with respect to the joint
+        tool transition.
+    """
+    _, videos, num_frames, num_phases, num_configs = rows.shape
+    frames = (videos, num_frames)
+    shapes = ((num_phases,), (num_configs,), (num_phases, num_phases), *[(num_phases, num_configs)] * 2)
+    out = [jax.ShapeDtypeStruct((*frames, *shape), rows.dtype) for shape in shapes]
+    return _call(
+        _pair, frames, out, rows[0], rows[1], pulled, scale[0], scale[1],
+        evidence.configs, evidence.phases, evidence.scale, *table, lengths, weight,
+    )  # fmt: skip
+
+
+def _best(configs, phases, log_transition, tables, initial, lengths, scores_out, *, num_bits: int) -> None:
+    video = pl.program_id(0)
+    length = lengths[video]
+    steps = [(tables[k, 0], tables[k, 1]) for k in range(num_bits)]
+    transition = log_transition[...]
+
+    def load(i: Any) -> tuple:
+        t = jnp.minimum(i, length - 1)
+        return configs[video, t], phases[video, t]
+
+    def step(t: Any, carry: tuple) -> tuple:
+        x, (c, p) = carry
+        following = load(t + 1)
+        x = x + c[None, :] + p[:, None]
+        top = jnp.max(x)
+        x = x - jnp.where(top > -jnp.inf, top, 0.0)
+        scores_out[video, t] = x
+        x = jnp.max(x[:, None, :] + transition[:, :, None], 0)
+        for k in range(num_bits):
+            x = _combine(x, steps[k], k, num_bits, jnp.add)
+        return x, following
+
+    lax.fori_loop(0, length, step, (initial[...], load(0)))
+
+
+def _trace(scores, into_phase, into_config, lengths, phases_out, configs_out) -> None:
+    video = pl.program_id(0)
+    length = lengths[video]
+    num_phases, num_configs = scores.shape[-2:]
+    place = lax.broadcasted_iota(jnp.int32, (num_phases, num_configs), 0) * num_configs
+    place = place + lax.broadcasted_iota(jnp.int32, (num_phases, num_configs), 1)
+
+    def load(i: Any) -> Array:
+        return scores[video, jnp.maximum(length - 1 - i, 0)]
+
+    def step(i: Any, carry: tuple) -> tuple:
+        state, score = carry
+        following = load(i + 1)
+        t = length - 1 - i
+        q, c = state // num_configs, state % num_configs
+        reached = score + into_phase[q][:, None] + into_config[q, c][None, :]
+        reached = jnp.where(i == 0, score, reached)
+        best = jnp.max(reached)
+        state = jnp.min(jnp.where(reached == best, place, num_phases * num_configs - 1))
+        phases_out[video, t] = state // num_configs
+        configs_out[video, t] = state % num_configs
+        return state, following
+
+    lax.fori_loop(0, length, step, (jnp.int32(0), load(0)))
+
+
+def best_path(configs: Array, phases: Array, log_transition: Array, log_blocks: tuple[Array, ...], log_initial: Array,
+              lengths: Array) -> tuple[Array, Array]:  # fmt: skip
+    """The most probable path, phases and configurations (B, T) int32; garbage after the end. All in logarithms."""
+    videos, num_frames, num_configs = configs.shape
+    num_phases, num_bits = log_initial.shape[0], len(log_blocks)
+    own = (jnp.arange(num_configs) >> jnp.arange(num_bits - 1, -1, -1)[:, None]) & 1
+    tables = jnp.stack(
+        [jnp.stack([jnp.moveaxis(b[own[k], j], -1, 0) for j in (0, 1)]) for k, b in enumerate(log_blocks)]
+    )
+    scores = _call(
+        partial(_best, num_bits=num_bits), (videos,),
+        jax.ShapeDtypeStruct((videos, num_frames, num_phases, num_configs), configs.dtype),
+        configs, phases, log_transition, tables, log_initial, lengths,
+    )  # fmt: skip
+    # Log-probability of configuration c in phase q from every configuration before: (P, C new, C old).
+    into = [jnp.moveaxis(b[own[k][None, :], own[k][:, None]], -1, 0) for k, b in enumerate(log_blocks)]
+    into_config = jnp.sum(jnp.stack(into), 0)
+    path = [jax.ShapeDtypeStruct((videos, num_frames), jnp.int32)] * 2
+    return _call(_trace, (videos,), path, scores, log_transition.T, into_config, lengths)

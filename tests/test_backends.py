@@ -1,0 +1,98 @@
+"""Every backend gives the oracle's answers: values, marginals, paths, and all the derivatives that counts come from.
+
+Kernels run interpreted here; benchmarks/hmm.py runs the same comparison on a GPU.
+"""
+
+import cases
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oracles
+import pytest
+from numpy.testing import assert_allclose
+
+from hmmjax import messages
+from hmmjax.messages import BACKENDS, Potentials
+
+SHAPES = {"scan": [(3, 2), (2, 5), (0, 2), (3, 0)], "parallel": [(0, 2), (3, 0)], "gpu": [(3, 2)], "logspace": [(3, 2)]}
+
+
+@pytest.mark.parametrize(("backend", "shape"), [(b, s) for b in BACKENDS for s in SHAPES[b]])
+def test_answers(backend, shape):
+    method = oracles.enumerate_paths if 2 ** sum(shape) <= 32 else oracles.dense
+    cases.check(cases.make(6, *shape, holes=0.3, lengths=(5, 3)), method, backend=backend)
+
+
+def chain(seed, videos, frames, phases, tools, sharpness):
+    rng = np.random.default_rng(seed)
+    configs = 2**tools
+    initial = rng.dirichlet(np.ones(phases * configs)).reshape(phases, configs)
+    transition = rng.dirichlet(np.full(phases, 0.5), phases)
+    transition[0, -1] = 0
+    transition[0] /= transition[0].sum()
+    blocks = tuple(jnp.asarray(rng.dirichlet(np.ones(2), (phases, 2)), jnp.float32) for _ in range(tools))
+    evidence = [jnp.asarray(-rng.exponential(sharpness, (videos, frames, n)), jnp.float32) for n in (phases, configs)]
+    lengths = jnp.asarray([frames, *rng.integers(0, frames, videos - 1)], jnp.int32)
+    return Potentials(jnp.float32(initial), jnp.float32(transition), blocks, *evidence, lengths)
+
+
+def derivatives(p, backend):
+    value, vjp = jax.vjp(lambda p: messages.log_normalizer(p, backend), p)
+    return value, vjp(jnp.linspace(1, 2, len(value)))[0]
+
+
+def same(a, b):
+    parts = ("initial", "transition", "blocks", "phases", "configs")
+    a, b = ((value, [getattr(grads, part) for part in parts]) for value, grads in (a, b))
+    jax.tree.map(lambda x, y: assert_allclose(x, y, rtol=2e-5, atol=1e-5), a, b)
+
+
+CHAINS = [("scan", (3, 40, 4, 3)), ("scan", (2, 12, 9, 5)), ("parallel", (3, 33, 5, 0)), ("gpu", (3, 9, 5, 3))]
+
+
+@pytest.mark.parametrize(("backend", "shape"), CHAINS)
+def test_derivatives_are_those_of_plain_differentiation(backend, shape):
+    """Against reverse-mode differentiation of the recursion in logarithms, with zeros, gaps and videos of no frame."""
+    p = chain(1, *shape, sharpness=3.0)
+    value, grads = jax.jit(derivatives, static_argnums=1)(p, backend)
+    expected, plain = jax.jit(derivatives, static_argnums=1)(p, "logspace")
+    assert_allclose(value, expected, rtol=1e-6)
+    allowed = p.transition > 0
+    for name in ("initial", "blocks", "phases", "configs"):
+        jax.tree.map(
+            lambda a, b: assert_allclose(a, b, rtol=2e-5, atol=2e-5), getattr(grads, name), getattr(plain, name)
+        )
+    assert_allclose(jnp.where(allowed, grads.transition, 0), jnp.where(allowed, plain.transition, 0), rtol=2e-5)
+    # At a zero the derivative is what a little probability there would be worth.
+    nudged = jax.jit(messages.log_normalizer, static_argnums=1)(
+        Potentials(p.initial, p.transition.at[0, -1].set(1e-3), p.blocks, p.phases, p.configs, p.lengths), backend
+    )
+    worth = float(jnp.sum(jnp.linspace(1, 2, len(value)) * (nudged - value))) / 1e-3
+    assert_allclose(grads.transition[0, -1], worth, rtol=0.1)
+
+
+@pytest.mark.parametrize("backend", ["scan", "parallel"])
+def test_taking_turns_changes_nothing(backend, monkeypatch):
+    """Messages that would not fit are computed again, chunk by chunk."""
+    p = chain(2, 3, 300, 3, 0 if backend == "parallel" else 2, sharpness=1.0)
+    value, grads = jax.jit(derivatives, static_argnums=1)(p, backend)
+    monkeypatch.setattr("hmmjax.messages.scan.STORED_BYTES", 1)
+    again = jax.jit(derivatives, static_argnums=1)(p, backend)
+    same(again, (value, grads))
+
+
+def test_kernels_in_turns(monkeypatch):
+    p = chain(3, 3, 6, 3, 2, sharpness=1.0)
+    value, grads = jax.jit(derivatives, static_argnums=1)(p, "gpu")
+    monkeypatch.setattr("hmmjax.messages.gpu.STORED_BYTES", 10_000)
+    again = jax.jit(lambda p: derivatives(p, "gpu"))(p)
+    same(again, (value, grads))
+
+
+def test_kernels_lower_for_a_gpu(monkeypatch):
+    """To Triton's language, for which no GPU is needed: nothing in them is beyond it."""
+    p = chain(4, 2, 5, 3, 3, sharpness=1.0)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    for run in (lambda p: derivatives(p, "gpu"), messages.gpu.filter, messages.gpu.viterbi):
+        lowered = jax.jit(run).trace(p).lower(lowering_platforms=("cuda",))
+        assert "triton" in lowered.as_text()
