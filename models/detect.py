@@ -21,7 +21,8 @@ from models.data.frames import FrameTable, take
 from models.detection import DETECTORS, FCN
 from models.detection.localise import map_boxes
 from models.detection.scores import BoxPrecision, box_precision
-from models.predict import Reading, Recogniser, add_reading, open_clips, reading_of
+from models.predict import Reading, add_reading, open_clips, reading_of
+from models.recogniser import Recogniser
 from models.training.config import read_config
 
 FIELDS = ("boxes", "box_scores", "box_tools")
@@ -73,7 +74,7 @@ def detect(run: str | Path, inputs: Sequence[str], reading: Reading, *, which: s
             if f"frames_{suffix}" in arrays:
                 raise FormatError(f"{clip.video} is there twice", file=place, fix="detect in the two apart")
             arrays["fps"] = np.float64(clip.fps)
-            arrays |= {f"{name}_{suffix}": x for name, x in locator.predict(clip, reading.batch).items()}
+            arrays |= {f"{name}_{suffix}": x for name, x in locator.predict(clip.pictures, reading.batch).items()}
     return arrays
 
 

@@ -8,32 +8,20 @@ written holds, for each video, ``phases_<video>`` (n, L) and ``tools_<video>`` (
 
 import argparse
 import dataclasses
-import itertools
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 
 from hmmjax.io import FormatError, natural, save_npz, video_id
 from models.data.cache import open_source
 from models.data.frames import Source, decode
-from models.data.loader import prefetch
 from models.data.video import probe, read_frames
 from models.data.video_images import RULES, find_images
-from models.systems import probabilities
-from models.training.augment import resize
-from models.training.checkpoint import Checkpoints
+from models.recogniser import Recogniser
 from models.training.config import read_config
-from models.training.loop import make_system
-
-T = TypeVar("T")
 
 VIDEO_SUFFIXES = (".mp4", ".avi", ".mkv", ".mov", ".webm")
 
@@ -72,62 +60,6 @@ class Clip:
     video: str
     fps: float
     pictures: Iterator[tuple[int, np.ndarray]]
-
-
-class Recogniser:
-    """A trained system.
-
-    Args:
-        run: folder of the run.
-        which: checkpoint, "best" or "last".
-
-    Attributes:
-        config: of the run.
-        names: of the classes, by track.
-    """
-
-    def __init__(self, run: str | Path, which: str = "best"):
-        run = Path(run)
-        self.config = read_config(run / "config.yaml")
-        self.names: dict[str, list[str]] = json.loads((run / "classes.json").read_text(encoding="utf-8"))
-        # The weights that training began with may be gone by now, and are not needed.
-        sizes = (len(self.names["phases"]), len(self.names["tools"]))
-        system = make_system(self.config, *sizes, pretrained=False)
-        checkpoints = Checkpoints(run / "checkpoints")
-        checkpoints.restore_model(which, system)
-        checkpoints.close()
-        system.eval()
-        graph, self._state = nnx.split(system)
-        size = self.config.size
-        self._run = jax.jit(lambda state, images: self._answer(nnx.merge(graph, state), resize(images, size)))
-
-    def _answer(self, system: Any, images: jax.Array) -> dict[str, jax.Array]:
-        """What is asked of the network; compiled."""
-        return {name: x.astype(jnp.float32) for name, x in probabilities(system(images)).items()}
-
-    def __call__(self, images: np.ndarray) -> dict[str, np.ndarray]:
-        """Probabilities of pictures (N, H, W, 3) uint8: phases (N, L), tools (N, K), float32."""
-        return {name: np.asarray(x) for name, x in self._run(self._state, images).items()}
-
-    def predict(self, clip: Clip, batch: int) -> dict[str, np.ndarray]:
-        """Probabilities of a whole video, (n, ...) by track, and its "frames" (n,)."""
-        parts: list[dict[str, np.ndarray]] = []
-
-        def stack(piece: list[tuple[int, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-            # Filled up to a whole batch, so that one compiled program serves.
-            pictures = [picture for _, picture in piece] + [piece[0][1]] * (batch - len(piece))
-            return np.array([number for number, _ in piece], np.int64), np.stack(pictures)
-
-        for numbers, images in prefetch(_pieces(clip.pictures, batch), stack):
-            parts.append({"frames": numbers, **{k: x[: len(numbers)] for k, x in self(images).items()}})
-        if not parts:
-            raise FormatError(f"{clip.video} has no frames")
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def _pieces(items: Iterator[T], length: int) -> Iterator[list[T]]:
-    while piece := list(itertools.islice(items, length)):
-        yield piece
 
 
 def open_clips(place: str, reading: Reading) -> Iterator[Clip]:
@@ -186,7 +118,10 @@ def predict(run: str | Path, inputs: Sequence[str], reading: Reading, *, which: 
                 raise FormatError(f"{clip.video} is there twice", file=place, fix="predict the two apart")
             if arrays.setdefault("fps", np.float64(clip.fps)) != clip.fps:
                 raise FormatError(f"{clip.video} counts {clip.fps:g} frames a second, others {arrays['fps']:g}")
-            predicted = recogniser.predict(clip, reading.batch)
+            try:
+                predicted = recogniser.predict(clip.pictures, reading.batch)
+            except FormatError as error:
+                raise FormatError(f"{clip.video}: {error}") from error
             arrays |= {f"{name}_{suffix}": x for name, x in predicted.items()}
     for track, names in recogniser.names.items():
         arrays[f"{track[:-1]}_names"] = np.array(names)

@@ -1,10 +1,12 @@
 """Recognition systems, each a value: a backbone, a temporal model or none, and heads.
 
-ToolNet, PhaseNet, EndoNet and SwinNet differ in what they are made of and not in code: `SYSTEMS` says of what.
+ToolNet, PhaseNet, EndoNet and SwinNet, with an LSTM (_l) or attention (_a) behind them or without, differ in what they
+are made of and not in code: `SYSTEMS` says of what.
 """
 
 import dataclasses
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -13,14 +15,28 @@ from jax import Array
 from jax import numpy as jnp
 from jax.typing import DTypeLike
 
+from models import temporal as sequences
 from models import weights
 from models.backbones import Backbone, build
+from models.temporal import Temporal
 
 #: Of ImageNet, as torchvision's weights expect; RGB in [0, 1].
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
 Logits = dict[str, Array]
+
+
+class Answer(NamedTuple):
+    """What a system says of features, and from what.
+
+    Attributes:
+        logits: track to (N, classes) or (B, T, classes), float32.
+        sequences: what each track's head read, without other heads' logits: (..., width).
+    """
+
+    logits: Logits
+    sequences: dict[str, Array]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,10 +46,12 @@ class HeadSpec:
     Attributes:
         also: heads before it whose logits it reads beside the features, as EndoNet's phases read its tools.
         temporal: whether it reads the temporal model's features, where there is one, or the frame's own.
+        hidden: width of a rectified layer before the last; 0 for none.
     """
 
     also: tuple[str, ...] = ()
     temporal: bool = True
+    hidden: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,18 +61,59 @@ class SystemSpec:
     Attributes:
         backbone: the usual one.
         heads: by track, "phases" or "tools", in the order in which they are computed.
+        temporal: a key of `models.temporal.TEMPORAL`, or None to decide each frame alone.
+        penalties: what is added to the losses, by key of `models.temporal.PENALTIES`, and its weight.
+        frames: the system whose backbone it takes when that is trained first and frozen.
     """
 
     backbone: str
     heads: Mapping[str, HeadSpec]
+    temporal: str | None = None
+    penalties: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    frames: str | None = None
 
+
+_TOOLS, _PHASES = {"tools": HeadSpec()}, {"phases": HeadSpec()}
+_MTRCNET = {"tools": HeadSpec(temporal=False), "phases": HeadSpec()}
+_ENDONET = {"tools": HeadSpec(temporal=False), "phases": HeadSpec(also=("tools",))}
 
 SYSTEMS: dict[str, SystemSpec] = {
-    "toolnet": SystemSpec("alexnet", {"tools": HeadSpec()}),
-    "phasenet": SystemSpec("alexnet", {"phases": HeadSpec()}),
-    "endonet": SystemSpec("alexnet", {"tools": HeadSpec(temporal=False), "phases": HeadSpec(also=("tools",))}),
-    "swinnet": SystemSpec("swin_b", {"phases": HeadSpec(), "tools": HeadSpec()}),
+    "toolnet": SystemSpec("alexnet", _TOOLS),
+    "toolnet_l": SystemSpec("resnet18", _TOOLS, "lstm", frames="toolnet"),
+    "toolnet_a": SystemSpec("resnet50", _TOOLS, "lapformer", frames="toolnet"),
+    "phasenet": SystemSpec("alexnet", _PHASES),
+    "phasenet_l": SystemSpec("resnet50", _PHASES, "lstm", frames="phasenet"),
+    "phasenet_a": SystemSpec("resnet50", _PHASES, "lapformer", frames="phasenet"),
+    "endonet": SystemSpec("alexnet", _ENDONET),
+    "endonet_l": SystemSpec("resnet50", _MTRCNET, "lstm", frames="endonet"),
+    "endonet_cl": SystemSpec(
+        "resnet50",
+        {"tools": HeadSpec(temporal=False, hidden=512), "phases": HeadSpec()},
+        "lstm",
+        {"correlation": 1.0},
+        frames="endonet",
+    ),
+    "endonet_a": SystemSpec("resnet50", _ENDONET, "lapformer", frames="endonet"),
+    # On the backbones of detectors (`models.detection`), frozen: what these see, pooled over the picture.
+    "fcn_a": SystemSpec("resnet18", _TOOLS, "lapformer", frames="fcn"),
+    "frcnn_l": SystemSpec("resnet50", _TOOLS, "lstm", frames="frcnn"),
+    "frcnn_a": SystemSpec("resnet50", _TOOLS, "lapformer", frames="frcnn"),
+    "swinnet": SystemSpec("swin_b", _PHASES | _TOOLS),
+    "swinnet_l": SystemSpec("swin_b", _PHASES | _TOOLS, "lstm", frames="swinnet"),
+    "swinnet_a": SystemSpec("swin_b", _PHASES | _TOOLS, "last", {"vae": 100.0}, frames="swinnet"),
 }
+
+
+class Head(nnx.Module):
+    """A rectified layer and the logits behind it."""
+
+    def __init__(self, inputs: int, hidden: int, classes: int, *, rngs: nnx.Rngs):
+        self.hidden = nnx.Linear(inputs, hidden, kernel_init=nnx.initializers.xavier_uniform(), rngs=rngs)
+        self.out = nnx.Linear(hidden, classes, kernel_init=nnx.initializers.xavier_uniform(), rngs=rngs)
+
+    def __call__(self, x: Array) -> Array:
+        """(..., inputs) to (..., classes)."""
+        return self.out(jax.nn.relu(self.hidden(x)))
 
 
 class System(nnx.Module):
@@ -64,8 +123,8 @@ class System(nnx.Module):
         backbone: images (N, H, W, 3) to features.
         sizes: number of classes of each head.
         heads: see `SystemSpec`.
-        temporal: called as ``temporal(features, key=key)`` on sequences (B, T, D), with an attribute `width`, the
-            length of its own features; it never sees images. None decides each frame alone.
+        temporal: a model of sequences (B, T, D), which never sees images. None decides each frame alone.
+        penalties: modules of `models.temporal.penalties` by name, and their weights.
         mean: of RGB in [0, 1], subtracted from images.
         std: by which they are divided.
         rngs: for the initial parameters of the heads.
@@ -77,7 +136,8 @@ class System(nnx.Module):
         sizes: Mapping[str, int],
         heads: Mapping[str, HeadSpec],
         *,
-        temporal: nnx.Module | None = None,
+        temporal: Temporal | None = None,
+        penalties: Mapping[str, tuple[nnx.Module, float]] | None = None,
         mean: tuple[float, ...] = IMAGENET_MEAN,
         std: tuple[float, ...] = IMAGENET_STD,
         rngs: nnx.Rngs,
@@ -88,9 +148,15 @@ class System(nnx.Module):
         for name, spec in heads.items():
             read = temporal if temporal is not None and spec.temporal else backbone
             width = read.width + sum(sizes[other] for other in spec.also)
+            if spec.hidden:
+                self.heads[name] = Head(width, spec.hidden, sizes[name], rngs=rngs)
+                continue
             init = nnx.initializers.normal(0.01)
             # Logits are few: float32 costs nothing here.
             self.heads[name] = nnx.Linear(width, sizes[name], kernel_init=init, dtype=jnp.float32, rngs=rngs)
+        if penalties:
+            self.penalties = nnx.Dict({name: module for name, (module, _) in penalties.items()})
+        self.penalty_weights = tuple((name, weight) for name, (_, weight) in (penalties or {}).items())
         self.specs = tuple(heads.items())
         self.mean = tuple(mean)
         self.std = tuple(std)
@@ -114,17 +180,33 @@ class System(nnx.Module):
         pooled = self.backbone(normalise(images, self.mean, self.std).reshape(-1, *images.shape[-3:]), key=key).pooled
         return pooled.reshape(*leading, -1)
 
-    def decide(self, features: Array, *, key: Array | None = None) -> Logits:
+    def decide(self, features: Array, mask: Array | None = None, *, key: Array | None = None) -> Logits:
         """Logits from features (N, D), or (B, T, D) where there is a temporal model."""
-        sequence = features
+        return self.answer(features, mask, key=key).logits
+
+    def answer(self, features: Array, mask: Array | None = None, *, key: Array | None = None) -> Answer:
+        """Logits and what they were read from; `mask` (B, T) is False at frames that are not there."""
+        found: object = features
         if self.temporal is not None:
             # Layers of the backbone count up from 0; this number is none of theirs.
-            sequence = self.temporal(features, key=None if key is None else jax.random.fold_in(key, 1_000_000))
+            found = self.temporal(features, mask, key=None if key is None else jax.random.fold_in(key, 1_000_000))
         logits: Logits = {}
+        read: dict[str, Array] = {}
         for name, spec in self.specs:
-            read = [sequence if spec.temporal else features, *(logits[other] for other in spec.also)]
-            logits[name] = self.heads[name](jnp.concatenate([part.astype(jnp.float32) for part in read], -1))
-        return logits
+            read[name] = (found[name] if isinstance(found, dict) else found) if spec.temporal else features
+            parts = [read[name], *(logits[other] for other in spec.also)]
+            logits[name] = self.heads[name](jnp.concatenate([part.astype(jnp.float32) for part in parts], -1))
+        return Answer(logits, read)
+
+    def penalty(
+        self, answer: Answer, labels: Mapping[str, Array], mask: Array, *, key: Array | None = None
+    ) -> dict[str, Array]:
+        """Weighted penalties by name, scalars; of sequences (B, T, ...) only."""
+        found = {}
+        for number, (name, weight) in enumerate(self.penalty_weights):
+            own = None if key is None else jax.random.fold_in(key, 2_000_000 + number)
+            found[name] = weight * self.penalties[name](answer.logits, answer.sequences, labels, mask, key=own)
+        return found
 
 
 def normalise(images: Array, mean: tuple[float, ...], std: tuple[float, ...]) -> Array:
@@ -142,12 +224,13 @@ def probabilities(logits: Logits) -> dict[str, Array]:
 def build_system(
     name: str,
     *,
-    backbone: str | None = None,
+    backbone: str | Backbone | None = None,
     options: Mapping[str, object] | None = None,
     phases: int = 7,
     tools: int = 7,
     pretrained: str | None = None,
-    temporal: nnx.Module | None = None,
+    temporal: str | Temporal | None = None,
+    temporal_options: Mapping[str, object] | None = None,
     mean: tuple[float, ...] = IMAGENET_MEAN,
     std: tuple[float, ...] = IMAGENET_STD,
     dtype: DTypeLike = jnp.float32,
@@ -157,12 +240,13 @@ def build_system(
 
     Args:
         name: a key of `SYSTEMS`.
-        backbone: a key of `models.backbones.BACKBONES`; the system's usual one when left out.
+        backbone: a key of `models.backbones.BACKBONES`, or a network; the system's usual one when left out.
         options: of the backbone, such as `remat` and `drop_path`.
         phases: number of phases L.
         tools: number of tools K.
         pretrained: a torchvision state dict for the backbone, ``.pth`` or ``.safetensors``.
-        temporal: see `System`.
+        temporal: a key of `models.temporal.TEMPORAL`, or a model; the system's usual one, or none, when left out.
+        temporal_options: of the temporal model, such as `width`.
         mean: see `System`.
         std: see `System`.
         dtype: of the backbone's computation; parameters are float32 whatever it is.
@@ -174,8 +258,20 @@ def build_system(
     if name not in SYSTEMS:
         raise ValueError(f"unknown system {name!r}: choose one of {', '.join(SYSTEMS)}")
     spec = SYSTEMS[name]
-    network = build(backbone or spec.backbone, dtype=dtype, rngs=rngs, **(options or {}))
+    network = backbone
+    if not isinstance(network, Backbone):
+        network = build(network or spec.backbone, dtype=dtype, rngs=rngs, **(options or {}))
     if pretrained is not None:
         weights.load_weights(network, pretrained)
     sizes = {"phases": phases, "tools": tools}
-    return System(network, sizes, spec.heads, temporal=temporal, mean=mean, std=std, rngs=rngs)
+    temporal = temporal or spec.temporal
+    if isinstance(temporal, str):
+        temporal = sequences.build(temporal, network.width, rngs=rngs, **(temporal_options or {}))
+    penalties = {}
+    if temporal is not None:
+        own = {track: sizes[track] for track in spec.heads}
+        penalties = {
+            key: (sequences.PENALTIES[key](temporal.width, own, rngs=rngs), weight)
+            for key, weight in spec.penalties.items()
+        }
+    return System(network, sizes, spec.heads, temporal=temporal, penalties=penalties, mean=mean, std=std, rngs=rngs)

@@ -16,6 +16,9 @@ from hmmjax.data.splits import recording
 from hmmjax.io import CHOLEC80_PHASES, CHOLEC80_TOOLS, FormatError
 from models.data.m2cai_locations import read_frames, read_image_set
 
+#: Columns that a table may lack.
+OPTIONAL = ("boxes", "box_tools", "phase_weights", "tool_weights")
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FrameTable:
@@ -33,6 +36,8 @@ class FrameTable:
         boxes: (n, M, 4) float32 xmin, ymin, xmax, ymax of each frame's boxes, as shares of the picture, all of them;
             None where boxes are not known.
         box_tools: (n, M) int32 the tool in each, -1 for padding.
+        phase_weights: (n,) float32, how much each frame's phase counts in training; None is 1 throughout.
+        tool_weights: (n, K) float32, likewise.
     """
 
     videos: np.ndarray
@@ -45,6 +50,8 @@ class FrameTable:
     fps: float = 25.0
     boxes: np.ndarray | None = None
     box_tools: np.ndarray | None = None
+    phase_weights: np.ndarray | None = None
+    tool_weights: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -72,7 +79,7 @@ class FrameTable:
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "FrameTable":
         """The table that `arrays` gave."""
         names = [field.name for field in dataclasses.fields(cls)]
-        values = {name: arrays[name] for name in names if name in arrays or name not in ("boxes", "box_tools")}
+        values = {name: arrays[name] for name in names if name in arrays or name not in OPTIONAL}
         for name in ("phase_names", "tool_names"):
             values[name] = tuple(str(x) for x in values[name])
         values["fps"] = float(values["fps"])
@@ -161,7 +168,7 @@ def pack(source: Source, rows: Sequence[int] | None = None, *, quality: int = 90
 
 def take(table: FrameTable, rows: np.ndarray) -> FrameTable:
     """Some rows of a table."""
-    names = ("videos", "frames", "phases", "tools", "parts", "boxes", "box_tools")
+    names = ("videos", "frames", "phases", "tools", "parts", *OPTIONAL)
     columns = {name: getattr(table, name) for name in names}
     return dataclasses.replace(table, **{name: x[rows] for name, x in columns.items() if x is not None})
 

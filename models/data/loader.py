@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from models.data.cache import ArrayImages
-from models.data.frames import Source
+from models.data.frames import OPTIONAL, Source
 
 Arrays = dict[str, np.ndarray]
 T = TypeVar("T")
@@ -40,11 +40,10 @@ def read_batches(source: Source, order: np.ndarray, *, workers: int = 0) -> Iter
         workers: Grain's reading threads; 0 reads here, without Grain.
 
     Yields:
-        images (batch, H, W, 3) uint8, phases (batch,), tools (batch, K), and where boxes are known boxes
-        (batch, M, 4) and box_tools (batch, M).
+        images (batch, H, W, 3) uint8, phases (batch,), tools (batch, K), and where the table has them boxes
+        (batch, M, 4), box_tools (batch, M), phase_weights (batch,) and tool_weights (batch, K).
     """
-    names = ("phases", "tools", "boxes", "box_tools")
-    known = {name: x for name in names if (x := getattr(source.table, name)) is not None}
+    known = {name: x for name in ("phases", "tools", *OPTIONAL) if (x := getattr(source.table, name)) is not None}
     for images, rows in zip(_images(source, order, workers), order, strict=True):
         yield {"images": images, **{name: x[rows] for name, x in known.items()}}
 

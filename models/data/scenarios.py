@@ -70,6 +70,7 @@ def discrete(
     seed: int = 0,
     apart: float = 0.0,
     whole_frames: bool = False,
+    at_most: bool = False,
 ) -> Scenario:
     """S_D: for each tool so many frames with it and so many without, chosen at random over all videos.
 
@@ -82,12 +83,13 @@ def discrete(
         seed: of the choice.
         apart: least distance in seconds between two frames chosen for one tool in one video for the same reason.
         whole_frames: label all tools of a chosen frame, not only the one that it was chosen for.
+        at_most: take what there is of a tool that has fewer frames.
 
     Returns:
         The scenario; phases are all unknown.
 
     Raises:
-        FormatError: when a tool has not as many frames.
+        FormatError: when a tool has not as many frames, unless `at_most`.
     """
     videos = tuple(annotations)
     chosen = [np.full_like(video.tools, -1) for video in videos]
@@ -95,7 +97,7 @@ def discrete(
     for tool in range(num_tools):
         for value, count in ((1, positives), (0, negatives)):
             rng = np.random.default_rng([seed, tool, value])
-            for video, frame in _pick(videos, tool, value, count, apart, rng):
+            for video, frame in _pick(videos, tool, value, count, apart, rng, at_most):
                 if whole_frames:
                     chosen[video][frame] = videos[video].tools[frame]
                 else:
@@ -134,7 +136,13 @@ def check_overlap(scenarios: Mapping[str, Scenario | Iterable[str]]) -> None:
 
 
 def _pick(
-    videos: tuple[Annotation, ...], tool: int, value: int, count: int, apart: float, rng: np.random.Generator
+    videos: tuple[Annotation, ...],
+    tool: int,
+    value: int,
+    count: int,
+    apart: float,
+    rng: np.random.Generator,
+    at_most: bool,
 ) -> list[tuple[int, int]]:
     """`count` (video, frame) places where the tool has this value, in random order."""
     places = [(n, int(t)) for n, video in enumerate(videos) for t in np.flatnonzero(video.tools[:, tool] == value)]
@@ -149,7 +157,7 @@ def _pick(
             continue
         taken.setdefault(video, []).append(second)
         picked.append((video, frame))
-    if len(picked) < count:
+    if len(picked) < count and not at_most:
         raise FormatError(
             f"tool {tool} has only {len(picked)} frames with value {value}"
             + (f" that are {apart:g} s apart" if apart else "")

@@ -91,12 +91,17 @@ class Loss:
         tools: weight of the tools' binary cross-entropy.
         balance: weigh rare classes by the median class frequency over their own.
         smoothing: label smoothing.
+        hmm: weight of the hidden Markov model's conditional likelihood of the labels, in nats a frame; of whole
+            videos or clips, see `models.training.hmm`.
+        hmm_model: the model file for it, as ``hmmjax stabilize`` writes it, with probability emissions.
     """
 
     phases: float = 1.0
     tools: float = 1.0
     balance: bool = False
     smoothing: float = 0.0
+    hmm: float = 0.0
+    hmm_model: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,20 +157,27 @@ class Config:
         backbone: a key of `models.backbones.BACKBONES`; None for the system's usual one.
         options: of the backbone, such as ``{remat: true}``.
         pretrained: torchvision weights for the backbone, ``.pth`` or ``.safetensors``.
+        temporal: a key of `models.temporal.TEMPORAL`; None for the system's usual one, or none.
+        temporal_options: of the temporal model, such as ``{width: 128}``.
+        frozen: a run whose backbone is taken as it is. Its features of whole videos are kept on disk, and only the
+            temporal model and the heads are trained, `batch` videos in an update.
+        start: a run of the same system whose best parameters training begins with.
+        clip: neighbouring frames in one training sequence, for a temporal model whose backbone is trained with it;
+            `batch` then counts clips.
         size: (height, width) that the network sees.
         mean: of RGB in [0, 1], subtracted.
         std: by which it is divided.
         dtype: of the computation, "float32" or "bfloat16".
         seed: decides initial weights, order, augmentation and dropout.
         epochs: passes over the training frames.
-        batch: frames in one update, over all devices.
+        batch: frames (or clips, or videos) in one update, over all devices.
         accumulate: parts in which a batch is computed, one after the other, to save memory.
         eval_batch: frames at once in validation.
         eval_every: epochs between validations.
         patience: validations without a better score after which training stops; 0 never stops early.
         monitor: what is best: "score" (mean of mAP and phase accuracy), or "loss".
         log_every: updates between lines of metrics.
-        save_every: updates between checkpoints, beside one at the end of each epoch; 0 for none.
+        save_every: updates between checkpoints, beside one at each validation; 0 for none.
         stop_after: end the run after so many updates, as if killed; 0 runs to the end.
         tensorboard: write event files.
         deterministic: use only GPU kernels with a fixed order of summation, so that resuming is bit-equal there too.
@@ -181,6 +193,11 @@ class Config:
     backbone: str | None = None
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     pretrained: str | None = None
+    temporal: str | None = None
+    temporal_options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    frozen: str | None = None
+    start: str | None = None
+    clip: int = 1
     size: tuple[int, int] = (224, 224)
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)

@@ -2,45 +2,30 @@
 
 import dataclasses
 import math
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 
 from hmmjax.io import FormatError
 from models.data.cache import open_source
-from models.data.frames import Source, take
-from models.data.loader import epoch_order, even_batches, prefetch, read_batches
-from models.detection import DETECTORS, Detector, build_detector
-from models.systems import System, build_system
+from models.data.frames import Source
+from models.data.loader import prefetch
+from models.recogniser import Recogniser
+from models.systems import System
 from models.training.checkpoint import Checkpoints
 from models.training.config import Config
+from models.training.features import cached_features
+from models.training.feeds import Feed, make_feed
 from models.training.losses import class_weights
 from models.training.optimizer import make_optimizer, schedule
 from models.training.record import Record
 from models.training.scores import score
 from models.training.step import Program, TrainState, data_mesh, init_state, make_program, replicate, spread
-
-
-def make_system(config: Config, phases: int, tools: int, *, pretrained: bool = True) -> System | Detector:
-    """The system that a configuration describes, with its initial parameters."""
-    common: dict[str, Any] = dict(
-        backbone=config.backbone,
-        options=config.options,
-        tools=tools,
-        pretrained=config.pretrained if pretrained else None,
-        mean=config.mean,
-        std=config.std,
-        dtype=jnp.dtype(config.dtype),
-        rngs=nnx.Rngs(config.seed),
-    )
-    if config.system in DETECTORS:
-        return build_detector(config.system, config=config.detection, **common)
-    return build_system(config.system, phases=phases, **common)
+from models.training.system import make_system
 
 
 @dataclasses.dataclass
@@ -75,26 +60,39 @@ def fit(config: Config, *, resume: bool = False, quiet: bool = False) -> dict[st
         FileExistsError: when the run's folder already holds a run and `resume` is False.
         FileNotFoundError: when there is nothing to resume.
         FormatError: when boxes are needed and not known.
+        ValueError: for settings that do not go together.
     """
     folder = Path(config.run)
     if not resume and (folder / "checkpoints").exists():
         raise FileExistsError(f"{folder} holds a run already. Fix: choose another run=..., or go on with --resume")
     source, val = open_source(config.data.train, config.data.load), open_source(config.data.val, config.data.load)
-    rows = source.table.rows(config.data.train_part)
     if config.system == "frcnn" and source.table.boxes is None:
         raise FormatError("frames without boxes", file=config.data.train, fix="train fcn, which needs none")
     mesh = data_mesh()
     for name, count in (("batch", config.batch // config.accumulate), ("eval_batch", config.eval_batch)):
         if count % mesh.size:
             raise ValueError(f"{name}: {count} frames cannot be spread evenly over {mesh.size} devices")
-    per_epoch = len(epoch_order(rows, config.batch, 0, 0))
-    total = per_epoch * config.epochs
+    width, features = None, None
+    if config.frozen is not None:
+        width, features = _freeze(config, source, val)
+    feed = make_feed(config, source, val, features, mesh)
+    total = feed.per_epoch * config.epochs
     table = source.table
-    system = make_system(config, len(table.phase_names), len(table.tool_names), pretrained=not resume)
-    learning_rate = schedule(config.optimizer, total, per_epoch)
+    system = make_system(config, len(table.phase_names), len(table.tool_names), pretrained=not resume, width=width)
+    temporal = isinstance(system, System) and system.temporal is not None
+    if not temporal and config.clip > 1:
+        raise ValueError(f"{config.system} decides each frame alone. Fix: set temporal, or clip=1")
+    if temporal and config.clip == 1 and config.frozen is None:
+        raise ValueError(f"{config.system} learns from sequences. Fix: set frozen to a run of frames, or clip above 1")
+    if config.start is not None and not resume:
+        begin = Checkpoints(Path(config.start) / "checkpoints")
+        begin.restore_model("best", system)
+        begin.close()
+    learning_rate = schedule(config.optimizer, total, feed.per_epoch)
     optimizer = make_optimizer(config.optimizer, learning_rate)
     weights = None
     if config.loss.balance:
+        rows = table.rows(config.data.train_part)
         weights = class_weights(table.phases[rows], table.tools[rows], len(table.phase_names))
     state = replicate(init_state(system, optimizer), mesh)
     program = make_program(system, optimizer, learning_rate, config, weights, mesh)
@@ -106,14 +104,33 @@ def fit(config: Config, *, resume: bool = False, quiet: bool = False) -> dict[st
         state, progress = kept[0], Progress(**kept[1])
     classes = {"phases": table.phase_names, "tools": table.tool_names}
     record = Record(config, classes, int(state.step))
-    run = _Run(config, program, source, rows, val, mesh, checkpoints, record, progress)
+    run = _Run(config, program, feed, mesh, checkpoints, record, progress)
     try:
         with _bar(total, int(state.step), quiet) as bar:
-            run.train(state, per_epoch, total, bar)
+            run.train(state, total, bar)
     finally:
         record.close()
         checkpoints.close()
     return run.figures
+
+
+def _freeze(config: Config, source: Source, val: Source) -> tuple[int, tuple[np.ndarray, np.ndarray]]:
+    """Keep a copy of the frozen run, so that this run is whole by itself; the features of all frames, and their width.
+
+    Raises:
+        ValueError: when that run is on a frozen backbone itself.
+    """
+    frozen, copy = Path(config.frozen or ""), Path(config.run) / "frozen"
+    if (frozen / "frozen").exists():
+        raise ValueError(f"{frozen} has no backbone of its own. Fix: give the run that it is built on as frozen")
+    if not (copy / "classes.json").exists():
+        best = Path("checkpoints") / "best"
+        shutil.copytree(frozen / best, copy / best, ignore=shutil.ignore_patterns("optimizer"), dirs_exist_ok=True)
+        for name in ("config.yaml", "classes.json"):
+            shutil.copy(frozen / name, copy / name)
+    width = Recogniser(copy).width
+    features = cached_features(frozen, source, batch=config.eval_batch)
+    return width, (features, cached_features(frozen, val, batch=config.eval_batch))
 
 
 class _Run:
@@ -121,25 +138,22 @@ class _Run:
         self,
         config: Config,
         program: Program,
-        source: Source,
-        rows: np.ndarray,
-        val: Source,
+        feed: Feed,
         mesh: Any,
         checkpoints: Checkpoints,
         record: Record,
         progress: Progress,
     ):
-        self.config, self.program, self.source, self.rows, self.val = config, program, source, rows, val
+        self.config, self.program, self.feed = config, program, feed
         self.mesh, self.checkpoints, self.record, self.progress = mesh, checkpoints, record, progress
         self.figures: dict[str, float] = {}
 
-    def train(self, state: TrainState, per_epoch: int, total: int, bar: Any) -> None:
-        config, step = self.config, int(state.step)
+    def train(self, state: TrainState, total: int, bar: Any) -> None:
+        config, step, per_epoch = self.config, int(state.step), self.feed.per_epoch
         end = min(total, config.stop_after or total)
         while step < end and not self.progress.stopped:
             epoch, done = divmod(step, per_epoch)
-            order = epoch_order(self.rows, config.batch, config.seed, epoch)[done:]
-            batches = read_batches(self.source, order, workers=config.data.workers)
+            batches = self.feed.batches(epoch, done)
             waiting: list[tuple[int, Any]] = []
             for batch in prefetch(batches, lambda batch: spread(batch, self.mesh)):
                 state, metrics = self.program.train(state, batch)
@@ -161,7 +175,7 @@ class _Run:
                 epoch = step // per_epoch
                 if epoch % config.eval_every == 0 or step == total:
                     self._validate(state, step, bar)
-                self.checkpoints.save("last", state, dataclasses.asdict(self.progress))
+                    self.checkpoints.save("last", state, dataclasses.asdict(self.progress))
 
     def _log(self, waiting: list[tuple[int, Any]]) -> None:
         for step, metrics in waiting:
@@ -169,9 +183,8 @@ class _Run:
 
     def _validate(self, state: TrainState, step: int, bar: Any) -> None:
         config, progress = self.config, self.progress
-        rows = self.val.table.rows(config.data.val_part)
-        predicted, losses = predict_rows(self.program, state, self.val, rows, config, self.mesh)
-        figures = {"loss": losses["loss"], **score(predicted, take(self.val.table, rows))}
+        predicted, truth, losses = self.feed.validate(self.program, state)
+        figures = {"loss": losses["loss"], **score(predicted, truth)}
         self.record.write(step, {f"val/{name}": value for name, value in figures.items()})
         better = -figures["loss"] if config.monitor == "loss" else figures["score"]
         if better > progress.best or not progress.best_step:
@@ -182,30 +195,6 @@ class _Run:
             progress.stale += 1
             progress.stopped = bool(config.patience) and progress.stale >= config.patience
         bar(step, f"val loss {figures['loss']:.3f}, score {figures['score']:.3f}, best {progress.best:.3f}")
-
-
-def predict_rows(
-    program: Program, state: TrainState, source: Source, rows: np.ndarray, config: Config, mesh: Any
-) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-    """Probabilities (n, ...) of some frames of a source by track, and the mean losses of their batches.
-
-    The frame that fills up the last batch is unlabelled, so that it costs nothing.
-    """
-    order = even_batches(rows, config.eval_batch)
-    batches = read_batches(source, order, workers=config.data.workers)
-    spare = order.size - len(rows)
-    predicted: list[dict[str, np.ndarray]] = []
-    sums: dict[str, float] = {}
-    for number, batch in enumerate(batches, 1):
-        used = config.eval_batch - (spare if number == len(order) else 0)
-        for name in ("phases", "tools"):
-            batch[name] = np.concatenate([batch[name][:used], np.full_like(batch[name][used:], -1)])
-        answer, losses = program.evaluate(state, spread(batch, mesh))
-        predicted.append({name: np.asarray(x)[:used] for name, x in answer.items()})
-        for name, value in losses.items():
-            sums[name] = sums.get(name, 0.0) + float(value) * used
-    joined = {name: np.concatenate([part[name] for part in predicted]) for name in predicted[0]}
-    return joined, {name: value / len(rows) for name, value in sums.items()}
 
 
 @contextmanager

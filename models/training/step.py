@@ -11,13 +11,16 @@ from jax import Array
 from jax import numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from models.detection import FasterRCNN
+from models.detection import Detector, FasterRCNN
 from models.systems import System, probabilities
 from models.training.augment import augment, augment_boxes, resize
 from models.training.config import Config
+from models.training.hmm import HMMLoss
 from models.training.losses import Weights, total_loss
 
-#: "images" (N, H, W, 3) uint8, "phases" (N,), "tools" (N, K); where known "boxes" (N, M, 4) and "box_tools" (N, M).
+#: "images" (N, H, W, 3) uint8, or clips of them (N, T, H, W, 3), or "features" (N, T, D) with their "mask" (N, T);
+#: "phases" (N,) or (N, T), "tools" with an axis K more; and where known "boxes" (N, M, 4), "box_tools" (N, M),
+#: "phase_weights" and "tool_weights".
 Batch = dict[str, Array]
 Metrics = dict[str, Array]
 
@@ -43,11 +46,15 @@ class Program(NamedTuple):
 
     Attributes:
         train: (state, batch) to (state, metrics); the state passed in is used up.
-        evaluate: (state, batch) to (probabilities by track, losses by name).
+        evaluate: (state, batch of images) to (probabilities by track, losses by name).
+        features: (state, images (N, H, W, 3)) to the backbone's features (N, D).
+        decide: (state, batch of features) to (probabilities by track, losses by name).
     """
 
     train: Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
     evaluate: Callable[[TrainState, Batch], tuple[dict[str, Array], Metrics]]
+    features: Callable[[TrainState, Array], Array]
+    decide: Callable[[TrainState, Batch], tuple[dict[str, Array], Metrics]]
 
 
 def init_state(system: System, optimizer: optax.GradientTransformation) -> TrainState:
@@ -79,16 +86,44 @@ def make_program(
     system.train()
     trained, *_ = nnx.split(system, nnx.Param, ...)
 
-    def loss(params: nnx.State, rest: nnx.State, batch: Batch, key: Array) -> tuple[Array, tuple[nnx.State, Metrics]]:
-        changed, dropped = jax.random.split(key)
+    hmm = HMMLoss(config.loss.hmm_model) if config.loss.hmm and config.loss.hmm_model else None
+
+    def of_pictures(model: System, images: Array, changed: Array, dropped: Array) -> Array:
+        """Features of variants of pictures; all frames of a clip are changed alike."""
+
+        def vary(images: Array) -> Array:
+            return augment(images, changed, config.augment, config.size)
+
+        vary = vary if images.ndim == 4 else jax.vmap(vary, 1, 1)
+        return model.features(vary(images), key=dropped)
+
+    def of_system(model: System, batch: Batch, changed: Array, dropped: Array) -> tuple[Array, Metrics]:
+        features = batch.get("features")
+        if features is None:
+            features = of_pictures(model, batch["images"], changed, dropped)
+        answer = model.answer(features, batch.get("mask"), key=dropped)
+        value, parts = total_loss(answer.logits, batch, config.loss, weights)
+        if features.ndim == 3:
+            mask = batch.get("mask", jnp.ones(features.shape[:2], bool))
+            more = model.penalty(answer, batch, mask, key=dropped)
+            if hmm is not None:
+                more["hmm"] = config.loss.hmm * hmm(answer.logits, batch, mask)
+            value = value + sum(more.values())
+            parts |= {f"loss/{name}": part for name, part in more.items()}
+        return value, parts
+
+    def of_detector(model: Detector, batch: Batch, changed: Array, dropped: Array) -> tuple[Array, Metrics]:
         images = augment(batch["images"], changed, config.augment, config.size)
+        if not isinstance(model, FasterRCNN):
+            return total_loss(model(images, key=dropped), batch, config.loss, weights)
+        boxes, real = augment_boxes(batch["boxes"], batch["box_tools"] >= 0, changed, config.augment)
+        value, parts = model.loss(images, boxes, jnp.where(real, batch["box_tools"], -1), dropped)
+        return value, {f"loss/{name}": part for name, part in parts.items()}
+
+    def loss(params: nnx.State, rest: nnx.State, batch: Batch, key: Array) -> tuple[Array, tuple[nnx.State, Metrics]]:
         model = nnx.merge(trained, params, rest, copy=True)
-        if isinstance(model, FasterRCNN):
-            boxes, real = augment_boxes(batch["boxes"], batch["box_tools"] >= 0, changed, config.augment)
-            value, parts = model.loss(images, boxes, jnp.where(real, batch["box_tools"], -1), dropped)
-            parts = {f"loss/{name}": part for name, part in parts.items()}
-        else:
-            value, parts = total_loss(model(images, key=dropped), batch, config.loss, weights)
+        measure = of_system if isinstance(model, System) else of_detector
+        value, parts = measure(model, batch, *jax.random.split(key))
         return value, (nnx.split(model, nnx.Param, ...)[2], {"loss": value, **parts})
 
     def train(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
@@ -117,16 +152,25 @@ def make_program(
         params = optax.apply_updates(state.params, updates)
         return TrainState(state.step + 1, params, rest, moved), metrics
 
-    def evaluate(state: TrainState, batch: Batch) -> tuple[dict[str, Array], Metrics]:
-        model = nnx.merge(evaluated, state.params, state.rest, copy=True)
-        logits = model(resize(batch["images"], config.size))
+    def ready(state: TrainState) -> System:
+        return nnx.merge(evaluated, state.params, state.rest, copy=True)
+
+    def measure(logits: dict[str, Array], batch: Batch) -> tuple[dict[str, Array], Metrics]:
         value, parts = total_loss(logits, batch, config.loss, weights)
         return probabilities(logits), {"loss": value, **parts}
 
+    def evaluate(state: TrainState, batch: Batch) -> tuple[dict[str, Array], Metrics]:
+        return measure(ready(state)(resize(batch["images"], config.size)), batch)
+
+    def features(state: TrainState, images: Array) -> Array:
+        return ready(state).features(resize(images, config.size))
+
+    def decide(state: TrainState, batch: Batch) -> tuple[dict[str, Array], Metrics]:
+        return measure(ready(state).decide(batch["features"], batch["mask"]), batch)
+
     everywhere = NamedSharding(mesh, PartitionSpec())
-    return Program(
-        jax.jit(train, donate_argnums=0, out_shardings=everywhere), jax.jit(evaluate, out_shardings=everywhere)
-    )
+    others = (jax.jit(f, out_shardings=everywhere) for f in (evaluate, features, decide))
+    return Program(jax.jit(train, donate_argnums=0, out_shardings=everywhere), *others)
 
 
 def data_mesh() -> Mesh:

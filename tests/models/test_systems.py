@@ -58,7 +58,7 @@ class RunningMean(nnx.Module):
 
     width = 128
 
-    def __call__(self, features, *, key=None):
+    def __call__(self, features, mask=None, *, key=None):
         return jnp.cumsum(features, 1) / jnp.arange(1, features.shape[1] + 1)[:, None]
 
 

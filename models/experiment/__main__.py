@@ -1,0 +1,106 @@
+"""Run an experiment: ``python -m models.experiment FILE``, again to go on where it stopped."""
+
+import argparse
+import dataclasses
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from models.experiment.cell import predict_cell, stabilise_cell
+from models.experiment.plan import Cell, Plan, read_plan
+from models.experiment.report import write_report
+from models.experiment.videos import label, prepare, write_view
+
+
+def predict(plan: Plan, cells: Sequence[Cell], *, workers: int = 1) -> None:
+    """Train the cells that are not yet trained, and predict."""
+    begin = time.perf_counter()
+    for cell in cells:
+        if (cell.folder / "predicted.json").exists():
+            continue
+        cell.folder.mkdir(parents=True, exist_ok=True)
+        data, view = plan.out / f"seed{cell.seed}" / "data", cell.folder.parent / "view"
+        source = prepare(plan.data, cell.seed, data, workers=workers)
+        options = {key: value for key, value in plan.scenarios[cell.scenario].items() if key != "train"}
+        table, scenario = label(source.table, cell.scenario, seed=cell.seed, **options)
+        if not (view / "table.npz").exists():
+            write_view(Path(plan.data.get("cache", data)).resolve() / "images.npy", table, view)
+        predict_cell(plan, cell, view, scenario)
+        print(
+            f"{time.perf_counter() - begin:6.0f} s  seed {cell.seed}  {cell.scenario}  {cell.name} predicted",
+            flush=True,
+        )
+
+
+def stabilise(plan: Plan, cells: Sequence[Cell], *, wait: float = 0.0) -> None:
+    """Stabilise and measure the cells that are predicted, waiting so many seconds for those that are not yet."""
+    begin, left = time.perf_counter(), [cell for cell in cells if not (cell.folder / "result.json").exists()]
+    while left:
+        ready = [cell for cell in left if (cell.folder / "predicted.json").exists()]
+        if not ready:
+            if time.perf_counter() - begin > wait:
+                break
+            time.sleep(1)
+            continue
+        cell = ready[0]
+        left.remove(cell)
+        result = stabilise_cell(plan, cell, cell.folder.parent / "view")
+        words = [f"{time.perf_counter() - begin:6.0f} s", f"seed {cell.seed}", cell.scenario, cell.name]
+        for version in [key for key in result if key == "M" or key.startswith("M_H,")]:
+            figures = [f"{key} {result[version][key]:.3f}" for key in ("mAP", "accuracy") if key in result[version]]
+            words.append(f"{version}: {', '.join(figures)}")
+        print("  ".join(words), flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m models.experiment", description=(__doc__ or "").partition(":")[0])
+    parser.add_argument(
+        "plan", help="YAML file, see models/experiment/plan.py and models/experiment/plans/simsurg.yaml"
+    )
+    parser.add_argument("--out", help="folder, in place of the file's")
+    parser.add_argument("--seeds", type=int, nargs="+", help="run these only; several processes may share a folder")
+    parser.add_argument("--scenarios", nargs="+", help="run these only")
+    parser.add_argument("--systems", nargs="+", help="run these only")
+    parser.add_argument("--workers", type=int, default=1, help="processes that draw simulated pictures")
+    parser.add_argument(
+        "--stage",
+        choices=("all", "data", "predict", "stabilise", "report"),
+        default="all",
+        help="draw the videos, train and predict , stabilise (a CPU is enough), or write the report only",
+    )
+    parser.add_argument("--wait", type=float, default=0.0, help="seconds that stabilise waits for predictions")
+    parser.add_argument("--shard", default="0/1", help="i/n: every n-th cell from the i-th; for stabilise")
+    options = parser.parse_args(arguments)
+    try:
+        plan = read_plan(options.plan)
+        plan = dataclasses.replace(plan, out=Path(options.out or plan.out))
+        part = dataclasses.replace(
+            plan,
+            seeds=tuple(options.seeds or plan.seeds),
+            scenarios={k: v for k, v in plan.scenarios.items() if k in (options.scenarios or plan.scenarios)},
+        )
+        cells = [cell for cell in part.cells() if cell.name in (options.systems or plan.systems)]
+        if options.stage == "data":
+            for seed in part.seeds:
+                prepare(plan.data, seed, plan.out / f"seed{seed}" / "data", workers=options.workers)
+            return
+        if options.stage in ("all", "predict"):
+            predict(part, cells, workers=options.workers)
+        if options.stage in ("all", "stabilise"):
+            first, _, every = options.shard.partition("/")
+            stabilise(part, cells[int(first) :: int(every)], wait=options.wait)
+        if options.stage in ("predict", "stabilise"):
+            return
+        kept = [cell.folder / "result.json" for cell in plan.cells()]
+        results = [json.loads(path.read_text(encoding="utf-8")) for path in kept if path.exists()]
+        write_report(results, plan.out, json.loads(json.dumps(dataclasses.asdict(plan) | {"out": str(plan.out)})))
+    except (ValueError, OSError) as error:
+        sys.exit(f"{type(error).__name__}: {error}")
+    print(f"{plan.out}: {len(results)} of {len(kept)} cells in grid.json, table.md and cost.png")
+
+
+if __name__ == "__main__":
+    main()

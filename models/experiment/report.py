@@ -1,0 +1,165 @@
+"""The grid's results as JSON, as the paper's table, and as a picture of gain against cost."""
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from models.experiment.figures import CONVENTIONS
+from models.training.record import environment
+
+SHOWN = ("mAP", "tool F1", "tool changes", "accuracy", "Jaccard", "mF1", "phase changes")
+Results = list[dict[str, Any]]
+
+
+def versions(results: Results) -> list[str]:
+    """M and its stabilised versions, in the order of the results."""
+    return list(dict.fromkeys(key for result in results for key in result if key == "M" or key.startswith("M_H")))
+
+
+def summary(results: Results) -> list[dict[str, Any]]:
+    """For each scenario, system and version: seeds, and mean and standard deviation (n - 1) of each figure.
+
+    Versions of M_H also have "gain over M": mean, standard deviation and smallest of the differences of equal seeds.
+    """
+    rows = []
+    for scenario, system in dict.fromkeys((r["scenario"], r["system"]) for r in results):
+        cells = [r for r in results if (r["scenario"], r["system"]) == (scenario, system)]
+        for version in versions(cells):
+            figures = {key: _spread(cell[version][key] for cell in cells) for key in cells[0][version]}
+            row = {
+                "scenario": scenario,
+                "system": system,
+                "version": version,
+                "seeds": [cell["seed"] for cell in cells],
+                "cost": {key: _spread(cell["cost"][key] for cell in cells) for key in cells[0]["cost"]},
+                "train_seconds": _spread(cell["train_seconds"] for cell in cells),
+                "figures": figures,
+            }
+            if version != "M":
+                gains = {
+                    key: [c[version][key] - c["M"][key] for c in cells] for key in ("mAP", "accuracy") if key in figures
+                }
+                row["gain over M"] = {k: {**_spread(x), "smallest": round(min(x), 4)} for k, x in gains.items()}
+            rows.append(row)
+    return rows
+
+
+def _spread(values: Iterable[float]) -> dict[str, float | None]:
+    found = np.array(list(values), float)
+    if not np.isfinite(found).all():
+        return {"mean": None, "sd": None}
+    return {"mean": round(float(found.mean()), 4), "sd": round(float(found.std(ddof=1)), 4) if len(found) > 1 else None}
+
+
+def write_report(results: Results, out: Path, plan: dict[str, Any]) -> None:
+    """Write ``grid.json``, ``table.md`` and ``cost.png`` into a folder."""
+    rows = summary(results)
+    record = {
+        "plan": plan,
+        "conventions": CONVENTIONS,
+        "environment": environment(),
+        "summary": rows,
+        "cells": results,
+    }
+    (out / "grid.json").write_text(json.dumps(_finite(record), indent=1) + "\n", encoding="utf-8")
+    (out / "table.md").write_text(table(rows), encoding="utf-8")
+    draw_cost(rows, out / "cost.png")
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """The main table in Markdown: one row a system and version, mean ± standard deviation over seeds."""
+    shown = [key for key in SHOWN if any(key in row["figures"] for row in rows)]
+    lines = []
+    for scenario in dict.fromkeys(row["scenario"] for row in rows):
+        seeds = max(len(row["seeds"]) for row in rows if row["scenario"] == scenario)
+        lines += [
+            f"### {scenario} ({seeds} seeds)",
+            "",
+            "| system | version | " + " | ".join(shown) + " | labels | s |",
+        ]
+        lines.append("|---" * (len(shown) + 4) + "|")
+        for row in rows:
+            if row["scenario"] == scenario:
+                cells = [_cell(key, row["figures"].get(key)) for key in shown]
+                plain = row["version"] == "M"
+                cost = f"{row['cost']['labels']['mean']:,.0f}" if plain else ""
+                took = f"{row['train_seconds']['mean']:.0f}" if plain else ""
+                lines.append("| " + " | ".join([row["system"], row["version"], *cells, cost, took]) + " |")
+        lines.append("")
+    notes = "; ".join(f"{key}: {how}" for key, how in CONVENTIONS.items() if key in shown)
+    return (
+        "\n".join(lines)
+        + f"\nMean ± standard deviation over seeds. {notes}. labels: given by hand, those of the "
+        + ("validation videos included. s: seconds of training, the frozen backbone's included.\n")
+    )
+
+
+def _cell(key: str, value: dict[str, float | None] | None) -> str:
+    if value is None or value["mean"] is None:
+        return ""
+    digits = 0 if key.endswith("changes") else 3
+    spread = "" if value["sd"] is None else f" ± {value['sd']:.{digits}f}"
+    return f"{value['mean']:.{digits}f}{spread}"
+
+
+def _finite(value: Any) -> Any:
+    """Everything with NaN, which JSON lacks, as null."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def draw_cost(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """Mean average precision and phase accuracy against the number of labels; M hollow, M_H filled."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot as plt
+
+    best = _best_versions(rows)
+    panels = [key for key in ("mAP", "accuracy") if any(key in row["figures"] for row in rows)]
+    systems = list(dict.fromkeys(row["system"] for row in rows))
+    colours = {system: plt.get_cmap("tab20")(number % 20) for number, system in enumerate(systems)}
+    markers = dict(zip(dict.fromkeys(row["scenario"] for row in rows), "osD^", strict=False))
+    figure, axes = plt.subplots(1, len(panels), figsize=(5.6 * len(panels) + 2.2, 4.6), squeeze=False)
+    for axis, key in zip(axes[0], panels, strict=True):
+        for system in systems:
+            for scenario, marker in markers.items():
+                mine = [r for r in rows if (r["system"], r["scenario"]) == (system, scenario) and key in r["figures"]]
+                points = {r["version"]: r["figures"][key]["mean"] for r in mine if r["version"] in ("M", best.get(key))}
+                if "M" not in points:
+                    continue
+                cost = mine[0]["cost"]["labels"]["mean"]
+                colour = colours[system]
+                axis.plot([cost] * len(points), list(points.values()), color=colour, lw=1, alpha=0.6)
+                for version, value in points.items():
+                    fill = "none" if version == "M" else colour
+                    axis.plot(cost, value, marker, color=colour, markerfacecolor=fill, ms=7)
+        axis.set_xscale("log")
+        axis.set_xlabel("labels given by hand")
+        axis.set_ylabel(key if key == "mAP" else "phase accuracy")
+        axis.grid(alpha=0.3)
+        axis.spines[["top", "right"]].set_visible(False)
+    handles = [plt.Line2D([], [], color=colours[s], lw=3, label=s) for s in systems]
+    handles += [plt.Line2D([], [], marker=m, color="grey", ls="", label=s) for s, m in markers.items()]
+    named = ", ".join(dict.fromkeys(version for version in best.values()))
+    handles += [
+        plt.Line2D([], [], marker="o", color="grey", markerfacecolor="none", ls="", label="M"),
+        plt.Line2D([], [], marker="o", color="grey", ls="", label=named),
+    ]
+    figure.legend(handles=handles, loc="center right", frameon=False, fontsize=8)
+    figure.tight_layout(rect=(0, 0, 1 - 1.9 / figure.get_size_inches()[0], 1))
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+
+
+def _best_versions(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """The offline version that is shown of each figure: the first family."""
+    offline = [row["version"] for row in rows if row["version"].startswith("M_H,")]
+    return {key: offline[0] for key in ("mAP", "accuracy")} if offline else {}

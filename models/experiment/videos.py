@@ -1,0 +1,150 @@
+"""The videos of an experiment, and what each scenario knows of them."""
+
+import dataclasses
+import multiprocessing
+import os
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from models.data.cache import ArrayImages, read_cache
+from models.data.collections import Annotation
+from models.data.frames import FrameTable
+from models.data.scenarios import Scenario, combined, continuous, discrete
+from models.data.simsurg import simulated_frames
+from models.data.splits import check_disjoint
+
+
+def prepare(data: dict[str, Any], seed: int, folder: Path, *, workers: int = 1) -> ArrayImages:
+    """The frames of one seed: a cache's, or drawn simulated surgeries, kept in `folder`.
+
+    Args:
+        data: as in `models.experiment.plan.Plan`.
+        seed: of the surgeries and their pictures.
+        folder: for what is drawn.
+        workers: processes that draw.
+    """
+    if "cache" in data:
+        source = read_cache(data["cache"])
+        return source if "parts" not in data else ArrayImages(_divide(source.table, data["parts"]), source.images)
+    if not (folder / "table.npz").exists():
+        size = tuple(data.get("size", (64, 64)))
+        options = {"minutes": float(data.get("minutes", 10)), "size": size}
+        source = simulated_frames(data["simsurg"], seed, **options)
+        folder.mkdir(parents=True, exist_ok=True)
+        shape = (len(source), *size, 3)
+        np.lib.format.open_memmap(folder / "images.npy", "w+", np.uint8, shape).flush()
+        ends = np.cumsum([len(surgery) for surgery in source.surgeries])
+        tasks = [(data["simsurg"], seed, options, str(folder / "images.npy"), a, b) for a, b in _spans(ends)]
+        if workers > 1:
+            # Not forked: JAX may be running threads.
+            with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+                list(pool.map(_draw, tasks))
+        else:
+            list(map(_draw, tasks))
+        np.savez(folder / "table.npz", allow_pickle=False, **source.table.arrays())
+    return read_cache(folder)
+
+
+def _divide(table: FrameTable, parts: dict[str, list[str]]) -> FrameTable:
+    """Whole videos to each part; those that none names are left out of all.
+
+    Raises:
+        FormatError: when a recording is in two parts.
+    """
+    check_disjoint(parts)
+    found = np.full(len(table), "", dtype="<U10")
+    for part, videos in parts.items():
+        found[np.isin(table.videos, videos)] = part
+    return dataclasses.replace(table, parts=found)
+
+
+def _spans(ends: np.ndarray) -> list[tuple[int, int]]:
+    return list(zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True))
+
+
+def _draw(task: tuple) -> None:
+    parts, seed, options, path, start, stop = task
+    source = simulated_frames(parts, seed, **options)
+    images = np.load(path, mmap_mode="r+")
+    for row in range(start, stop):
+        images[row] = source[row]
+    images.flush()
+
+
+def annotations(table: FrameTable, part: str) -> list[Annotation]:
+    """All that the table knows of the videos of a part, in order of names and time."""
+    rows = table.rows(part)
+    found = []
+    for video in np.unique(table.videos[rows]):
+        mine = rows[table.videos[rows] == video]
+        mine = mine[np.argsort(table.frames[mine], kind="stable")]
+        frames = table.frames[mine]
+        found.append(Annotation(str(video), frames, frames / table.fps, table.phases[mine], table.tools[mine]))
+    return found
+
+
+def label(
+    table: FrameTable,
+    scenario: str,
+    *,
+    seed: int = 0,
+    positives: int = 50,
+    negatives: int = 50,
+    val_positives: int = 15,
+    val_negatives: int = 15,
+    apart: float = 2.0,
+    whole_frames: bool = False,
+) -> tuple[FrameTable, Scenario]:
+    """The table as an annotator leaves it in a scenario.
+
+    S_C labels the videos of the parts whole and val throughout. S_D labels single frames of the parts single and val.
+    S_C+D labels the parts whole and val throughout, and single frames of the part single.
+
+    Args:
+        table: that knows everything; its parts are whole, single, val and test.
+        scenario: "S_C", "S_D" or "S_C+D".
+        seed: of the choice of single frames.
+        positives: frames with each tool, in the part single; fewer where there are not as many.
+        negatives: frames without it.
+        val_positives: likewise in the part val, in S_D.
+        val_negatives: likewise.
+        apart: see `models.data.scenarios.discrete`.
+        whole_frames: likewise.
+
+    Returns:
+        The table: frames to learn from are the part "train", to choose by "val", to score "test" (with all labels),
+        others "unlabelled". And all that was labelled, for its cost.
+    """
+    options = {"seed": seed, "apart": apart, "whole_frames": whole_frames, "at_most": True}
+    if scenario == "S_D":
+        learn = discrete(annotations(table, "single"), positives, negatives, **options)
+        val = discrete(annotations(table, "val"), val_positives, val_negatives, **options)
+    else:
+        learn, val = continuous(annotations(table, "whole")), continuous(annotations(table, "val"))
+        if scenario == "S_C+D":
+            learn = combined(learn, discrete(annotations(table, "single"), positives, negatives, **options))
+    phases, tools = np.full_like(table.phases, -1), np.full_like(table.tools, -1)
+    parts = np.full(len(table), "unlabelled", dtype="<U10")
+    test = table.rows("test")
+    phases[test], tools[test], parts[test] = table.phases[test], table.tools[test], "test"
+    for name, known in (("train", learn), ("val", val)):
+        for annotation in known.annotations:
+            rows = np.flatnonzero(table.videos == annotation.id)
+            rows = rows[np.argsort(table.frames[rows], kind="stable")]
+            phases[rows], tools[rows] = annotation.phases, annotation.tools
+            some = (annotation.phases >= 0) | (annotation.tools >= 0).any(1)
+            parts[rows[some]] = name
+    labelled = dataclasses.replace(table, phases=phases, tools=tools, parts=parts)
+    return labelled, dataclasses.replace(learn, name=scenario, annotations=(*learn.annotations, *val.annotations))
+
+
+def write_view(images: Path, table: FrameTable, folder: Path) -> None:
+    """A cache with other labels for the pictures of another; the pictures themselves are only linked to."""
+    folder.mkdir(parents=True, exist_ok=True)
+    link = folder / "images.npy"
+    if not link.exists():
+        os.symlink(os.path.relpath(images, folder.resolve()), link)
+    np.savez(folder / "table.npz", allow_pickle=False, **table.arrays())

@@ -1,0 +1,230 @@
+"""Self-training: stabilised predictions of unlabelled videos become labels, and the network is trained on.
+
+    python -m models.selftrain RUN CACHE --out FOLDER --rounds 2 epochs=5
+
+The paper's third extension. A round predicts the validation videos and those without any label, learns a hidden Markov
+model from what is labelled (`models.experiment.stabilise`), takes its most probable phases and tools of the unlabelled
+videos as labels, each with the weight that its calibrated posterior gives it, and trains the network on from its best
+parameters. The best round by validation is kept; the first that is no better ends it.
+"""
+
+import argparse
+import dataclasses
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hmmjax import metrics
+from hmmjax.types import Observations
+from models.data.cache import read_cache
+from models.data.frames import FrameTable, take
+from models.experiment.cell import lessons, predict
+from models.experiment.figures import measure
+from models.experiment.stabilise import Predictions, apply_model, learn_model, pad, rows_of, seconds
+from models.experiment.videos import write_view
+from models.systems import SYSTEMS
+from models.training.config import read_config
+from models.training.feeds import video_rows
+from models.training.loop import fit
+from models.training.scores import score
+
+
+def confidence(posterior: Observations) -> Observations:
+    """How much better than chance the most probable state is, from 0 to 1: phases (B, T), tools (B, T, K)."""
+    phases, tools = posterior.phases, posterior.tools
+    if phases is not None:
+        count = phases.shape[-1]
+        phases = np.clip((phases.max(-1) * count - 1) / (count - 1), 0, 1)
+    return Observations(phases, None if tools is None else np.abs(2 * tools - 1))
+
+
+def pseudo_label(table: FrameTable, videos: Sequence[str], posterior: Observations) -> FrameTable:
+    """The table with the most probable states of some videos as labels, their confidence as weights, to train on.
+
+    Args:
+        table: of all frames; labels that it has keep a weight of 1.
+        videos: without labels, in the posterior's order.
+        posterior: (B, T, ...) on the axis of seconds.
+    """
+    trust = confidence(posterior)
+    phases, tools, parts = table.phases.copy(), table.tools.copy(), table.parts.astype("<U16")
+    weights = {"phase_weights": np.ones(phases.shape, np.float32), "tool_weights": np.ones(tools.shape, np.float32)}
+    for number, video in enumerate(videos):
+        rows = rows_of(table, video)
+        at = seconds(table, rows)
+        if posterior.phases is not None:
+            phases[rows] = posterior.phases[number, at].argmax(-1)
+            weights["phase_weights"][rows] = trust.phases[number, at]
+        if posterior.tools is not None:
+            tools[rows] = posterior.tools[number, at] >= 0.5
+            weights["tool_weights"][rows] = trust.tools[number, at]
+        parts[rows] = "train"
+    return dataclasses.replace(table, phases=phases, tools=tools, parts=parts, **weights)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Judged:
+    """A run's predictions, stabilised.
+
+    Attributes:
+        val_score: of M on the validation frames, see `models.training.scores`.
+        calibration: expected calibration error of M_H's posteriors on the validation videos, by track.
+        test: figures of M and M_H on the part test, where there is one.
+        posterior: of the unlabelled videos.
+    """
+
+    val_score: float
+    calibration: dict[str, float]
+    test: dict[str, dict[str, float]]
+    posterior: Observations
+
+
+def judge(run: Path, cache: Path, unlabelled: list[str], emissions: str) -> Judged:
+    """Predict, stabilise and measure with what a run has learnt so far."""
+    table = read_cache(cache).table
+    tracks = [t for t in ("phases", "tools") if t in SYSTEMS[read_config(run / "config.yaml").system].heads]
+    test = "test" in table.parts
+    predicted = predict(run, cache, ["val", "unlabelled", *(["test"] if test else [])], tracks)
+    own = {part: [str(table.videos[rows[0]]) for rows in video_rows(table, part)] for part in set(table.parts)}
+    val, dynamics, sizes = lessons(table, predicted, tracks)
+    kept = [track for track, size in sizes.items() if size]
+    model, _ = learn_model(val, dynamics, sizes, emissions)
+
+    def stabilised(videos: list[str]) -> Observations:
+        found = apply_model(model, pad(table, videos, predicted, kept), emissions)["M_H"]
+        return Observations(**{t: getattr(found, t) for t in tracks})
+
+    answer = stabilised(own["val"])
+    calibration: dict[str, float] = {}
+    if answer.phases is not None:
+        found = metrics.phase_calibration(*_at(val.labels.phases, answer.phases, val.mask))
+        calibration["phases"] = round(float(found.value), 4)
+    if answer.tools is not None:
+        found = metrics.tool_calibration(*_at(val.labels.tools, answer.tools, val.mask))
+        calibration["tools"] = round(float(found.value), 4)
+    rows = table.rows("val")
+    said = {t: _rows(predicted, table, rows, t) for t in tracks}
+    figures: dict[str, dict[str, float]] = {}
+    if test:
+        smooth = stabilised(own["test"])
+        answers = {
+            video: {t: getattr(smooth, t)[n, seconds(table, rows_of(table, video))] for t in tracks}
+            for n, video in enumerate(own["test"])
+        }
+        figures = {
+            "M": measure({video: predicted[video] for video in own["test"]}, table, tracks),
+            "M_H": measure(answers, table, tracks),
+        }
+    return Judged(score(said, take(table, rows))["score"], calibration, figures, stabilised(unlabelled))
+
+
+def _at(labels: np.ndarray, values: np.ndarray, mask: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    return [x[m] for x, m in zip(labels, mask, strict=True)], [x[m] for x, m in zip(values, mask, strict=True)]
+
+
+def _rows(predicted: Predictions, table: FrameTable, rows: np.ndarray, track: str) -> np.ndarray:
+    found = np.empty((len(rows), next(iter(predicted.values()))[track].shape[1]), np.float32)
+    for video in np.unique(table.videos[rows]):
+        mine = table.videos[rows] == video
+        answer = predicted[str(video)]
+        found[mine] = answer[track][np.searchsorted(answer["frames"], table.frames[rows[mine]])]
+    return found
+
+
+def selftrain(
+    run: Path, cache: Path, out: Path, *, rounds: int = 2, emissions: str = "confusion", settings: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """Alternate pseudo-labels and training; what each round did is in ``rounds.json``, the best run's path in ``best``.
+
+    Args:
+        run: a trained run, frame-wise or on a frozen backbone.
+        cache: its frames; videos all of whose frames are in the part "unlabelled" are learnt from.
+        out: folder for the rounds.
+        rounds: at most.
+        emissions: family of the hidden Markov model.
+        settings: ``key=value`` words of the rounds' training.
+
+    Raises:
+        ValueError: when no video is without labels.
+    """
+    table = read_cache(cache).table
+    unlabelled = [v for v in np.unique(table.videos).tolist() if (table.parts[table.videos == v] == "unlabelled").all()]
+    if not unlabelled:
+        raise ValueError(f"{cache} has no video whose frames are all in the part 'unlabelled'")
+    config = read_config(run / "config.yaml")
+    out.mkdir(parents=True, exist_ok=True)
+    best, said = run, judge(run, cache, unlabelled, emissions)
+    history = [_row(0, said, 0.0, None, "kept")]
+    for number in range(1, rounds + 1):
+        view, now = out / f"view{number}", out / f"round{number}"
+        labelled = pseudo_label(table, unlabelled, said.posterior)
+        write_view(cache.resolve() / "images.npy", labelled, view)
+        words = [f"run={now}", f"start={best}", f"data.train={view}", f"data.val={cache}", "tensorboard=false"]
+        path = best / "config.yaml" if number > 1 else run / "config.yaml"
+        begin = time.perf_counter()
+        fit(read_config(path, [*words, f"seed={config.seed + number}", *settings]), quiet=True)
+        took = time.perf_counter() - begin
+        again = judge(now, cache, unlabelled, emissions)
+        better = again.val_score > said.val_score
+        weights = np.concatenate(
+            [
+                getattr(labelled, f"{t}_weights")[np.isin(labelled.videos, unlabelled)].reshape(-1)
+                for t in ("phase", "tool")
+            ]
+        )
+        history.append(_row(number, again, took, float(weights.mean()), "kept" if better else "no better, ended"))
+        (out / "rounds.json").write_text(json.dumps(history, indent=1) + "\n", encoding="utf-8")
+        if not better:
+            break
+        best, said = now, again
+    (out / "best").write_text(f"{best}\n", encoding="utf-8")
+    return history
+
+
+def _row(number: int, said: Judged, took: float, weight: float | None, verdict: str) -> dict[str, Any]:
+    return {
+        "round": number,
+        "verdict": verdict,
+        "validation score of M": said.val_score,
+        "calibration error of M_H": said.calibration,
+        "mean weight of pseudo-labels": weight,
+        "train_seconds": round(took, 1),
+        "test": said.test,
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m models.selftrain", description=(__doc__ or "").partition(":")[0])
+    parser.add_argument("run", type=Path, help="folder of a training run")
+    parser.add_argument("cache", type=Path, help="its frames, with videos in the part 'unlabelled'")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the rounds")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--emissions", choices=("confusion", "probability"), default="confusion")
+    parser.add_argument("settings", nargs="*", metavar="key=value", help="of the rounds' training, such as epochs=5")
+    options = parser.parse_intermixed_args(arguments)
+    try:
+        history = selftrain(
+            options.run,
+            options.cache,
+            options.out,
+            rounds=options.rounds,
+            emissions=options.emissions,
+            settings=options.settings,
+        )
+    except (ValueError, OSError) as error:
+        sys.exit(f"{type(error).__name__}: {error}")
+    for row in history:
+        parts = [f"round {row['round']}: {row['verdict']}, validation {row['validation score of M']:.4f}"]
+        for version, figures in row["test"].items():
+            parts += [f"{version} {key} {figures[key]:.4f}" for key in ("mAP", "accuracy") if key in figures]
+        print(", ".join(parts))
+
+
+if __name__ == "__main__":
+    main()

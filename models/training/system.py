@@ -1,0 +1,65 @@
+"""The system that a configuration describes."""
+
+from typing import Any
+
+from flax import nnx
+from jax import Array
+from jax import numpy as jnp
+
+from models.backbones import Backbone
+from models.backbones.base import Features
+from models.detection import DETECTORS, Detector, build_detector
+from models.systems import System, build_system
+from models.training.config import Config
+
+
+class Precomputed(Backbone):
+    """In the place of a frozen backbone whose features are on disk: it has no parameters and sees no image.
+
+    Args:
+        width: D of the features.
+    """
+
+    def __init__(self, width: int):
+        self.width = width
+
+    def __call__(self, images: Array, *, key: Array | None = None) -> Features:
+        """Not possible.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError("this system reads features of its frozen backbone, not images: call decide")
+
+
+def make_system(
+    config: Config, phases: int, tools: int, *, pretrained: bool = True, width: int | None = None
+) -> System | Detector:
+    """The system with its initial parameters.
+
+    Args:
+        config: of the run.
+        phases: number of phases L.
+        tools: number of tools K.
+        pretrained: load `config.pretrained`.
+        width: length of a frozen backbone's features, for a system without a backbone of its own.
+    """
+    common: dict[str, Any] = dict(
+        options=config.options,
+        tools=tools,
+        pretrained=config.pretrained if pretrained and width is None else None,
+        mean=config.mean,
+        std=config.std,
+        dtype=jnp.dtype(config.dtype),
+        rngs=nnx.Rngs(config.seed),
+    )
+    if config.system in DETECTORS:
+        return build_detector(config.system, backbone=config.backbone, config=config.detection, **common)
+    return build_system(
+        config.system,
+        backbone=config.backbone if width is None else Precomputed(width),
+        phases=phases,
+        temporal=config.temporal,
+        temporal_options=config.temporal_options,
+        **common,
+    )

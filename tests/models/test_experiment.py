@@ -1,0 +1,238 @@
+"""The grid from one file: what scenarios label, that cells resume, that no test label is learnt from, self-training."""
+
+# ruff: noqa: E402 (what may be missing is skipped before it is imported)
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+for package in ("flax", "optax", "orbax.checkpoint", "yaml", "sklearn", "matplotlib"):
+    pytest.importorskip(package, reason=f"needs the vision extra ({package})")
+
+import tiny  # noqa: F401 (registers a small backbone)
+
+from hmmjax.simulate import simulate_surgeries
+from hmmjax.types import Observations
+from models.data.cache import read_cache
+from models.data.frames import FrameTable
+from models.experiment import stabilise as stabilising
+from models.experiment.__main__ import main
+from models.experiment.cell import lessons, stabilise
+from models.experiment.plan import read_plan
+from models.experiment.report import draw_cost, summary, table
+from models.experiment.videos import label
+from models.selftrain import main as selftrain_main
+from models.selftrain import pseudo_label
+from models.training.config import read_config
+
+SURGERIES = simulate_surgeries(8, 0, minutes=2.0)
+PARTS = ("whole", "whole", "single", "single", "val", "val", "test", "test")
+PLAN = {
+    "seeds": [0],
+    "data": {"simsurg": {"whole": 1, "single": 1, "val": 1, "test": 1}, "minutes": 1, "size": [16, 16]},
+    "emissions": ["confusion"],
+    "train": {
+        "dtype": "float32",
+        "size": [16, 16],
+        "batch": 16,
+        "eval_batch": 64,
+        "epochs": 1,
+        "backbone": "micro",
+        "optimizer": {"learning_rate": 0.003},
+    },
+    "temporal": {"batch": 1, "epochs": 1},
+    "systems": {
+        "PhaseNet": {"system": "phasenet"},
+        "PhaseNet_L": {"system": "phasenet_l", "frozen": "PhaseNet", "temporal_options": {"width": 4}},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def everything():
+    """A table that knows all of eight videos, and what an imperfect recogniser says of them."""
+    lengths = [len(s) for s in SURGERIES]
+    known = FrameTable(
+        videos=np.repeat([s.name for s in SURGERIES], lengths),
+        frames=np.concatenate([25 * np.arange(n) for n in lengths]),
+        phases=np.concatenate([s.phases for s in SURGERIES]),
+        tools=np.concatenate([s.tools for s in SURGERIES]),
+        parts=np.repeat(PARTS, lengths),
+    )
+    said = {
+        s.name: {"frames": 25 * np.arange(len(s)), "phases": s.phase_probabilities, "tools": s.tool_probabilities}
+        for s in SURGERIES
+    }
+    return known, said
+
+
+def test_what_scenarios_label(everything):
+    known, _ = everything
+    whole, cost = label(known, "S_C")
+    learnt = np.isin(known.parts, ["whole", "val"])
+    frames = int(learnt.sum())
+    assert cost.cost == {"phases": frames, "tools": 7 * frames, "frames": frames}
+    assert set(whole.parts[known.parts == "single"]) == {"unlabelled"}
+    assert (whole.phases[known.parts == "single"] == -1).all()
+    single, cost = label(known, "S_D", positives=4, negatives=5, val_positives=1, val_negatives=2, apart=0)
+    assert (single.phases[known.parts != "test"] == -1).all() and cost.cost["phases"] == 0
+    for tool in range(7):
+        present = int((known.tools[known.parts == "single", tool] == 1).sum())
+        given = single.tools[known.parts == "single", tool]
+        assert ((given == 1).sum(), (given == 0).sum()) == (min(4, present), 5)
+    assert set(single.parts[(single.tools >= 0).any(1) & (known.parts == "single")]) == {"train"}
+    both, _ = label(known, "S_C+D", positives=4, negatives=5, apart=0)
+    np.testing.assert_array_equal(both.tools[known.parts == "single"], single.tools[known.parts == "single"])
+    np.testing.assert_array_equal(both.phases[learnt], known.phases[learnt])
+    for labelled in (whole, single, both):
+        # What is labelled is right, and the test set is whole.
+        given = labelled.tools >= 0
+        np.testing.assert_array_equal(labelled.tools[given], known.tools[given])
+        assert (labelled.parts == "test").sum() == (known.parts == "test").sum()
+
+
+def test_gaps_are_seconds_without_observation(everything):
+    known, said = everything
+    keep = np.ones(len(known), bool)
+    keep[3:40] = False
+    shorter = dataclasses.replace(
+        known, **{n: getattr(known, n)[keep] for n in ("videos", "frames", "phases", "tools", "parts")}
+    )
+    name = SURGERIES[0].name
+    kept = {name: {key: x[keep[: len(x)]] for key, x in said[name].items()}}
+    examples = stabilising.pad(shorter, [name], kept, ["phases", "tools"])
+    length = len(SURGERIES[0])
+    np.testing.assert_array_equal(examples.mask[0, :length], keep[:length])
+    assert (examples.labels.phases[0, 3:40] == -1).all()
+    at = np.flatnonzero(keep[:length])
+    np.testing.assert_array_equal(examples.obs.tools[0, at], kept[name]["tools"])
+    np.testing.assert_array_equal(examples.labels.tools[0, at], SURGERIES[0].tools[at])
+
+
+def test_no_test_label_reaches_the_model(everything):
+    known, said = everything
+    labelled, _ = label(known, "S_C")
+    spoilt = dataclasses.replace(labelled, phases=labelled.phases.copy(), tools=labelled.tools.copy())
+    test = labelled.parts == "test"
+    spoilt.phases[test] = 0
+    spoilt.tools[test] = 1
+    a, b = (lessons(t, said, ["phases"]) for t in (labelled, spoilt))
+    for x, y in zip(a[:2], b[:2], strict=True):
+        np.testing.assert_array_equal(x.labels.phases, y.labels.phases)
+        np.testing.assert_array_equal(x.mask, y.mask)
+    assert a[2] == {"phases": 7, "tools": 0}
+    # Only what is labelled throughout teaches transitions, and tools alone bring the phases along.
+    assert len(a[1].mask) == 4 and lessons(labelled, said, ["tools"])[2] == {"phases": 7, "tools": 7}
+    single, _ = label(known, "S_D", positives=4, negatives=4, apart=0)
+    val, dynamics, sizes = lessons(single, said, ["tools"])
+    assert dynamics is None and sizes == {"phases": 0, "tools": 7} and len(val.mask) == 2
+
+
+def test_stabilising_helps_a_recogniser_that_flickers(everything):
+    known, said = everything
+    found = stabilise(label(known, "S_C")[0], said, ["phases"], ["confusion"])
+    assert found["M_H, confusion"]["phase changes"] < found["M"]["phase changes"]
+    assert 0 < found["hmm"]["confusion"]["powers"]["phases"] < 1
+    assert found["truth"]["phase changes"] == sum((np.diff(s.phases) != 0).sum() for s in SURGERIES[6:])
+
+
+def test_pseudo_labels_carry_confidence(everything):
+    known, _ = everything
+    labelled, _ = label(known, "S_C")
+    name = SURGERIES[2].name
+    count = len(SURGERIES[2])
+    phases = np.full((1, count, 7), 0.1, np.float32)
+    phases[:, :, 3] = 0.4
+    tools = np.full((1, count, 7), 0.75, np.float32)
+    more = pseudo_label(labelled, [name], Observations(phases, tools))
+    mine = more.videos == name
+    assert (more.phases[mine] == 3).all() and (more.tools[mine] == 1).all() and (more.parts[mine] == "train").all()
+    np.testing.assert_allclose(more.phase_weights[mine], (0.4 * 7 - 1) / 6, rtol=1e-5)
+    np.testing.assert_allclose(more.tool_weights[mine], 0.5)
+    np.testing.assert_array_equal(more.phases[~mine], labelled.phases[~mine])
+    assert (more.phase_weights[~mine] == 1).all()
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory):
+    """A whole experiment of two cells."""
+    folder = tmp_path_factory.mktemp("grid")
+    (folder / "plan.yaml").write_text(yaml.safe_dump(PLAN | {"out": str(folder / "out")}))
+    main([str(folder / "plan.yaml")])
+    return folder
+
+
+def test_an_experiment_leaves_its_table(grid):
+    record = json.loads((grid / "out" / "grid.json").read_text())
+    rows = {(row["system"], row["version"]) for row in record["summary"]}
+    versions = {"M", "M_H, confusion", "M_H online, confusion"}
+    assert rows == {(system, version) for system in PLAN["systems"] for version in versions}
+    frames, sequence = record["cells"]
+    assert sequence["train_seconds"] > frames["train_seconds"] > 0
+    labelled = read_cache(grid / "out" / "seed0" / "S_C" / "view").table
+    assert frames["cost"]["labels"] == np.isin(labelled.parts, ["train", "val"]).sum()
+    assert "| PhaseNet_L | M_H, confusion |" in (grid / "out" / "table.md").read_text()
+    assert (grid / "out" / "cost.png").stat().st_size > 10_000
+
+
+def test_an_experiment_goes_on_where_it_stopped(grid, capsys):
+    before = (grid / "out" / "grid.json").read_text()
+    folder = grid / "out" / "seed0" / "S_C" / "PhaseNet"
+    written = (folder / "run" / "metrics.jsonl").stat().st_mtime_ns
+    (folder / "result.json").unlink()
+    main([str(grid / "plan.yaml")])
+    assert "2 of 2 cells" in capsys.readouterr().out
+    assert (folder / "run" / "metrics.jsonl").stat().st_mtime_ns == written
+    again = json.loads((grid / "out" / "grid.json").read_text())
+    assert again["summary"] == json.loads(before)["summary"]
+
+
+def test_self_training(grid, capsys):
+    view = grid / "out" / "seed0" / "S_C"
+    words = [str(view / "PhaseNet" / "run"), str(view / "view"), "--out", str(grid / "self"), "--rounds", "1"]
+    selftrain_main(words)
+    rounds = json.loads((grid / "self" / "rounds.json").read_text())
+    assert [row["round"] for row in rounds] == [0, 1] and 0 < rounds[1]["mean weight of pseudo-labels"] <= 1
+    kept = rounds[1]["verdict"] == "kept"
+    best = Path((grid / "self" / "best").read_text().strip())
+    assert best == (grid / "self" / "round1" if kept else view / "PhaseNet" / "run")
+    assert kept == (rounds[1]["validation score of M"] > rounds[0]["validation score of M"])
+    assert "round 1" in capsys.readouterr().out
+
+
+def test_plans_are_read_and_wrong_ones_refused(tmp_path):
+    plans = Path(__file__).parents[2] / "models" / "experiment" / "plans"
+    for path in plans.glob("*.yaml"):
+        for cell in read_plan(path).cells():
+            read_config(None, cell.settings)
+    for change, message in (
+        ({"sistems": {}}, "unknown setting sistems"),
+        ({"systems": {"X": {"system": "endnet"}}}, "unknown system 'endnet'"),
+        ({"systems": {"X": {"system": "toolnet_l"}}}, "frozen: NAME"),
+        ({"systems": {"X": {"system": "toolnet_l", "frozen": "Y"}}}, "needs 'Y'"),
+        ({"scenarios": {"S_X": {}}}, "unknown scenario"),
+        ({"emissions": ["gaussian"]}, "unknown emission family"),
+    ):
+        (tmp_path / "plan.yaml").write_text(yaml.safe_dump(PLAN | {"out": "x"} | change))
+        with pytest.raises(ValueError, match=message):
+            read_plan(tmp_path / "plan.yaml")
+    with pytest.raises(SystemExit, match="FileNotFoundError"):
+        main([str(tmp_path / "nothing.yaml")])
+
+
+def test_the_summary_is_mean_and_sample_deviation(tmp_path):
+    def cell(seed, m, h):
+        cost = {"labels": 10, "frames": 5}
+        figures = {"M": {"mAP": m}, "M_H, confusion": {"mAP": h}}
+        return {"system": "X", "scenario": "S_C", "seed": seed, "cost": cost, "train_seconds": 1.0, **figures}
+
+    rows = summary([cell(0, 0.5, 0.6), cell(1, 0.7, 0.7), cell(2, 0.6, float("nan"))][:2])
+    assert rows[0]["figures"]["mAP"] == {"mean": 0.6, "sd": 0.1414}
+    assert rows[1]["gain over M"]["mAP"] == {"mean": 0.05, "sd": 0.0707, "smallest": 0.0}
+    assert "0.600 ± 0.141" in table(rows)
+    draw_cost(rows, tmp_path / "cost.png")
+    assert (tmp_path / "cost.png").exists()

@@ -1,0 +1,194 @@
+"""Systems trained on sequences: on a frozen backbone's features, on clips, and through the hidden Markov model."""
+
+# ruff: noqa: E402 (what may be missing is skipped before it is imported)
+
+import dataclasses
+import shutil
+
+import numpy as np
+import pytest
+
+for package in ("flax", "optax", "orbax.checkpoint", "yaml", "sklearn"):
+    pytest.importorskip(package, reason=f"needs the vision extra ({package})")
+
+import jax
+import jax.numpy as jnp
+from tiny import frames, settings
+
+import hmmjax
+from hmmjax.io import save_params
+from models.data.cache import read_cache, write_cache
+from models.predict import main as predict_main
+from models.recogniser import Recogniser
+from models.systems import SYSTEMS
+from models.train import main as train_main
+from models.training.config import read_config
+from models.training.feeds import Sequences, labels_of
+from models.training.hmm import HMMLoss
+from models.training.optimizer import make_optimizer
+from models.training.record import read_metrics
+from models.training.step import data_mesh, init_state, make_program
+from models.training.system import make_system
+
+SMALL = {"lstm": "{width: 8}", "lapformer": "{width: 8, heads: 2, layers: 1}"}
+SETTINGS = ["backbone=micro", "size=[16,24]", "dtype=float32", "optimizer.backbone_scale=1", "batch=2"]
+SMALL["last"] = "{width: 8, heads: 2, layers: 1, phase_band: 20, tool_band: 3}"
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """A trained frame-wise run, whose backbone all others take."""
+    folder = tmp_path_factory.mktemp("frames")
+    train_main(["--quiet", *settings(folder, backbone="micro", epochs=1)])
+    return folder
+
+
+def words(base, folder, name, **more):
+    temporal = SYSTEMS[name].temporal or "lstm"
+    frozen = {"frozen": base / "run", "temporal_options": SMALL[temporal], "batch": 2, "epochs": 6}
+    return settings(base, **({"system": name, "run": folder / "run", "backbone": "micro"} | frozen | more))
+
+
+def losses(folder, name="train/loss"):
+    return [line[name] for line in read_metrics(folder) if name in line]
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_every_system_trains(name):
+    """A few updates on one batch, of frames or of sequences, lower the loss."""
+    cache, spec = frames(), SYSTEMS[name]
+    config = read_config(None, [*SETTINGS, f"system={name}", f"temporal_options={SMALL.get(spec.temporal, '{}')}"])
+    batch = {"phases": cache.table.phases, "tools": cache.table.tools}
+    if spec.temporal:
+        batch = {key: x.reshape(2, 20, *x.shape[1:]) for key, x in batch.items()}
+        features = cache.images.reshape(2, 20, 4, 5, 4, 7, 3).mean((3, 5)).reshape(2, 20, 48) / 100 - 1
+        batch |= {"features": features.astype(np.float32), "mask": np.ones((2, 20), bool)}
+    else:
+        batch["images"] = cache.images
+    system = make_system(config, 3, 2, width=48 if spec.temporal else None)
+    optimizer = make_optimizer(config.optimizer, lambda step: 0.003)
+    program = make_program(system, optimizer, lambda step: 0.003, config, None, data_mesh())
+    state = init_state(system, optimizer)
+    curve = []
+    for _ in range(12):
+        state, metrics = program.train(state, batch)
+        curve.append(float(metrics["loss"]))
+    assert set(metrics) == {"loss", "gradient", "learning_rate"} | {
+        f"loss/{part}" for part in (*spec.heads, *spec.penalties)
+    }
+    assert np.isfinite(curve).all() and np.mean(curve[-4:]) < np.mean(curve[:4])
+
+
+def test_a_run_on_a_frozen_backbone_is_whole_by_itself(base, tmp_path):
+    train_main(["--quiet", *words(base, tmp_path, "toolnet_l")])
+    shutil.move(tmp_path / "run", tmp_path / "elsewhere")
+    out = tmp_path / "out.npz"
+    predict_main([str(tmp_path / "elsewhere"), str(base / "cache"), "--out", str(out), "--batch", "16"])
+    recogniser = Recogniser(tmp_path / "elsewhere")
+    want = recogniser.decide(recogniser.features(frames().images[20:]))["tools"]
+    with np.load(out) as predicted:
+        np.testing.assert_allclose(predicted["tools_02"], want, atol=1e-5)
+
+
+def test_resuming_on_a_frozen_backbone_is_bit_equal(base, tmp_path):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    train_main(["--quiet", *words(base, tmp_path, "phasenet_l", run=whole)])
+    train_main(["--quiet", *words(base, tmp_path, "phasenet_l", run=parts), "stop_after=3"])
+    train_main(["--quiet", "--resume", str(parts)])
+    assert read_metrics(whole) == read_metrics(parts) and len(losses(whole)) == 6
+    assert len(list((base / "run" / "features").glob("*.npy"))) == 1
+
+
+def test_a_backbone_trains_with_its_lstm(base, tmp_path):
+    more = {"frozen": "null", "clip": 4, "epochs": 2, "optimizer.learning_rate": 0.02}
+    train_main(["--quiet", *words(base, tmp_path, "endonet_l", **more)])
+    curve = losses(tmp_path / "run")
+    # 40 frames a pass, in clips of 4, 2 at once.
+    assert len(curve) == 10 and np.mean(curve[5:]) < np.mean(curve[:5])
+    before, after = (Recogniser(base / "run"), Recogniser(tmp_path / "run"))
+    images = frames().images[:2]
+    assert np.abs(before.features(images) - after.features(images)).max() > 1e-3
+
+
+def test_settings_that_do_not_go_together(base, tmp_path):
+    for more, message in (
+        ({"frozen": "null"}, "set frozen"),
+        ({"system": "endonet", "frozen": "null", "clip": 2, "temporal_options": "{}"}, "decides each frame alone"),
+        ({"frozen": "null", "clip": 99}, "no video has the 99 frames"),
+    ):
+        with pytest.raises(SystemExit, match=message):
+            train_main(["--quiet", *words(base, tmp_path, "toolnet_l", **more)])
+
+
+def test_whole_videos_enter_with_the_labels_of_their_part(base):
+    table = frames().table
+    sequences = Sequences.of(table, "val", lambda rows: rows[:, None].astype(np.float32), step=16)
+    assert sequences.rows.shape == (2, 32)
+    batch = sequences.batch(np.array([1, -1]))
+    assert batch["mask"].sum() == 20 and not batch["mask"][1].any()
+    np.testing.assert_array_equal(batch["features"][0, :20, 0], np.arange(20, 40))
+    val = table.parts[20:] == "val"
+    np.testing.assert_array_equal(batch["phases"][0, :20], np.where(val, table.phases[20:], -1))
+    assert (batch["phases"][0, 20:] == -1).all() and (batch["tools"][1] == -1).all()
+
+
+def test_weights_travel_with_labels(tmp_path):
+    cache = frames()
+    rng = np.random.default_rng(0)
+    weighted = dataclasses.replace(
+        cache.table,
+        phase_weights=rng.random(40).astype(np.float32),
+        tool_weights=rng.random((40, 2)).astype(np.float32),
+    )
+    write_cache(dataclasses.replace(cache, table=weighted), tmp_path / "cache")
+    table = read_cache(tmp_path / "cache").table
+    rows = np.array([[3, 5], [7, -1]])
+    labels = labels_of(table, rows, None)
+    np.testing.assert_array_equal(labels["tool_weights"], weighted.tool_weights[rows])
+    assert labels["phases"][1, 1] == -1
+    assert read_cache_without_weights(tmp_path) is None
+
+
+def read_cache_without_weights(folder):
+    write_cache(frames(), folder / "plain")
+    return read_cache(folder / "plain").table.phase_weights
+
+
+@pytest.fixture(scope="module")
+def model_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "model.npz"
+    params = hmmjax.init_params(3, 2, emissions="probability")
+    save_params(path, params, phase_names=("Red", "Green", "Blue"), tool_names=("Lamp", "None"), fps=1.0)
+    return path
+
+
+def test_the_hmm_loss_is_the_labels_conditional_likelihood(model_file):
+    rng = np.random.default_rng(0)
+    logits = {"phases": rng.normal(size=(2, 6, 3)), "tools": rng.normal(size=(2, 6, 2))}
+    logits = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), logits)
+    labels = {"phases": rng.integers(0, 3, (2, 6)), "tools": rng.integers(0, 2, (2, 6, 2))}
+    mask = np.ones((2, 6), bool)
+    mask[1, 4:] = False
+    loss = HMMLoss(model_file)
+    obs = hmmjax.Observations(jax.nn.softmax(logits["phases"]), jax.nn.sigmoid(logits["tools"]))
+    joint = hmmjax.log_likelihood(loss.params, obs, mask, hmmjax.Labels(**labels))
+    free = hmmjax.log_likelihood(loss.params, obs, mask)
+    value, grads = jax.jit(jax.value_and_grad(lambda logits: loss(logits, labels, mask)))(logits)
+    np.testing.assert_allclose(value, np.sum(free - joint) / 10, rtol=1e-4)
+    # What the gradient promises, a small step keeps.
+    step = jax.tree.map(lambda x, g: x - 0.01 * g, logits, grads)
+    slope = sum(float((g**2).sum()) for g in grads.values())
+    np.testing.assert_allclose(value - loss(step, labels, mask), 0.01 * slope, rtol=0.05)
+    nobody = {"phases": np.full((2, 6), -1), "tools": np.full((2, 6, 2), -1)}
+    np.testing.assert_allclose(loss(logits, nobody, mask), 0, atol=1e-6)
+
+
+def test_training_through_the_hmm(base, tmp_path, model_file):
+    more = {"loss.hmm": 1.0, "loss.phases": 0, "loss.tools": 0, "loss.hmm_model": model_file, "epochs": 4}
+    train_main(["--quiet", *words(base, tmp_path, "swinnet_l", **more)])
+    curve = losses(tmp_path / "run", "train/loss/hmm")
+    assert curve[-1] < curve[0]
+    confusion = tmp_path / "confusion.npz"
+    save_params(confusion, hmmjax.init_params(3, 2, emissions="confusion"))
+    with pytest.raises(ValueError, match="no gradient"):
+        HMMLoss(confusion)

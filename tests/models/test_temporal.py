@@ -1,0 +1,155 @@
+"""Temporal models: causal, indifferent to batch size and padding, starting anew in each video; and their penalties."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flax", reason="needs the vision extra (flax)")
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from models.temporal import TEMPORAL, Correlation, SequenceVAE, build
+
+OPTIONS = {
+    "lstm": {"width": 8},
+    # Longer videos than blocks, so that a frame's past lies in two of them.
+    "lapformer": {"width": 8, "heads": 2, "band": 5},
+    "last": {"width": 8, "heads": 2, "layers": 2, "phase_band": 70, "tool_band": 3},
+}
+
+
+@pytest.fixture(scope="module", params=sorted(TEMPORAL))
+def model(request):
+    """A model in evaluation, and its compiled call on (3, 150, 6) with a mask that has a hole."""
+    model = build(request.param, 6, rngs=nnx.Rngs(0), **OPTIONS[request.param])
+    model.eval()
+    features = np.random.default_rng(0).normal(size=(3, 150, 6)).astype(np.float32)
+    mask = np.ones((3, 150), bool)
+    mask[1, 20:30] = False
+    return model, jax.jit(lambda x, mask: model(x, mask)), features, mask
+
+
+def assert_equal(a, b, **tolerance):
+    compare = np.testing.assert_allclose if tolerance else np.testing.assert_array_equal
+    jax.tree.map(lambda x, y: compare(x, y, **tolerance), a, b)
+
+
+def part(answer, *index):
+    return jax.tree.map(lambda x: np.asarray(x)[index], answer)
+
+
+def test_the_future_leaves_the_past_bit_equal(model):
+    _, run, features, mask = model
+    changed = features.copy()
+    changed[:, 101:] = 1e3
+    a, b = run(features, mask), run(changed, mask)
+    past, after = (slice(None), slice(101)), (slice(None), slice(101, None))
+    assert_equal(part(a, *past), part(b, *past))
+    differs = jax.tree.map(lambda x, y: np.abs(x - y).max(), part(a, *after), part(b, *after))
+    assert min(jax.tree.leaves(differs)) > 1e-3
+
+
+def test_answers_do_not_depend_on_company_or_padding(model):
+    network, run, features, mask = model
+    whole = run(features, mask)
+    for row in range(3):
+        alone = network(features[row : row + 1], mask[row : row + 1])
+        assert_equal(part(alone, 0), part(whole, row), rtol=1e-4, atol=1e-5)
+    shorter = network(features[:, :70], mask[:, :70])
+    assert_equal(shorter, part(whole, slice(None), slice(70)), rtol=1e-4, atol=1e-5)
+
+
+def test_frames_that_are_not_there_change_nothing(model):
+    _, run, features, mask = model
+    changed = features.copy()
+    changed[1, 20:30] = np.nan
+    a, b = run(features, mask), run(changed, mask)
+    jax.tree.map(lambda x, y: np.testing.assert_array_equal(x[mask], y[mask]), a, b)
+
+
+def test_each_video_starts_anew(model):
+    _, run, features, mask = model
+    changed = features.copy()
+    changed[0] *= -1
+    assert_equal(part(run(features, mask), 2), part(run(changed, mask), 2))
+
+
+def test_an_lstm_is_its_equations():
+    model = build("lstm", 3, rngs=nnx.Rngs(0), width=4)
+    x = np.random.default_rng(0).normal(size=(1, 6, 3)).astype(np.float32)
+    enter, recur = np.asarray(model.enter.kernel[...]), np.asarray(model.recur.kernel[...])
+    hidden = cell = np.zeros(4)
+    for t in range(6):
+        i, f, g, o = np.split(x[0, t] @ enter + hidden @ recur, 4)
+        cell = cell / (1 + np.exp(-f)) + np.tanh(g) / (1 + np.exp(-i))
+        hidden = np.tanh(cell) / (1 + np.exp(-o))
+        np.testing.assert_allclose(model(x)[0, t], np.maximum(hidden, 0), atol=1e-5)
+
+
+def test_attention_is_its_definition():
+    from models.temporal.attention import CausalAttention
+
+    band, length = 4, 80
+    layer = CausalAttention(4, 2, band, 0.0, dtype=jnp.float32, rngs=nnx.Rngs(0))
+    x = np.random.default_rng(0).normal(size=(1, length, 4)).astype(np.float32)
+    there = np.ones((1, length), bool)
+    there[0, 10:12] = False
+    q, k, v = np.split(np.asarray(layer.qkv(x))[0].reshape(length, 3, 2, 2), 3, 1)
+    got = np.asarray(layer(x, there, None))[0]
+    for t in (0, 2, 10, 13, 66, 79):
+        seen = [s for s in range(max(t - band + 1, 0), t + 1) if there[0, s] or s == t]
+        heads = []
+        for h in range(2):
+            weight = np.exp(k[seen, 0, h] @ q[t, 0, h] / np.sqrt(2))
+            heads.append((weight / weight.sum()) @ v[seen, 0, h])
+        want = layer.proj(jnp.asarray(np.concatenate(heads), jnp.float32))
+        np.testing.assert_allclose(got[t], want, rtol=1e-4, atol=1e-6)
+
+
+def labels(rng):
+    return {"phases": rng.integers(0, 3, (2, 9)), "tools": rng.integers(0, 2, (2, 9, 2))}
+
+
+def test_the_correlation_loss():
+    rng = np.random.default_rng(0)
+    known, mask = labels(rng), np.ones((2, 9), bool)
+    loss = Correlation(5, {"phases": 3, "tools": 2}, rngs=nnx.Rngs(0))
+    reads = {"phases": jnp.asarray(rng.normal(size=(2, 9, 5)), jnp.float32)}
+    implied = loss.imply(reads["phases"])
+    p = np.asarray(jax.nn.sigmoid(implied))
+    entropy = -np.where(known["tools"] == 1, np.log(p), np.log(1 - p)).mean()
+    # Nothing is left but the map's own loss when the seen tools are those implied.
+    np.testing.assert_allclose(loss({"tools": implied}, reads, known, mask), entropy, rtol=1e-5)
+    seen = rng.normal(size=(2, 9, 2)).astype(np.float32)
+    q = np.asarray(jax.nn.sigmoid(seen))
+    divergence = (p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q))).mean()
+    np.testing.assert_allclose(loss({"tools": seen}, reads, known, mask), entropy + divergence, rtol=1e-4)
+    as_source = Correlation(5, {"phases": 3, "tools": 2}, form="source", rngs=nnx.Rngs(0))
+    source = np.abs((p * (np.log(p) - q)).sum()) / p.size
+    np.testing.assert_allclose(as_source({"tools": seen}, reads, known, mask), entropy + source, rtol=1e-4)
+    with pytest.raises(ValueError, match="kl, source"):
+        Correlation(5, {"tools": 2}, form="both", rngs=nnx.Rngs(0))
+
+
+def test_the_sequence_vae():
+    rng = np.random.default_rng(0)
+    known, mask = labels(rng), np.ones((2, 9), bool)
+    known["phases"][0, 3] = -1
+    mask[1, 6:] = False
+    vae = SequenceVAE(5, {"phases": 3, "tools": 2}, rngs=nnx.Rngs(0))
+    vae.eval()
+    logits = {"phases": rng.normal(size=(2, 9, 3)), "tools": rng.normal(size=(2, 9, 2))}
+    loss = jax.jit(lambda logits: vae(logits, {}, known, mask))
+    value, grads = jax.value_and_grad(loss)(jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), logits))
+    assert value > 0
+    used = mask & (known["phases"] >= 0)
+    for grad in grads.values():
+        assert (np.abs(grad[used]).max(-1) > 0).all() and (np.asarray(grad)[~used] == 0).all()
+    # The same summary from both sides is no divergence at all.
+    vae.read[1].kernel.set_value(vae.read[0].kernel[...])
+    vae.look.set_value(jnp.broadcast_to(vae.look[...][:1], vae.look[...].shape))
+    exact = {"phases": 200.0 * jax.nn.one_hot(known["phases"], 3), "tools": 400.0 * (known["tools"] - 0.5)}
+    np.testing.assert_allclose(jax.jit(lambda logits: vae(logits, {}, known, mask))(exact), 0, atol=1e-6)
+    nobody = {"phases": np.full((2, 9), -1), "tools": known["tools"]}
+    assert vae(logits, {}, nobody, mask) == 0
