@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from hmmjax.data.splits import check_disjoint
 from models.data.cache import ArrayImages, read_cache
 from models.data.collections import Annotation
 from models.data.frames import FrameTable
 from models.data.scenarios import Scenario, combined, continuous, discrete
 from models.data.simsurg import simulated_frames
-from models.data.splits import check_disjoint
 
 
 def prepare(data: dict[str, Any], seed: int, folder: Path, *, workers: int = 1) -> ArrayImages:
