@@ -89,7 +89,8 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
                 plain = row["version"] == "M"
                 cost = f"{row['cost']['labels']['mean']:,.0f}" if plain else ""
                 took = f"{row['train_seconds']['mean']:.0f}" if plain else ""
-                lines.append("| " + " | ".join([row["system"], row["version"], *cells, cost, took]) + " |")
+                few = f" ({len(row['seeds'])} of {seeds} seeds)" if len(row["seeds"]) < seeds else ""
+                lines.append("| " + " | ".join([row["system"], row["version"] + few, *cells, cost, took]) + " |")
         lines.append("")
     notes = "; ".join(f"{key}: {how}" for key, how in CONVENTIONS.items() if key in shown)
     return (
