@@ -4,7 +4,7 @@
 transition models are objects inside `Params`, swapped by swapping the object.
 """
 
-from hmmjax import emissions, transitions
+from hmmjax import durations, emissions, transitions
 from hmmjax._pytree import pytree, static
 from hmmjax.calibration import Calibration, calibrate
 from hmmjax.counting import estimate
@@ -30,6 +30,7 @@ __all__ = [
     "ToolChains",
     "calibrate",
     "decode",
+    "durations",
     "emissions",
     "estimate",
     "filter",

@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax._pytree import pytree
+from hmmjax._pytree import pytree, static
 from hmmjax._typing import Array
 
 
@@ -21,11 +21,14 @@ class PhaseChain:
         initial: (L,) probabilities of the first frame's phase.
         transition: (L, L) probabilities of the next phase (column) given the current one (row); rows sum to one.
         emission: a phase emission family of `hmmjax.emissions`, or None where no recogniser watches the phase.
+        stages: (L,) stages that each phase goes through, see `hmmjax.durations`; a row of `transition` is then that of
+            a stage. None is one stage each: durations are geometric.
     """
 
     initial: Array
     transition: Array
     emission: Any = None
+    stages: tuple[int, ...] | None = static(None)
 
     @property
     def num_phases(self) -> int:

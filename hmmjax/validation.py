@@ -10,6 +10,7 @@ import numpy as np
 
 from hmmjax._checks import check_array, check_probabilities, check_rows, check_shape, check_square
 from hmmjax._data import Data, is_float
+from hmmjax.durations import check_stages
 from hmmjax.transitions import ToolTransition
 from hmmjax.types import Params, PhaseChain, ToolChains
 
@@ -34,6 +35,7 @@ def check_params(params: Params) -> None:
         check_rows("phases.transition", phases.transition, square=True)
         check_shape("phases.initial", phases.initial, (phases.num_phases,), "(L,), as phases.transition is (L, L)")
         check_rows("phases.initial", phases.initial)
+        check_stages(phases.stages, phases.num_phases)
         _check_emission("phases", phases.emission, phases.num_phases)
     if tools is not None:
         check_array("tools.initial", tools.initial)
