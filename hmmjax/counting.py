@@ -34,7 +34,7 @@ def estimate(
         obs: what the recogniser said, for the emissions; None, or a track that is None, leaves that track's emission
             at its default start (`init_params`).
         mask: (B, T) bool; frames after the last observed one are ignored, unobserved frames do not enter emissions.
-        emissions: "confusion" or "probability", see `init_params`; must suit `obs`.
+        emissions: families by name, see `init_params`; must suit `obs`.
         priors: pseudo-counts, for rare transitions.
         num_phases: L; by default what `obs` or the labels show. Give it when the last phase may be absent.
 
@@ -102,4 +102,15 @@ def _estimate(start: Params, data: Data, priors: Priors) -> Params:
             pairs = num.einsum("btki,btkj,btq->kqij", tool[:, :-1], tool[:, 1:], phase[:, 1:])
             expected["tool_transition"] = pairs
         expected["tool_emission"] = statistics(start.tools, data.tools, tool, data)
-    return maximise(start, Expected(**expected), priors, frozenset())
+    params = maximise(start, Expected(**expected), priors, frozenset())
+    return Params(
+        _count_frequencies(params.phases, expected["phase_emission"], priors.phase_emission),
+        _count_frequencies(params.tools, expected["tool_emission"], priors.tool_emission),
+    )
+
+
+def _count_frequencies(chain: Any, statistics: Any, pseudo_counts: Any) -> Any:
+    """Families that EM cannot learn, because they are no densities, take class frequencies from labels."""
+    if chain is None or statistics is None or not hasattr(chain.emission, "counted"):
+        return chain
+    return dataclasses.replace(chain, emission=chain.emission.counted(statistics, pseudo_counts))

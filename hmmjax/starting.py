@@ -17,7 +17,7 @@ def init_params(
     Args:
         num_phases: L; 0 for a model without phases.
         num_tools: K; 0 for a model without tools.
-        emissions: "probability" (PhaseDirichlet, ToolBeta) or "confusion" (PhaseConfusion, ToolConfusion).
+        emissions: the families, a name of `FAMILIES`.
         stay: probability that a phase or a tool's presence lasts another frame.
 
     Raises:
@@ -41,11 +41,17 @@ def init_params(
     return Params(phases, tools)
 
 
+FAMILIES: dict[str, tuple[Any, Any]] = {
+    "confusion": (families.PhaseConfusion, families.ToolConfusion),
+    "probability": (families.PhaseDirichlet, families.ToolBeta),
+    "inflated": (families.PhaseInflatedDirichlet, families.ToolInflatedBeta),
+    "logit-normal": (families.PhaseLogitNormal, families.ToolLogitNormal),
+    "scaled": (families.PhaseScaled, families.ToolScaled),
+}
+"""Pairs of emission families, phases' and tools', by name."""
+
+
 def _families(kind: str) -> tuple[Any, Any]:
-    pairs = {
-        "probability": (families.PhaseDirichlet, families.ToolBeta),
-        "confusion": (families.PhaseConfusion, families.ToolConfusion),
-    }
-    if kind not in pairs:
-        raise ValueError(f"emissions={kind!r} is unknown; choose {' or '.join(map(repr, pairs))}.")
-    return pairs[kind]
+    if kind not in FAMILIES:
+        raise ValueError(f"emissions={kind!r} is unknown; choose {' or '.join(map(repr, FAMILIES))}.")
+    return FAMILIES[kind]

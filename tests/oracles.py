@@ -265,6 +265,41 @@ def tool_beta(concentration, probabilities, eps=1e-6) -> np.ndarray:
     return stats.beta.logpdf(x[..., None], c[..., 0], c[..., 1])
 
 
+def tool_inflated_beta(tables, probabilities) -> np.ndarray:
+    """(T, K, 2) from mass (K, 2, 3), concentration (K, 2, 2) and probabilities (T, K)."""
+    mass, concentration = (np.asarray(t, np.float64) for t in tables)
+    x = np.asarray(probabilities, np.float64)[..., None]
+    inside = _log(mass[..., 1]) + tool_beta(concentration, x[..., 0])
+    return np.where(x <= 1e-6, _log(mass[..., 0]), np.where(x >= 1 - 1e-6, _log(mass[..., 2]), inside))
+
+
+def phase_inflated_dirichlet(tables, probabilities) -> np.ndarray:
+    """(T, L) from mass (L, L + 1), concentration (L, L) and probabilities (T, L)."""
+    mass, concentration = (np.asarray(t, np.float64) for t in tables)
+    table = _log(mass[:, -1]) + phase_dirichlet(concentration, probabilities)
+    for t, row in enumerate(np.asarray(probabilities)):
+        if row.max() >= 1 - 1e-6:
+            table[t] = _log(mass[:, row.argmax()])
+    return table
+
+
+def phase_logit_normal(tables, probabilities, eps=1e-6) -> np.ndarray:
+    """(T, L) from mean (L, L - 1), scale (L, L - 1): the density on the simplex, Jacobian by the definition."""
+    mean, scale = (np.asarray(t, np.float64) for t in tables)
+    x = np.clip(np.asarray(probabilities, np.float64), eps, 1 - eps)
+    x = x / x.sum(-1, keepdims=True)
+    ratios = np.log(x[:, :-1] / x[:, -1:])
+    density = stats.norm.logpdf(ratios[:, None], mean, scale).sum(-1)
+    return density - np.log(x).sum(-1)[:, None]
+
+
+def tool_logit_normal(tables, probabilities, eps=1e-6) -> np.ndarray:
+    """(T, K, 2) from mean (K, 2), scale (K, 2): the density of a score whose logit is normal."""
+    mean, scale = (np.asarray(t, np.float64) for t in tables)
+    x = np.clip(np.asarray(probabilities, np.float64), eps, 1 - eps)[..., None]
+    return stats.norm.logpdf(np.log(x / (1 - x)), mean, scale) - np.log(x * (1 - x))
+
+
 # Random models and observations.
 
 
@@ -327,5 +362,9 @@ def log_densities(family: str, table: np.ndarray, observations: np.ndarray) -> n
         "ToolConfusion": tool_confusion,
         "PhaseDirichlet": phase_dirichlet,
         "ToolBeta": tool_beta,
+        "PhaseInflatedDirichlet": phase_inflated_dirichlet,
+        "ToolInflatedBeta": tool_inflated_beta,
+        "PhaseLogitNormal": phase_logit_normal,
+        "ToolLogitNormal": tool_logit_normal,
     }
     return functions[family](table, observations)

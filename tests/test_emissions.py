@@ -17,16 +17,37 @@ import hmmjax
 from hmmjax import emissions
 
 N = 3
+# Not densities over observations: they cannot be sampled and there is nothing to maximise.
+SCALED = {"PhaseScaled", "ToolScaled"}
 FAMILIES = [
     c
     for c in (getattr(emissions, name) for name in emissions.__all__)
     if inspect.isclass(c) and dataclasses.is_dataclass(c) and hasattr(c, "initial")
 ]
-ORACLES = {"PhaseConfusion", "ToolConfusion", "PhaseDirichlet", "ToolBeta"}
+ORACLES = {
+    "PhaseConfusion",
+    "ToolConfusion",
+    "PhaseDirichlet",
+    "ToolBeta",
+    "PhaseInflatedDirichlet",
+    "ToolInflatedBeta",
+    "PhaseLogitNormal",
+    "ToolLogitNormal",
+}
 
 
 def every(function):
     return pytest.mark.parametrize("family", FAMILIES, ids=lambda c: c.__name__)(function)
+
+
+def every_density(function):
+    densities = [c for c in FAMILIES if c.__name__ not in SCALED]
+    return pytest.mark.parametrize("family", densities, ids=lambda c: c.__name__)(function)
+
+
+def is_table(x):
+    """Whether rows are distributions."""
+    return np.allclose(np.asarray(x).sum(-1), 1, atol=1e-4)
 
 
 def perturbed(family, seed=0):
@@ -35,9 +56,10 @@ def perturbed(family, seed=0):
     start = family.initial(N)
 
     def move(x):
-        x = np.asarray(x) * rng.uniform(0.7, 1.4, np.shape(x)).astype(np.float32)
-        is_table = np.allclose(np.asarray(jax.tree.leaves(start)[0]).sum(-1), 1)
-        return jnp.asarray(x / x.sum(-1, keepdims=True) if is_table else x, jnp.float32)
+        moved = np.asarray(x) * rng.uniform(0.7, 1.4, np.shape(x)).astype(np.float32)
+        if family.__name__ == "ToolScaled":
+            return jnp.asarray(moved)
+        return jnp.asarray(moved / moved.sum(-1, keepdims=True) if is_table(x) else moved, jnp.float32)
 
     moved = jax.tree.map(move, start)
     moved.check()
@@ -63,6 +85,10 @@ def onehot(family, hidden):
 def draw(family, n=200, seed=1):
     # Always a multiple of 200 drawn, since a sampler costs seconds to compile for every shape.
     hidden = states(family, np.random.default_rng(seed), -(-n // 200) * 200)
+    if type(family).__name__ in SCALED:
+        rng = np.random.default_rng(seed)
+        said = rng.dirichlet(np.ones(N), n) if family.track == "phases" else rng.uniform(size=(n, N))
+        return hidden[:n], said.astype(np.float32)
     said = np.asarray(sample(family, jax.random.key(seed), jnp.asarray(hidden)))
     return hidden[:n], said[:n]
 
@@ -117,18 +143,17 @@ def test_log_prob_has_the_shape_of_the_track_whatever_leads(family):
     assert_allclose(jax.jit(built.log_prob)(said), table, rtol=1e-5, atol=1e-6)
 
 
-@every
+@every_density
 def test_log_prob_against_scipy(family):
-    if family.__name__ not in ORACLES:
-        pytest.skip("tests/oracles.py has no independent density of this family")
     built = perturbed(family)
     _, said = draw(built)
-    (table,) = jax.tree.leaves(built)
-    expected = oracles.log_densities(family.__name__, np.asarray(table), np.asarray(said))
+    tables = [np.asarray(x) for x in jax.tree.leaves(built)]
+    table = tables[0] if len(tables) == 1 else tables
+    expected = oracles.log_densities(family.__name__, table, np.asarray(said))
     assert_allclose(built.log_prob(said), expected, rtol=2e-4, atol=2e-4)
 
 
-@every
+@every_density
 def test_density_sums_to_one(family):
     """Over symbols, or over [0, 1] by a fine grid; a Dirichlet is tried with two classes."""
     if family.observes == "labels":
@@ -136,10 +161,14 @@ def test_density_sums_to_one(family):
         said = symbols if family.track == "phases" else np.stack([symbols] * N, -1)
         assert_allclose(np.exp(built.log_prob(said)).sum(0), 1, rtol=1e-5)
         return
-    built = jax.tree.map(lambda x: 1 + jnp.abs(x), family.initial(2))
+    built = jax.tree.map(lambda x: x if is_table(x) else 1 + jnp.abs(x), family.initial(2))
     x = (np.arange(20000, dtype=np.float32) + 0.5) / 20000
     said = np.stack([x, 1 - x], -1) if family.track == "phases" else np.stack([x, x], -1)
-    assert_allclose(np.exp(built.log_prob(said)).mean(0), 1, rtol=2e-3)
+    total = np.exp(built.log_prob(said)).mean(0)
+    if hasattr(built, "mass"):
+        ends = np.eye(2, dtype=np.float32) if family.track == "phases" else np.array([[0, 0], [1, 1]], np.float32)
+        total = total + np.exp(built.log_prob(ends)).sum(0)
+    assert_allclose(total, 1, rtol=2e-3)
 
 
 @every
@@ -170,7 +199,7 @@ def test_statistics_add_up_and_ignore_weight_zero(family):
     jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=1e-4, atol=1e-4), whole, block)
 
 
-@every
+@every_density
 @pytest.mark.parametrize("pseudo", [0.0, 2.0])
 def test_maximize_maximises(family, pseudo):
     """Better than where it came from and than anything nearby, on expected log-density plus log-prior."""
@@ -187,14 +216,13 @@ def test_maximize_maximises(family, pseudo):
         for _ in range(4):
 
             def move(x, size=size):
-                x = np.asarray(x) * np.exp(size * rng.normal(size=x.shape)).astype(np.float32)
-                is_table = np.allclose(np.asarray(jax.tree.leaves(best)[0]).sum(-1), 1, atol=1e-4)
-                return jnp.asarray(x / x.sum(-1, keepdims=True) if is_table else x)
+                moved = np.asarray(x) * np.exp(size * rng.normal(size=x.shape)).astype(np.float32)
+                return jnp.asarray(moved / moved.sum(-1, keepdims=True) if is_table(x) else moved)
 
             assert expected_log_density(jax.tree.map(move, best), said, posterior, pseudo) <= top + 1e-5 * abs(top)
 
 
-@every
+@every_density
 def test_maximize_recovers_what_made_the_data(family):
     built = perturbed(family)
     hidden, said = draw(built, 20000)
@@ -202,7 +230,7 @@ def test_maximize_recovers_what_made_the_data(family):
     jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=0.08, atol=0.02), fitted, built)
 
 
-@every
+@every_density
 def test_states_of_weight_zero_keep_their_value(family):
     built = perturbed(family)
     _, said = draw(built, 20)
@@ -247,8 +275,10 @@ def test_gradients_are_finite_everywhere_a_recogniser_can_go(family):
 @pytest.mark.parametrize("bad", [np.nan, -1.0])
 def test_check_names_the_field(family, bad):
     built = perturbed(family)
-    name = dataclasses.fields(built)[0].name
-    broken = dataclasses.replace(built, **{name: jnp.asarray(getattr(built, name)).at[(0,) * 2].set(bad)})
+    # A mean may be negative; its scale may not.
+    name = "scale" if hasattr(built, "scale") else dataclasses.fields(built)[0].name
+    table = jnp.asarray(getattr(built, name))
+    broken = dataclasses.replace(built, **{name: table.at[(0,) * min(table.ndim, 2)].set(bad)})
     with pytest.raises(ValueError, match=name):
         broken.check()
 
@@ -260,7 +290,7 @@ def test_numpy_parameters_are_welcome(family):
     assert np.isfinite(built.log_prob(np.asarray(said))).all()
 
 
-@every
+@every_density
 def test_fit_with_the_family_goes_uphill(family):
     """The whole line: sample, fit, infer."""
     truth = perturbed(family)
@@ -278,6 +308,27 @@ def test_fit_with_the_family_goes_uphill(family):
 
 
 # Families that need their own words.
+
+
+def test_scaled_likelihood_is_bayes_rule_and_counts_frequencies():
+    rng = np.random.default_rng(0)
+    frequency = np.array([0.5, 0.3, 0.2])
+    likelihood = rng.uniform(0.1, 1, (20, 3))
+    posterior = likelihood * frequency / (likelihood * frequency).sum(-1, keepdims=True)
+    found = emissions.PhaseScaled(jnp.asarray(frequency, jnp.float32)).log_prob(jnp.asarray(posterior, jnp.float32))
+    away = np.asarray(found) - np.log(likelihood)
+    assert_allclose(away, np.broadcast_to(away[:, :1], away.shape), atol=1e-5)
+    share = np.array([0.1, 0.6])
+    pair = rng.uniform(0.1, 1, (20, 2, 2))  # likelihoods under absence and presence
+    both = pair * np.stack([1 - share, share], -1)
+    said = (both[..., 1] / both.sum(-1)).astype(np.float32)
+    away = np.asarray(emissions.ToolScaled(jnp.asarray(share, jnp.float32)).log_prob(said)) - np.log(pair)
+    assert_allclose(away[..., 0], away[..., 1], atol=1e-5)
+    labels = hmmjax.Labels(np.array([[0, 0, 1, 2]]), np.array([[[0, 1]] * 3 + [[1, 1]]]))
+    obs = hmmjax.Observations(np.full((1, 4, 3), 1 / 3, np.float32), np.full((1, 4, 2), 0.5, np.float32))
+    params = hmmjax.estimate(labels, obs, emissions="scaled", priors=hmmjax.Priors(tool_emission=1.0))
+    assert_allclose(params.phases.emission.frequency, [0.5, 0.25, 0.25])
+    assert_allclose(params.tools.emission.frequency, [2 / 6, 5 / 6], rtol=1e-6)
 
 
 def test_identical_outputs_are_capped_with_a_warning():

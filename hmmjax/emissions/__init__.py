@@ -4,6 +4,10 @@ from hmmjax.emissions.base import Emission, PhaseEmission, ToolEmission
 from hmmjax.emissions.beta import ToolBeta
 from hmmjax.emissions.confusion import PhaseConfusion, ToolConfusion
 from hmmjax.emissions.dirichlet import PhaseDirichlet
+from hmmjax.emissions.inflated_beta import ToolInflatedBeta
+from hmmjax.emissions.inflated_dirichlet import PhaseInflatedDirichlet
+from hmmjax.emissions.logit_normal import PhaseLogitNormal, ToolLogitNormal
+from hmmjax.emissions.scaled import PhaseScaled, ToolScaled
 from hmmjax.emissions.tempered import Tempered
 
 __all__ = [
@@ -11,8 +15,14 @@ __all__ = [
     "PhaseConfusion",
     "PhaseDirichlet",
     "PhaseEmission",
+    "PhaseInflatedDirichlet",
+    "PhaseLogitNormal",
+    "PhaseScaled",
     "Tempered",
     "ToolBeta",
     "ToolConfusion",
     "ToolEmission",
+    "ToolInflatedBeta",
+    "ToolLogitNormal",
+    "ToolScaled",
 ]

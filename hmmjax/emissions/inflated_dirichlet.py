@@ -1,0 +1,105 @@
+"""Dirichlet emissions with point masses: recognisers that are now and then absolutely certain."""
+
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+
+from hmmjax import _numerics as num
+from hmmjax._categorical import dirichlet_log_prior, normalise_counts
+from hmmjax._checks import check_positive, check_rows, check_shape, check_square
+from hmmjax._pytree import pytree
+from hmmjax._typing import Array, Float
+from hmmjax.emissions.base import PhaseEmission
+from hmmjax.emissions.dirichlet import PhaseDirichlet
+
+
+@pytree
+class PhaseInflatedDirichlet(PhaseEmission):
+    """Phase probabilities given phase p: all on one class q, with probability mass[p, q], or else Dirichlet.
+
+    Outputs rounded to few digits, a saturated softmax and majority votes are exactly (0, .., 1, .., 0) in many frames.
+
+    Attributes:
+        mass: (L, L + 1) probabilities of certainty about each class, and last of none; rows sum to one.
+        concentration: (L, L) positive, of the outputs that are not certain.
+
+    An output within 1e-6 of 1 counts as certain. Pseudo-counts (scalar or (L,)): pseudo-frames per phase in each of
+    the L + 1 cases, those without certainty looking uniform.
+
+    Source: Ospina and Ferrari (2010), inflated beta distributions, with the Dirichlet in the Beta's place.
+    """
+
+    mass: Array
+    concentration: Array
+    observes = "probabilities"
+
+    @property
+    def num_phases(self) -> int:
+        """L."""
+        return self.mass.shape[0]
+
+    @property
+    def prior_shape(self) -> tuple[int, ...]:
+        """Pseudo-counts are (L,) or a scalar."""
+        return (self.mass.shape[0],)
+
+    @classmethod
+    def initial(cls, num_phases: int) -> Self:
+        """Certain in half of the frames, and then right nine times in ten."""
+        wrong = 0.05 / max(num_phases - 1, 1)
+        certain = jnp.where(jnp.eye(num_phases, dtype=bool), 0.45 if num_phases > 1 else 0.5, wrong)
+        mass = jnp.concatenate([certain, jnp.full((num_phases, 1), 0.5)], -1)
+        return cls(mass, PhaseDirichlet.initial(num_phases).concentration)
+
+    def log_prob(self, observations: Float[Array, "... L"]) -> Float[Array, "... L"]:
+        """Log of each softmax output's probability or density (..., L) under each phase (..., L)."""
+        certain, quiet = _certain(observations)
+        log_mass = num.log(jnp.asarray(self.mass))
+        about = log_mass[:, jnp.argmax(observations, -1)]
+        inside = log_mass[:, -1] + PhaseDirichlet(self.concentration).log_prob(quiet)
+        return jnp.where(certain[..., None], jnp.moveaxis(about, 0, -1), inside)
+
+    def statistics(self, observations: Float[Array, "... L"], posterior: Float[Array, "... L"]) -> dict[str, Any]:
+        """Weights of the cases (L, L + 1), and `PhaseDirichlet`'s statistics of the outputs without certainty."""
+        certain, quiet = _certain(observations)
+        n = posterior.shape[-1]
+        case = jnp.where(certain, jnp.argmax(observations, -1), n)
+        onehot = jax.nn.one_hot(case, n + 1, dtype=posterior.dtype)
+        cases = num.einsum("np,nj->pj", posterior.reshape(-1, n), onehot.reshape(-1, n + 1))
+        rest = jnp.where(certain[..., None], 0, posterior)
+        return {"cases": cases, "uncertain": PhaseDirichlet(self.concentration).statistics(quiet, rest)}
+
+    def maximize(self, statistics: dict[str, Any], pseudo_counts: Any = 0.0) -> Self:
+        """Normalised weights of the cases, and `PhaseDirichlet`'s Newton iteration."""
+        mass = normalise_counts(statistics["cases"], self.mass, jnp.asarray(pseudo_counts)[..., None])
+        rest = PhaseDirichlet(self.concentration).maximize(statistics["uncertain"], pseudo_counts)
+        return type(self)(mass, rest.concentration)
+
+    def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
+        """Log-density of the pseudo-frames."""
+        cases = dirichlet_log_prior(self.mass, jnp.asarray(pseudo_counts)[..., None])
+        return cases + PhaseDirichlet(self.concentration).log_prior(pseudo_counts)
+
+    def sample(self, key: jax.Array, states: Array) -> Array:
+        """Softmax outputs (..., L) for phases (...,)."""
+        key_case, key_rest = jax.random.split(key)
+        case = jax.random.categorical(key_case, num.log(jnp.asarray(self.mass))[states])
+        rest = PhaseDirichlet(self.concentration).sample(key_rest, states)
+        size = rest.shape[-1]
+        return jnp.where((case < size)[..., None], jax.nn.one_hot(case, size, dtype=rest.dtype), rest)
+
+    def check(self) -> None:
+        """Raise ValueError unless masses are distributions and concentrations positive."""
+        size = len(self.mass)
+        check_shape("phases.emission.mass", self.mass, (size, size + 1), "(L, L + 1)")
+        check_rows("phases.emission.mass", self.mass)
+        check_square("phases.emission.concentration", self.concentration, 2)
+        check_shape("phases.emission.concentration", self.concentration, (size, size), "(L, L)")
+        check_positive("phases.emission.concentration", self.concentration)
+
+
+def _certain(outputs: Array) -> tuple[Array, Array]:
+    """Which outputs are certain, and the outputs with these made uniform."""
+    certain = outputs.max(-1) >= 1 - 1e-6
+    return certain, jnp.where(certain[..., None], 1 / outputs.shape[-1], outputs)

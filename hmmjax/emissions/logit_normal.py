@@ -1,0 +1,206 @@
+"""Logit-normal emissions: the log-odds of the recogniser's output are normal, each with a spread of its own."""
+
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hmmjax import _numerics as num
+from hmmjax._checks import check_array, check_positive, check_shape
+from hmmjax._pytree import pytree
+from hmmjax._typing import Array, Float
+from hmmjax.emissions._concentration import OUTPUT_EPS
+from hmmjax.emissions.base import PhaseEmission, ToolEmission
+
+MIN_SCALE = 1e-2
+"""Smallest standard deviation: identical outputs would make a spike of infinite height."""
+
+PRIOR_SCALE = 2.0
+"""Standard deviation, in nats of log-odds, of the pseudo-frames that pseudo-counts stand for; their mean is 0."""
+
+_HALF_LOG_2PI = 0.5 * float(np.log(2 * np.pi))
+
+
+@pytree
+class PhaseLogitNormal(PhaseEmission):
+    """log(pi_q / pi_last) given phase p is normal with mean[p, q] and standard deviation scale[p, q], for q < L - 1.
+
+    Attributes:
+        mean: (L, L - 1) nats.
+        scale: (L, L - 1) positive, nats.
+
+    Outputs are clipped to [1e-6, 1 - 1e-6] and renormalised. Pseudo-counts (scalar or (L,)): pseudo-frames per phase
+    with log-odds of mean 0 and standard deviation 2.
+
+    Source: Aitchison and Shen (1980), the logistic-normal distribution, with a diagonal covariance.
+    """
+
+    mean: Array
+    scale: Array
+    observes = "probabilities"
+
+    @property
+    def num_phases(self) -> int:
+        """L."""
+        return self.mean.shape[0]
+
+    @property
+    def prior_shape(self) -> tuple[int, ...]:
+        """Pseudo-counts are (L,) or a scalar."""
+        return (self.mean.shape[0],)
+
+    @classmethod
+    def initial(cls, num_phases: int) -> Self:
+        """The phase itself leads by two nats."""
+        lead = jnp.where(jnp.eye(num_phases, dtype=bool), 2.0, 0.3)[:, :-1]
+        mean = jnp.where(jnp.arange(num_phases)[:, None] == num_phases - 1, -2.0, lead)
+        return cls(mean, jnp.ones((num_phases, num_phases - 1)))
+
+    def log_prob(self, observations: Float[Array, "... L"]) -> Float[Array, "... L"]:
+        """Log-density of each softmax output (..., L) under each phase (..., L), on the simplex."""
+        ratios, jacobian = _log_ratios(observations)
+        return _log_normal(ratios[..., None, :], self.mean, self.scale).sum(-1) + jacobian[..., None]
+
+    def statistics(self, observations: Float[Array, "... L"], posterior: Float[Array, "... L"]) -> dict[str, Array]:
+        """Weight (L,), and weighted sums of log-odds and of their squares (L, L - 1)."""
+        ratios, _ = _log_ratios(observations)
+        n = posterior.shape[-1]
+        flat, ratios = posterior.reshape(-1, n), ratios.reshape(-1, n - 1)
+        return {
+            "weight": flat.sum(0),
+            "first": num.einsum("np,nq->pq", flat, ratios),
+            "second": num.einsum("np,nq->pq", flat, ratios**2),
+        }
+
+    def maximize(self, statistics: dict[str, Array], pseudo_counts: Any = 0.0) -> Self:
+        """Weighted means and standard deviations."""
+        return type(self)(*_moments(self.mean, self.scale, statistics, pseudo_counts))
+
+    def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
+        """Log-density of the pseudo-frames."""
+        return _log_prior(self.mean, self.scale, jnp.asarray(pseudo_counts)[..., None])
+
+    def sample(self, key: jax.Array, states: Array) -> Array:
+        """Softmax outputs (..., L) for phases (...,)."""
+        mean, scale = jnp.asarray(self.mean)[states], jnp.asarray(self.scale)[states]
+        drawn = mean + scale * jax.random.normal(key, mean.shape, mean.dtype)
+        return jax.nn.softmax(jnp.concatenate([drawn, jnp.zeros_like(drawn[..., :1])], -1), -1)
+
+    def check(self) -> None:
+        """Raise ValueError unless shapes agree, means are finite and scales positive."""
+        size = len(self.mean)
+        check_shape("phases.emission.mean", self.mean, (size, size - 1), "(L, L - 1)")
+        check_shape("phases.emission.scale", self.scale, (size, size - 1), "(L, L - 1)")
+        _check_values("phases", self.mean, self.scale)
+
+
+@pytree
+class ToolLogitNormal(ToolEmission):
+    """log(pi_k / (1 - pi_k)) given presence d of tool k is normal with mean[k, d] and standard deviation scale[k, d].
+
+    Attributes:
+        mean: (K, 2) nats.
+        scale: (K, 2) positive, nats.
+
+    Outputs are clipped to [1e-6, 1 - 1e-6]. Pseudo-counts (scalar or (K, 2)): pseudo-frames per state with log-odds of
+    mean 0 and standard deviation 2.
+
+    Source: Aitchison and Shen (1980), the logistic-normal distribution.
+    """
+
+    mean: Array
+    scale: Array
+    observes = "probabilities"
+
+    @property
+    def num_tools(self) -> int:
+        """K."""
+        return self.mean.shape[0]
+
+    @property
+    def prior_shape(self) -> tuple[int, ...]:
+        """Pseudo-counts are (K, 2) or broadcast to it."""
+        return self.mean.shape
+
+    @classmethod
+    def initial(cls, num_tools: int) -> Self:
+        """Two nats against an absent tool, one for a present one."""
+        return cls(jnp.broadcast_to(jnp.array([-2.0, 1.0]), (num_tools, 2)), jnp.ones((num_tools, 2)))
+
+    def log_prob(self, observations: Float[Array, "... K"]) -> Float[Array, "... K 2"]:
+        """Log-density of each output (..., K) under absence and presence (..., K, 2)."""
+        odds, jacobian = _log_odds(observations)
+        return _log_normal(odds[..., None], self.mean, self.scale) + jacobian[..., None]
+
+    def statistics(self, observations: Float[Array, "... K"], posterior: Float[Array, "... K 2"]) -> dict[str, Array]:
+        """Weight, and weighted sums of log-odds and of their squares, each (K, 2)."""
+        k = posterior.shape[-2]
+        flat = posterior.reshape(-1, k, 2)
+        odds = _log_odds(observations)[0].reshape(-1, k, 1)
+        return {"weight": flat.sum(0), "first": (flat * odds).sum(0), "second": (flat * odds**2).sum(0)}
+
+    def maximize(self, statistics: dict[str, Array], pseudo_counts: Any = 0.0) -> Self:
+        """Weighted means and standard deviations."""
+        return type(self)(*_moments(self.mean, self.scale, statistics, pseudo_counts))
+
+    def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
+        """Log-density of the pseudo-frames."""
+        return _log_prior(self.mean, self.scale, pseudo_counts)
+
+    def sample(self, key: jax.Array, states: Array) -> Array:
+        """Sigmoid outputs (..., K) for presence 0/1 (..., K)."""
+        mean, scale = jnp.asarray(self.mean), jnp.asarray(self.scale)
+        mean, scale = (jnp.where(states == 1, x[:, 1], x[:, 0]) for x in (mean, scale))
+        return jax.nn.sigmoid(mean + scale * jax.random.normal(key, mean.shape, mean.dtype))
+
+    def check(self) -> None:
+        """Raise ValueError unless shapes agree, means are finite and scales positive."""
+        check_shape("tools.emission.mean", self.mean, (len(self.mean), 2), "(K, 2)")
+        check_shape("tools.emission.scale", self.scale, (len(self.mean), 2), "(K, 2)")
+        _check_values("tools", self.mean, self.scale)
+
+
+def _log_ratios(y: Array) -> tuple[Array, Array]:
+    """Log-odds against the last class (..., L - 1), and the log of the Jacobian of that map."""
+    y = jnp.clip(y, OUTPUT_EPS, 1 - OUTPUT_EPS)
+    log_y = jnp.log(y) - jnp.log(y.sum(-1, keepdims=True))
+    return log_y[..., :-1] - log_y[..., -1:], -log_y.sum(-1)
+
+
+def _log_odds(y: Array) -> tuple[Array, Array]:
+    present = jnp.log(jnp.clip(y, OUTPUT_EPS, 1 - OUTPUT_EPS))
+    absent = jnp.log(jnp.clip(1 - y, OUTPUT_EPS, 1 - OUTPUT_EPS))
+    return present - absent, -present - absent
+
+
+def _log_normal(x: Array, mean: Any, scale: Any) -> Array:
+    scale = jnp.asarray(scale)
+    return -0.5 * ((x - jnp.asarray(mean)) / scale) ** 2 - jnp.log(scale) - _HALF_LOG_2PI
+
+
+def _moments(mean: Any, scale: Any, statistics: dict[str, Array], pseudo_counts: Any) -> tuple[Array, Array]:
+    """Means and standard deviations; states of weight zero keep theirs."""
+    mean, scale = jnp.asarray(mean), jnp.asarray(scale)
+    pseudo = jnp.broadcast_to(jnp.asarray(pseudo_counts, mean.dtype), statistics["weight"].shape)
+    weight = statistics["weight"] + pseudo
+    if weight.ndim < mean.ndim:
+        weight, pseudo = weight[:, None], pseudo[:, None]
+    safe = jnp.where(weight > 0, weight, 1)
+    centre = statistics["first"] / safe
+    second = (statistics["second"] + pseudo * PRIOR_SCALE**2) / safe
+    spread = jnp.sqrt(jnp.maximum(second - centre**2, MIN_SCALE**2))
+    return jnp.where(weight > 0, centre, mean), jnp.where(weight > 0, spread, scale)
+
+
+def _log_prior(mean: Any, scale: Any, pseudo_counts: Any) -> Array:
+    mean, scale = jnp.asarray(mean), jnp.asarray(scale)
+    each = -0.5 * (mean**2 + PRIOR_SCALE**2) / scale**2 - jnp.log(scale)
+    return jnp.sum(pseudo_counts * each)
+
+
+def _check_values(track: str, mean: Any, scale: Any) -> None:
+    check_array(f"{track}.emission.mean", mean)
+    if not np.isfinite(np.asarray(mean, np.float64)).all():
+        raise ValueError(f"{track}.emission.mean must be finite.")
+    check_positive(f"{track}.emission.scale", scale)
