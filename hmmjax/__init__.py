@@ -4,15 +4,17 @@
 transition models are objects inside `Params`, swapped by swapping the object.
 """
 
-from hmmjax import durations, emissions, transitions
+from hmmjax import draws, durations, emissions, transitions
 from hmmjax._pytree import pytree, static
 from hmmjax.calibration import Calibration, calibrate
 from hmmjax.counting import estimate
+from hmmjax.draws import sample_posterior
 from hmmjax.inference import decode, filter, log_likelihood, posterior
 from hmmjax.learning import fit
 from hmmjax.priors import Priors
 from hmmjax.sampling import sample
 from hmmjax.starting import init_params
+from hmmjax.streaming import Stream
 from hmmjax.types import Decoded, FitResult, Labels, Observations, Params, PhaseChain, Posterior, ToolChains
 
 __version__ = "0.1.0"
@@ -27,9 +29,11 @@ __all__ = [
     "PhaseChain",
     "Posterior",
     "Priors",
+    "Stream",
     "ToolChains",
     "calibrate",
     "decode",
+    "draws",
     "durations",
     "emissions",
     "estimate",
@@ -40,6 +44,7 @@ __all__ = [
     "posterior",
     "pytree",
     "sample",
+    "sample_posterior",
     "static",
     "transitions",
 ]
