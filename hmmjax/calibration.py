@@ -64,9 +64,9 @@ def calibrate(
     """Temper the emissions of the observed tracks so that the labels of labelled videos become most probable.
 
     Maximises log P(labels | observations) = log-likelihood with the labels clamped minus log-likelihood without, over
-    one power for the phases (or one a phase) and one a tool. Emissions that were learnt from the same videos look better
-    there than they are: the videos are split into folds, and each is looked at through tables learnt from the labelled
-    frames of the others. The tables of the answer are those given.
+    one power for the phases (or one a phase) and one a tool. Emissions that were learnt from the same videos look
+    better there than they are: the videos are split into folds, and each is looked at through tables learnt from the
+    labelled frames of the others. The tables of the answer are those given.
 
     Args:
         params: a model, emissions included; emissions that are already tempered start from their powers.
@@ -116,6 +116,17 @@ def calibrate(
         chain = dataclasses.replace(chain, emission=Tempered(chain.emission.family, power))
         start = dataclasses.replace(start, **{track: chain})
     return Calibration(start, -float(before), -float(after), done, len(parts))
+
+
+def plain(params: Params) -> Params:
+    """The model with every emission's power taken off."""
+
+    def strip(chain: Any) -> Any:
+        if chain is None or not isinstance(chain.emission, Tempered):
+            return chain
+        return dataclasses.replace(chain, emission=chain.emission.family)
+
+    return Params(strip(params.phases), strip(params.tools))
 
 
 def _tempered(params: Params, data: Data, per_phase: bool) -> Params:

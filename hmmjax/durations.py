@@ -1,8 +1,8 @@
 """How long phases last: each phase as a chain of stages, so that short ones are rare and the chain stays exact.
 
 A Markov phase may end at any moment, most probably at once: its duration is geometric. Real phases are not like that.
-Phase p as a row of n stages, each of which is left with the same probability, lasts negative-binomially long: the sum of
-n geometric durations, n frames at the least. Only `PhaseChain.stages` says so; everything else of a model keeps its
+Phase p as a row of n stages, each of which is left with the same probability, lasts negative-binomially long: the sum
+of n geometric durations, n frames at the least. Only `PhaseChain.stages` says so; everything else of a model keeps its
 meaning and its shape, and every answer is about phases, summed over stages.
 
 Source: phase-type durations (Neuts 1981; Langrock & Zucchini 2011 for hidden semi-Markov models).
