@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmmjax import _model, durations
+from hmmjax._checks import is_concrete
 from hmmjax._data import Data
 from hmmjax._typing import Array, Float, Int
 from hmmjax.inference import prepare
@@ -55,10 +56,11 @@ def sample_posterior(
     first = next(x for x in (mask, *jax.tree.leaves((obs, labels))) if x is not None)
     num_frames = first.shape[1 if batched else 0]
     keys = jax.random.split(key, len(data.observed))
+    exact = not is_concrete(params) or not _model.mixes(params)
     drawn = []
     for video, key in enumerate(keys):
         one = jax.tree.map(lambda x, i=video: x[i : i + 1], data)
-        drawn.append(_draw(params, key, one, num_samples))
+        drawn.append(_draw(params, key, one, num_samples, exact))
 
     def stack(*videos: Any) -> Any:
         whole = jnp.stack(videos, 1)[:, :, :num_frames]
@@ -71,15 +73,15 @@ def sample_posterior(
     return Labels(*(None if x[0] is None else stack(*x) for x in zip(*drawn, strict=True)))
 
 
-@partial(jax.jit, static_argnames="num_samples")
-def _draw(params: Params, key: jax.Array, data: Data, num_samples: int) -> tuple[Any, Any]:
+@partial(jax.jit, static_argnames=("num_samples", "exact"))
+def _draw(params: Params, key: jax.Array, data: Data, num_samples: int, exact: bool) -> tuple[Any, Any]:
     table = _model.tables(params, data)
     p = _model.potentials(params, table, data.lengths, "scan")
     length = data.lengths[0]
     keys = jax.random.split(key, num_samples)
 
     def chain(p: Potentials, keys: jax.Array) -> tuple[Array, Array, Array]:
-        chain = online.log_chain(p)
+        chain = online.chain_of(p, exact)
         messages, value = online.filtered_messages(chain, p.phases[0], p.configs[0], length)
         phases, configs = jax.vmap(lambda key: online.sample_back(chain, messages, length, key))(keys)
         return phases, configs, value

@@ -27,7 +27,7 @@ from hmmjax._data import Data, collect, dtype_of
 from hmmjax._pytree import pytree
 from hmmjax._typing import Array
 from hmmjax.messages import online
-from hmmjax.messages.online import LogChain
+from hmmjax.messages.online import Chain
 from hmmjax.types import Observations, Params, Posterior
 
 
@@ -77,13 +77,13 @@ class Moment:
 
 def start(params: Params, lag: int = 0) -> StreamState:
     """The state before the first frame: pure, as `step` is, for whoever runs many streams with `jax.vmap`."""
-    return _start(_log_chain(params), params, lag)
+    return _start(_chain(params, True), params, lag)
 
 
 def step(params: Params, state: StreamState, obs: Observations) -> tuple[StreamState, Moment]:
     """One frame: (L,) or scalar phases and (K,) tools, either None where nothing was seen. Pure and traceable."""
     data, _ = collect(Observations(*(None if x is None else x[None] for x in (obs.phases, obs.tools))), None, None)
-    return _step(params, _log_chain(params), state, data)
+    return _step(params, _chain(params, True), state, data)
 
 
 class Stream:
@@ -103,7 +103,7 @@ class Stream:
             raise ValueError(f"lag must be a number of frames, 0 or more, got {lag!r}.")
         self.params = jax.tree.map(partial(jnp.asarray, dtype=dtype_of(params)), params)
         self.lag = lag
-        self._chain = _log_chain(self.params)
+        self._chain = _chain(self.params, not _model.mixes(self.params))
         self.state = _start(self._chain, self.params, lag)
 
     def step(self, obs: Observations | None = None) -> Moment:
@@ -190,16 +190,17 @@ def _fingerprint(params: Params) -> str:
     return digest.hexdigest()
 
 
-@jax.jit
-def _log_chain(params: Params) -> LogChain:
-    """The chain in logarithms; without phases K of them, stacked."""
+@partial(jax.jit, static_argnames="exact")
+def _chain(params: Params, exact: bool) -> Chain:
+    """The chain's tables; without phases K of them, stacked."""
     table = _model.tables(params, Data(None, None, jnp.zeros((1, 1), bool), None, None))
     # Any backend's potentials hold the same tables.
     p = _model.potentials(params, table, jnp.zeros((1,), jnp.int32), "scan")
-    return jax.vmap(online.log_chain, (_model.PER_TOOL,))(p) if params.phases is None else online.log_chain(p)
+    tables = partial(online.chain_of, exact=exact)
+    return jax.vmap(tables, (_model.PER_TOOL,))(p) if params.phases is None else tables(p)
 
 
-def _start(chain: LogChain, params: Params, lag: int) -> StreamState:
+def _start(chain: Chain, params: Params, lag: int) -> StreamState:
     first = chain.initial
     lead, (states, configs) = first.shape[:-2], first.shape[-2:]
     return StreamState(
@@ -213,11 +214,11 @@ def _start(chain: LogChain, params: Params, lag: int) -> StreamState:
 
 
 @jax.jit
-def _step(params: Params, chain: LogChain, state: StreamState, data: Data) -> tuple[StreamState, Moment]:
+def _step(params: Params, chain: Chain, state: StreamState, data: Data) -> tuple[StreamState, Moment]:
     p = _model.potentials(params, _model.tables(params, data), data.lengths, "scan")
     alone = params.phases is None
 
-    def one(chain: LogChain, predicted: Array, kept: Array, phases: Array, configs: Array, new: tuple) -> tuple:
+    def one(chain: Chain, predicted: Array, kept: Array, phases: Array, configs: Array, new: tuple) -> tuple:
         message, total = online.normalise(predicted + new[0][:, None] + new[1])
         kept = jnp.concatenate([kept[1:], message[None]])
         phases, configs = (jnp.concatenate([old, n[None]])[1:] for old, n in ((phases, new[0]), (configs, new[1])))
@@ -244,8 +245,8 @@ def _step(params: Params, chain: LogChain, state: StreamState, data: Data) -> tu
 
 
 @jax.jit
-def _finish(params: Params, chain: LogChain, state: StreamState) -> tuple[Any, Any]:
-    def one(chain: LogChain, kept: Array, phases: Array, configs: Array) -> tuple[Array, Array]:
+def _finish(params: Params, chain: Chain, state: StreamState) -> tuple[Any, Any]:
+    def one(chain: Chain, kept: Array, phases: Array, configs: Array) -> tuple[Array, Array]:
         # What comes after each kept frame but the oldest; nothing comes after the newest.
         _, after = _look_back(chain, phases, configs)
         after = jnp.concatenate([after[1:], jnp.zeros_like(kept[:1])])[: phases.shape[0]]
@@ -255,7 +256,7 @@ def _finish(params: Params, chain: LogChain, state: StreamState) -> tuple[Any, A
     return _answers(params, run(chain, state.kept, state.phases, state.configs))
 
 
-def _look_back(chain: LogChain, phases: Array, configs: Array) -> tuple[Array, Array]:
+def _look_back(chain: Chain, phases: Array, configs: Array) -> tuple[Array, Array]:
     """What frames say of the frame before the first of them (S, C), and of that before each (lag, S, C)."""
 
     def back(after: Array, frame: tuple) -> tuple[Array, Array]:

@@ -58,6 +58,20 @@ def test_equals_the_batch_filter_and_the_smoother_of_the_frames_so_far(shape):
             assert_allclose(getattr(rest, track), getattr(whole, track)[0, -LAG:], atol=2e-6)
 
 
+def test_tools_that_cannot_switch_keep_their_only_path():
+    """Where scaled numbers would lose it: certain tools, and evidence against them for a long time."""
+    params = hmmjax.init_params(2, 2)
+    matrix = jnp.broadcast_to(jnp.eye(2), (2, 2, 2, 2))
+    stuck = dataclasses.replace(params.tools, transition=hmmjax.transitions.PhaseConditioned(matrix))
+    params = dataclasses.replace(params, tools=stuck)
+    scores = np.where(np.arange(40)[:, None] < 20, 0.001, 0.999).astype(np.float32) * np.ones(2, np.float32)
+    batch = hmmjax.filter(params, Observations(tools=scores), backend="logspace")
+    stream = Stream(params)
+    for t in range(40):
+        now = stream.step(Observations(tools=scores[t]))
+        assert_allclose(now.tools, batch.tools[t], atol=1e-6)
+
+
 def test_the_filter_is_the_oracles():
     case = make(5, 2, 2, num_frames=5, batch=1, families=("PhaseConfusion", "ToolConfusion"))
     answer = oracles.enumerate_paths(case.model, case.evidence[0])

@@ -1,6 +1,7 @@
-"""One frame at a time, in logarithms: the recursions of `logspace`, for whoever cannot wait for the whole video.
+"""One frame at a time: the recursions for whoever cannot wait for the whole video, and for drawing paths.
 
-Logarithms are exact for every model, and one frame is cheap enough.
+Messages are kept in logarithms, (S, C). They are pushed on as numbers of order one, a scale for each phase; where the
+tools cannot switch that could lose the only path (`hmmjax._model.mixes`), and everything is summed in logarithms.
 """
 
 from typing import Any
@@ -10,46 +11,74 @@ import jax.numpy as jnp
 from jax import lax
 
 from hmmjax import _numerics as num
-from hmmjax._pytree import pytree
+from hmmjax._pytree import pytree, static
 from hmmjax._typing import Array
+from hmmjax.messages import kronecker
 from hmmjax.messages.potentials import Potentials
 
 
 @pytree
-class LogChain:
-    """A chain's tables in logarithms, (S, C) states: initial (S, C), transition (S, S), blocks (S, n, n)."""
+class Chain:
+    """A chain's tables over (S, C) states: log initial (S, C), log transition (S, S), blocks (S, n, n).
+
+    Attributes:
+        initial: logarithms.
+        transition: logarithms.
+        blocks: probabilities.
+        exact: whether to sum in logarithms.
+    """
 
     initial: Any
     transition: Any
     blocks: Any
+    exact: bool = static(True)
 
 
-def log_chain(potentials: Potentials) -> LogChain:
+def chain_of(potentials: Potentials, exact: bool) -> Chain:
     """The tables of a chain; what was observed is left out."""
-    blocks = tuple(num.log(b) for b in potentials.blocks)
-    return LogChain(num.log(potentials.initial), num.log(potentials.transition), blocks)
+    return Chain(num.log(potentials.initial), num.log(potentials.transition), potentials.blocks, exact)
 
 
-def push(chain: LogChain, message: Array) -> Array:
+def push(chain: Chain, message: Array) -> Array:
     """A filtered log-message (S, C) one frame on."""
-    mixed = num.logsumexp(message[:, None, :] + chain.transition[:, :, None], 0)
-    return _through(mixed, chain.blocks)
+    if chain.exact:
+        mixed = num.logsumexp(message[:, None, :] + chain.transition[:, :, None], 0)
+        return _through(mixed, tuple(num.log(b) for b in chain.blocks))
+    top, rows = _mixed(chain.transition, *_scaled(message))
+    return jnp.log(kronecker.push(rows, chain.blocks)) + top[:, None]
 
 
-def pull(chain: LogChain, message: Array) -> Array:
+def pull(chain: Chain, message: Array) -> Array:
     """What a frame's log-message (S, C) says of the frame before it."""
-    before = _through(message, tuple(jnp.swapaxes(b, -1, -2) for b in chain.blocks))
-    return num.logsumexp(before[None] + chain.transition[:, :, None], 1)
+    if chain.exact:
+        before = _through(message, tuple(num.log(jnp.swapaxes(b, -1, -2)) for b in chain.blocks))
+        return num.logsumexp(before[None] + chain.transition[:, :, None], 1)
+    scale, rows = _scaled(message)
+    top, rows = _mixed(chain.transition.T, scale, kronecker.pull(rows, chain.blocks))
+    return jnp.log(rows) + top[:, None]
 
 
-def column(chain: LogChain, phase: Array, config: Array) -> Array:
+def _scaled(message: Array) -> tuple[Array, Array]:
+    """Each phase's largest log-entry (S,), -inf where it has none, and the rest relative to it (S, C)."""
+    top = jnp.max(message, -1)
+    return top, jnp.exp(message - jnp.where(top > -jnp.inf, top, 0)[:, None])
+
+
+def _mixed(log_weights: Array, scale: Array, rows: Array) -> tuple[Array, Array]:
+    """Rows mixed over phases, out[q] = sum_p exp(scale[p] + log_weights[p, q]) rows[p], as scale and rows."""
+    exponents = scale[:, None] + log_weights
+    top = num.finite_max(exponents, 0)
+    return top, num.einsum("pq,pc->qc", jnp.exp(exponents - top), rows)
+
+
+def column(chain: Chain, phase: Array, config: Array) -> Array:
     """Log-probability (S, C) of moving into one joint state from every other."""
     out, right = jnp.zeros((1,), chain.initial.dtype), chain.initial.shape[-1]
     for block in chain.blocks:
         n = block.shape[-1]
         right //= n
         own = (config // right) % n
-        out = (out[:, None] + block[phase][:, own][None, :]).reshape(-1)
+        out = (out[:, None] + num.log(block[phase][:, own])[None, :]).reshape(-1)
     return chain.transition[:, phase][:, None] + out[None]
 
 
@@ -70,7 +99,7 @@ def normalise(message: Array) -> tuple[Array, Array]:
     return message - jnp.where(jnp.isfinite(total), total, 0), total
 
 
-def filtered_messages(chain: LogChain, phases: Array, configs: Array, length: Array) -> tuple[Array, Array]:
+def filtered_messages(chain: Chain, phases: Array, configs: Array, length: Array) -> tuple[Array, Array]:
     """One video's filtered log-messages (T, S, C), and its log-normaliser; padding repeats the last frame's message."""
 
     def step(state: tuple, frame: tuple) -> tuple:
@@ -85,7 +114,7 @@ def filtered_messages(chain: LogChain, phases: Array, configs: Array, length: Ar
     return messages, num.accurate_sum(totals)
 
 
-def sample_back(chain: LogChain, messages: Array, length: Array, key: jax.Array) -> tuple[Array, Array]:
+def sample_back(chain: Chain, messages: Array, length: Array, key: jax.Array) -> tuple[Array, Array]:
     """One path (T,), (T,) of phases and configurations drawn from the posterior, from the last frame backwards.
 
     Source: forward filtering, backward sampling (Carter & Kohn 1994; Frühwirth-Schnatter 1994).
