@@ -83,7 +83,7 @@ def start(params: Params, lag: int = 0) -> StreamState:
 def step(params: Params, state: StreamState, obs: Observations) -> tuple[StreamState, Moment]:
     """One frame: (L,) or scalar phases and (K,) tools, either None where nothing was seen. Pure and traceable."""
     data, _ = collect(Observations(*(None if x is None else x[None] for x in (obs.phases, obs.tools))), None, None)
-    return _step(params, _chain(params, True), state, data)
+    return _step(params, _chain(params, True), state, _evidence(params, data))
 
 
 class Stream:
@@ -117,8 +117,8 @@ class Stream:
             TypeError, ValueError: bad input, or a frame that is impossible after those before it. The stream then
                 stands where it stood.
         """
-        data = self._frame(Observations() if obs is None else obs)
-        state, moment = _step(self.params, self._chain, self.state, data)
+        seen = _evidence(self.params, self._frame(Observations() if obs is None else obs))
+        state, moment = _step(self.params, self._chain, self.state, seen)
         moment = jax.tree.map(np.asarray, moment)
         if moment.log_likelihood == -np.inf:
             raise ValueError(
@@ -213,9 +213,16 @@ def _start(chain: Chain, params: Params, lag: int) -> StreamState:
     )
 
 
+# Two programs and not one: fused with the step, a family's gamma functions are computed again for every joint state.
 @jax.jit
-def _step(params: Params, chain: Chain, state: StreamState, data: Data) -> tuple[StreamState, Moment]:
+def _evidence(params: Params, data: Data) -> tuple[Array, Array]:
+    """One frame's log-evidence about stages (S,) and configurations (C,); without phases (K, 2) and (K, 1)."""
     p = _model.potentials(params, _model.tables(params, data), data.lengths, "scan")
+    return p.phases[..., 0, 0, :], p.configs[..., 0, 0, :]
+
+
+@jax.jit
+def _step(params: Params, chain: Chain, state: StreamState, new: tuple[Array, Array]) -> tuple[StreamState, Moment]:
     alone = params.phases is None
 
     def one(chain: Chain, predicted: Array, kept: Array, phases: Array, configs: Array, new: tuple) -> tuple:
@@ -227,7 +234,6 @@ def _step(params: Params, chain: Chain, state: StreamState, data: Data) -> tuple
         return online.push(chain, message), kept, phases, configs, total, _marginals(message), _marginals(lagged)
 
     old = (state.predicted, state.kept, state.phases, state.configs)
-    new = (p.phases[..., 0, 0, :], p.configs[..., 0, 0, :])
     run = jax.vmap(one) if alone else one
     predicted, kept, phases, configs, total, now, lagged = run(chain, *old, new)
     total = total.sum()
