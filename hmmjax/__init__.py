@@ -4,9 +4,10 @@
 transition models are objects inside `Params`, swapped by swapping the object.
 """
 
-from hmmjax import draws, durations, emissions, transitions
+from hmmjax import draws, durations, emissions, rates, transitions
 from hmmjax._pytree import pytree, static
 from hmmjax.calibration import Calibration, calibrate
+from hmmjax.comparison import compare
 from hmmjax.counting import estimate
 from hmmjax.draws import sample_posterior
 from hmmjax.inference import decode, filter, log_likelihood, posterior
@@ -32,6 +33,7 @@ __all__ = [
     "Stream",
     "ToolChains",
     "calibrate",
+    "compare",
     "decode",
     "draws",
     "durations",
@@ -43,6 +45,7 @@ __all__ = [
     "log_likelihood",
     "posterior",
     "pytree",
+    "rates",
     "sample",
     "sample_posterior",
     "static",

@@ -104,6 +104,8 @@ def harmless(observations: Any, observed: Array, dtype: Any) -> Any:
     """Observations with unobserved frames replaced, so that neither values nor gradients see what is there."""
     if observations is None:
         return None
+    if isinstance(observations, tuple):
+        return tuple(harmless(x, observed, dtype) for x in observations)
     keep = observed if observations.ndim == 2 else observed[..., None]
     if is_float(observations):
         return jnp.where(keep, observations.astype(dtype), 0.5)

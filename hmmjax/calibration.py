@@ -1,7 +1,8 @@
 """How much is a recogniser's frame worth? Powers for the emissions, by the labels' conditional likelihood."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,7 +15,7 @@ from hmmjax._data import Data, dtype_of
 from hmmjax._minimise import minimise
 from hmmjax._pytree import pytree
 from hmmjax._typing import Array
-from hmmjax.em import statistics
+from hmmjax.emissions.fused import Fused
 from hmmjax.emissions.tempered import Tempered
 from hmmjax.inference import prepare
 from hmmjax.priors import Priors, check_priors
@@ -100,7 +101,7 @@ def calibrate(
         value, gradient = _objective(theta, powers, bare, evidence, data, strength, name)
         return float(value), np.asarray(gradient, np.float64)
 
-    powers = _powers(start)
+    powers = {name: family.power for name, (_, family, _) in _sources(start, data).items()}
     theta = np.asarray(jnp.log(jnp.concatenate([jnp.ravel(p) for p in powers.values()])), np.float64)
     before, _ = _objective(np.zeros_like(theta), powers, bare, evidence, data, 0.0, name)
     if not np.isfinite(before):
@@ -111,56 +112,68 @@ def calibrate(
     theta, done = minimise(objective, theta, iterations)
     after, _ = _objective(theta, powers, bare, evidence, data, 0.0, name)
     found = {n: p.astype(dtype_of(params)) for n, p in _split(jnp.asarray(theta), powers).items()}
-    for track, power in found.items():
-        chain = getattr(start, track)
-        chain = dataclasses.replace(chain, emission=Tempered(chain.emission.family, power))
-        start = dataclasses.replace(start, **{track: chain})
-    return Calibration(start, -float(before), -float(after), done, len(parts))
+
+    def put(track: str, source: int, family: Any) -> Any:
+        power = found.get(f"{track}/{source}")
+        return family if power is None else Tempered(family.family, power)
+
+    return Calibration(_map_families(start, put), -float(before), -float(after), done, len(parts))
 
 
 def plain(params: Params) -> Params:
     """The model with every emission's power taken off."""
+    return _map_families(
+        params, lambda track, source, family: family.family if isinstance(family, Tempered) else family
+    )
 
-    def strip(chain: Any) -> Any:
-        if chain is None or not isinstance(chain.emission, Tempered):
+
+def _map_families(params: Params, function: Callable[[str, int, Any], Any]) -> Params:
+    """The model with every family replaced by ``function(track, source, family)``; one recogniser is source 0."""
+
+    def replace(track: str, chain: Any) -> Any:
+        if chain is None or chain.emission is None:
             return chain
-        return dataclasses.replace(chain, emission=chain.emission.family)
+        if isinstance(chain.emission, Fused):
+            families = tuple(function(track, i, f) for i, f in enumerate(chain.emission.families))
+            return dataclasses.replace(chain, emission=Fused(families))
+        return dataclasses.replace(chain, emission=function(track, 0, chain.emission))
 
-    return Params(strip(params.phases), strip(params.tools))
+    return Params(replace("phases", params.phases), replace("tools", params.tools))
 
 
 def _tempered(params: Params, data: Data, per_phase: bool) -> Params:
-    """Every observed track's emission with powers of the wanted shape: one for phases or one each, one a tool."""
+    """Every observed source's family with powers of the wanted shape: one for phases or one each, one a tool."""
 
-    def temper(chain: Any, observations: Any) -> Any:
-        if chain is None or chain.emission is None or observations is None:
-            return chain
-        emission, size = chain.emission, ()
-        if emission.track == "tools":
-            size = (chain.num_tools,)
-        elif per_phase:
-            size = (chain.num_phases,)
+    def temper(track: str, source: int, family: Any) -> Any:
+        if _source(data, track, source) is None:
+            return family
+        size = (params.num_tools,) if track == "tools" else (params.num_phases,) if per_phase else ()
         power: Any = jnp.ones((), dtype_of(params))
-        if isinstance(emission, Tempered):
-            emission, power = emission.family, jnp.asarray(emission.power, dtype_of(params))
+        if isinstance(family, Tempered):
+            family, power = family.family, jnp.asarray(family.power, dtype_of(params))
             size = np.broadcast_shapes(size, power.shape)
-        return dataclasses.replace(chain, emission=Tempered(emission, jnp.broadcast_to(power, size)))
+        return Tempered(family, jnp.broadcast_to(power, size))
 
-    return Params(temper(params.phases, data.phases), temper(params.tools, data.tools))
-
-
-def _observed(params: Params, data: Data) -> dict[str, tuple[Any, Any, Any]]:
-    """Tracks that have both an emission and observations: chain, observations, labels."""
-    tracks = {
-        "phases": (params.phases, data.phases, data.phase_labels),
-        "tools": (params.tools, data.tools, data.tool_labels),
-    }
-    return {n: t for n, t in tracks.items() if t[0] is not None and t[0].emission is not None and t[1] is not None}
+    return _map_families(params, temper)
 
 
-def _powers(params: Params) -> dict[str, Array]:
-    chains = {"phases": params.phases, "tools": params.tools}
-    return {n: c.emission.power for n, c in chains.items() if c is not None and isinstance(c.emission, Tempered)}
+def _source(data: Data, track: str, source: int) -> Any:
+    """What one recogniser says; None when it says nothing."""
+    said = getattr(data, track)
+    return said[source] if isinstance(said, tuple) else said
+
+
+def _sources(params: Params, data: Data) -> dict[str, tuple[str, Any, Any]]:
+    """Every observed source: its track, its family and what it says."""
+    out: dict[str, tuple[str, Any, Any]] = {}
+
+    def note(track: str, source: int, family: Any) -> Any:
+        if (said := _source(data, track, source)) is not None:
+            out[f"{track}/{source}"] = (track, family, said)
+        return family
+
+    _map_families(params, note)
+    return out
 
 
 def _split(theta: Array, powers: dict[str, Array]) -> dict[str, Array]:
@@ -192,23 +205,24 @@ def _parts(data: Data, folds: int | None) -> list[np.ndarray]:
 
 
 def _evidence(params: Params, data: Data, parts: Sequence[np.ndarray], priors: Priors) -> dict[str, Array]:
-    """Untempered log-evidence of every frame, each part's by tables that were learnt from the other parts."""
+    """Untempered log-evidence of each source, each part's by tables that were learnt from the other parts."""
     out = {}
-    for track, (chain, observations, labels) in _observed(params, data).items():
-        family = chain.emission.family
+    for name, (track, tempered, said) in _sources(params, data).items():
+        # One source of its own: a frame in which it says nothing is then no evidence.
+        family, said = Fused((tempered.family,)), (_model.harmless(said, jnp.asarray(data.observed), dtype_of(params)),)
+        labels = data.phase_labels if track == "phases" else data.tool_labels
         pseudo = priors.phase_emission if track == "phases" else priors.tool_emission
-        seen = _model.harmless(observations, jnp.asarray(data.observed), dtype_of(params))
         if not parts or labels is None:
-            out[track] = _log_prob(family, seen)
+            out[name] = _log_prob(family, said)
             continue
-        tables = None
+        size = params.num_phases if track == "phases" else 2
+        total = None
         for part in parts:
-            weights = np.ones(len(data.observed), bool)
-            weights[part] = False
-            fitted = _refit(chain, observations, labels, data, weights, pseudo)
-            table = _log_prob(fitted, seen)
-            tables = table if tables is None else jnp.where(_over(weights, table), tables, table)
-        out[track] = tables
+            others = np.ones(len(data.observed), bool)
+            others[part] = False
+            table = _log_prob(_refit(family, said, labels, data, others, pseudo, size), said)
+            total = table if total is None else jnp.where(_over(others, table), total, table)
+        out[name] = total
     return out
 
 
@@ -217,14 +231,16 @@ def _log_prob(family: Any, observations: Any) -> Array:
     return family.log_prob(observations)
 
 
-@jax.jit
-def _refit(chain: Any, observations: Any, labels: Any, data: Data, videos: Array, pseudo_counts: Any) -> Any:
+@partial(jax.jit, static_argnames="size")
+def _refit(family: Any, said: Any, labels: Any, data: Data, videos: Array, pseudo_counts: Any, size: int) -> Any:
     """The family fitted to the labelled, observed frames of some videos; states they do not show keep theirs."""
-    family = chain.emission.family
-    chain = dataclasses.replace(chain, emission=family)
-    size = chain.num_phases if family.track == "phases" else 2
-    weights = jax.nn.one_hot(labels, size, dtype=chain.initial.dtype) * _over(videos, labels[..., None])
-    return family.maximize(statistics(chain, observations, weights, data), pseudo_counts)
+    seen = data.observed.reshape(*data.observed.shape, *[1] * (labels.ndim - 2)) & _over(videos, labels)
+    weights = jax.nn.one_hot(labels, size) * seen[..., None]
+    statistics = family.statistics(said, weights)
+    (fitted,) = family.maximize(statistics, pseudo_counts).families
+    if hasattr(fitted, "counted"):
+        fitted = fitted.counted(statistics[0], pseudo_counts)
+    return Fused((fitted,))
 
 
 def _over(videos: Any, like: Any) -> Any:
@@ -236,7 +252,8 @@ def conditional(params: Params, evidence: dict[str, Array], data: Data, backend:
 
     Args:
         params: chains; their emissions are not looked at.
-        evidence: log-evidence of "phases" (B, T, L) and "tools" (B, T, K, 2); a track left out is unobserved.
+        evidence: log-evidence of sources "phases/0", "phases/1" ... (B, T, L), "tools/0" ... (B, T, K, 2); it adds up,
+            and a track without any is unobserved.
         data: observed frames and labels.
         backend: a name in `hmmjax.messages.BACKENDS`.
     """
@@ -244,10 +261,11 @@ def conditional(params: Params, evidence: dict[str, Array], data: Data, backend:
     blank = _model.tables(_bare(params), dataclasses.replace(data, phase_labels=None, tool_labels=None))
 
     def put(table: Any, name: str) -> Any:
-        if table is None or name not in evidence:
-            return table
-        seen = data.observed.reshape(*data.observed.shape, *[1] * (table.ndim - 2))
-        return jnp.where(seen, evidence[name], 0).astype(table.dtype)
+        for source, more in evidence.items():
+            if table is not None and source.startswith(f"{name}/"):
+                seen = data.observed.reshape(*data.observed.shape, *[1] * (table.ndim - 2))
+                table = table + jnp.where(seen, more, 0).astype(table.dtype)
+        return table
 
     phases, tools = put(blank.phases, "phases"), put(blank.tools, "tools")
 
@@ -265,7 +283,7 @@ def _loss(theta: Array, powers: dict, params: Params, evidence: dict, data: Data
     split = _split(jnp.asarray(theta), powers)
     tempered = {}
     for name, table in evidence.items():
-        power = split[name][..., None] if name == "tools" else split[name]
+        power = split[name][..., None] if name.startswith("tools") else split[name]
         possible = table > -jnp.inf
         tempered[name] = jnp.where(possible, power * jnp.where(possible, table, 0), -jnp.inf)
     value = conditional(params, tempered, data, backend)

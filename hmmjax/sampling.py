@@ -111,7 +111,7 @@ def _sample(params: Params, key: jax.Array, length: Any, num_frames: int) -> tup
         if chain is None or chain.emission is None:
             return None
         drawn = chain.emission.sample(key, states)
-        return jnp.where(mask.reshape(-1, *[1] * (drawn.ndim - 1)), drawn, 0)
+        return jax.tree.map(lambda x: jnp.where(mask.reshape(-1, *[1] * (x.ndim - 1)), x, 0), drawn)
 
     obs = Observations(said(params.phases, key_phases, phases), said(params.tools, key_tools, tools))
     phases = jnp.where(mask, phases, -1).astype(jnp.int32) if with_phases else None

@@ -82,7 +82,7 @@ def start(params: Params, lag: int = 0) -> StreamState:
 
 def step(params: Params, state: StreamState, obs: Observations) -> tuple[StreamState, Moment]:
     """One frame: (L,) or scalar phases and (K,) tools, either None where nothing was seen. Pure and traceable."""
-    data, _ = collect(Observations(*(None if x is None else x[None] for x in (obs.phases, obs.tools))), None, None)
+    data, _ = collect(jax.tree.map(lambda x: x[None], obs), None, None)
     return _step(params, _chain(params, True), state, _evidence(params, data))
 
 
@@ -170,13 +170,17 @@ class Stream:
 
     def _frame(self, obs: Observations) -> Data:
         validation.check_observations(obs)
-        arrays: list[Any] = []
-        for name, x, meaning in (("phases", obs.phases, "a label or (L,)"), ("tools", obs.tools, "(K,)")):
-            shape = np.shape(x)
-            if x is not None and (len(shape) > 1 or (name == "tools" and len(shape) != 1)):
-                raise ValueError(f"obs.{name} of one frame must be {meaning}, got shape {shape}.")
-            x = None if x is None else np.asarray(x)[None, None]
-            arrays.append(x.astype(np.int32) if x is not None and x.dtype.kind in "biu" else x)
+
+        def one(name: str, x: Any) -> Any:
+            if x is None or isinstance(x, tuple):
+                return None if x is None else tuple(one(name, source) for source in x)
+            x = np.asarray(x)
+            if x.ndim > 1 or (name == "tools" and x.ndim != 1):
+                meaning = "a label or (L,)" if name == "phases" else "(K,)"
+                raise ValueError(f"obs.{name} of one frame must be {meaning}, got shape {x.shape}.")
+            return (x.astype(np.int32) if x.dtype.kind in "biu" else x)[None, None]
+
+        arrays = [one("phases", obs.phases), one("tools", obs.tools)]
         seen = any(x is not None for x in arrays)
         data = Data(*arrays, np.full((1, 1), seen), None, None)
         validation.check_data(self.params, data)

@@ -9,7 +9,7 @@ import numpy as np
 from hmmjax import durations
 from hmmjax.calibration import Calibration, calibrate
 from hmmjax.counting import estimate
-from hmmjax.emissions import Tempered
+from hmmjax.emissions import Fused, Tempered
 from hmmjax.learning import fit
 from hmmjax.priors import Priors
 from hmmjax.starting import init_params
@@ -108,7 +108,7 @@ def learn(
         examples: the videos.
         num_phases: L.
         num_tools: K.
-        emissions: "confusion" or "probability"; must suit the observations.
+        emissions: families by name, see `hmmjax.init_params`; must suit the observations.
         transitions: labels (B', T') of other videos and their mask.
         priors: pseudo-counts.
         iterations: EM iterations at most; None is 0 where counting suffices and else 100.
@@ -183,10 +183,12 @@ def _powers(found: Calibration) -> str:
     """The powers in words."""
     parts = []
     for track, chain in (("phases", found.params.phases), ("tools", found.params.tools)):
-        if chain is not None and isinstance(chain.emission, Tempered):
-            power = np.ravel(np.asarray(chain.emission.power))
+        emission = None if chain is None else chain.emission
+        families = emission.families if isinstance(emission, Fused) else (emission,)
+        powers = [np.ravel(np.asarray(f.power)) for f in families if isinstance(f, Tempered)]
+        for i, power in enumerate(powers):
             ends = f"{power.min():.3g}" if power.min() == power.max() else f"{power.min():.3g} to {power.max():.3g}"
-            parts.append(f"of {track} {ends}")
+            parts.append(f"of {track}{f' (source {i + 1})' if len(powers) > 1 else ''} {ends}")
     how = f"seen through tables of the other {found.folds} parts" if found.folds else "with the tables' own videos"
     return f"calibrated ({how}): a frame's evidence counts {', '.join(parts)} of what it claims"
 

@@ -96,7 +96,8 @@ def stabilize(
         transitions: labelled tracks of (other) videos in which start and transitions are counted; without them the
             annotations are used.
         model: use this model and learn nothing.
-        emissions: "confusion" (probabilities are first turned into labels) or "probability".
+        emissions: families by name, see `hmmjax.init_params`; with "confusion" probabilities are first turned into
+            labels.
         folds: number of parts; None leaves one video out at a time.
         iterations: EM iterations at most; see `hmmjax.stabilize.learn`.
         priors: pseudo-counts.
