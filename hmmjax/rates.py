@@ -100,9 +100,7 @@ def fill_gaps(
     off = np.abs((times - times[0]) / step - frames)
     if off.max() > 0.05 or (np.diff(frames) < 1).any():
         where = int(off.argmax())
-        raise ValueError(
-            f"time {times[where]:g} is no whole number of steps of {step:g} after the first."
-        )
+        raise ValueError(f"time {times[where]:g} is no whole number of steps of {step:g} after the first.")
     total = frames[-1] + 1
 
     def spread(x: Any, fill: int) -> Any:
