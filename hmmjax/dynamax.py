@@ -76,7 +76,7 @@ def to_emissions(obs: Observations) -> Any:
 
 
 def joint_states(params: Params) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What each joint state stands for: phase (S,), presence of the tools (S, K), and its stage, counted over phases (S,).
+    """What each joint state stands for: phase (S,), presence of the tools (S, K), and stage, counted over phases (S,).
 
     Without phases the phase is 0 throughout.
     """
