@@ -99,9 +99,9 @@ Iterations = Annotated[
     typer.Option(help="EM iterations at most. Left out: none where counting suffices (some video is labelled "
                  "throughout), else 100.", rich_help_panel=_LEARN),
 ]  # fmt: skip
-NoCalibration = Annotated[
+Calibrate = Annotated[
     bool,
-    typer.Option("--no-calibration", help="Take every frame's evidence at its word, as if errors did not come in runs.",
+    typer.Option("--calibrate", help="Find out how much a frame's evidence is worth: networks err in runs. Slow.",
                  rich_help_panel=_LEARN),
 ]  # fmt: skip
 Durations = Annotated[

@@ -94,7 +94,7 @@ def learn(
     transitions: tuple[Labels, np.ndarray] | None = None,
     priors: Priors = PRIORS,
     iterations: int | None = None,
-    calibrated: bool = True,
+    calibrated: bool = False,
     stages: bool = False,
     callback: Callable[[int, float], None] | None = None,
 ) -> Learned:

@@ -76,7 +76,7 @@ def stabilize(
     iterations: int | None = None,
     priors: Priors = PRIORS,
     hidden_phases: bool = True,
-    calibrated: bool = True,
+    calibrated: bool = False,
     stages: bool = False,
     step: int | None = None,
     threshold: float = 0.5,
