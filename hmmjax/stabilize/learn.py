@@ -189,7 +189,7 @@ def _powers(found: Calibration) -> str:
         for i, power in enumerate(powers):
             ends = f"{power.min():.3g}" if power.min() == power.max() else f"{power.min():.3g} to {power.max():.3g}"
             parts.append(f"of {track}{f' (source {i + 1})' if len(powers) > 1 else ''} {ends}")
-    how = f"each of {found.folds} parts seen through tables of the others" if found.folds else "on the tables' own videos"
+    how = f"each of {found.folds} parts seen through tables of the others" if found.folds else "in sample"
     return f"calibrated ({how}): a frame's evidence counts {', '.join(parts)} of what it claims"
 
 
