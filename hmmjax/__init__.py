@@ -4,16 +4,19 @@
 transition models are objects inside `Params`, swapped by swapping the object.
 """
 
-from hmmjax import emissions, transitions
+from hmmjax import draws, durations, emissions, rates, transitions
 from hmmjax._pytree import pytree, static
 from hmmjax.calibration import Calibration, calibrate
+from hmmjax.comparison import compare
 from hmmjax.counting import estimate
+from hmmjax.draws import sample_posterior
 from hmmjax.inference import decode, filter, log_likelihood, posterior
 from hmmjax.learning import fit
 from hmmjax.priors import Priors
 from hmmjax.sampling import sample
 from hmmjax.sharding import shard
 from hmmjax.starting import init_params
+from hmmjax.streaming import Stream
 from hmmjax.types import Decoded, FitResult, Labels, Observations, Params, PhaseChain, Posterior, ToolChains
 
 __version__ = "0.1.0"
@@ -28,9 +31,13 @@ __all__ = [
     "PhaseChain",
     "Posterior",
     "Priors",
+    "Stream",
     "ToolChains",
     "calibrate",
+    "compare",
     "decode",
+    "draws",
+    "durations",
     "emissions",
     "estimate",
     "filter",
@@ -39,7 +46,9 @@ __all__ = [
     "log_likelihood",
     "posterior",
     "pytree",
+    "rates",
     "sample",
+    "sample_posterior",
     "shard",
     "static",
     "transitions",

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmmjax import _numerics as num
-from hmmjax import messages
+from hmmjax import durations, messages
 from hmmjax._checks import is_concrete
 from hmmjax._data import Data, dtype_of, is_float
 from hmmjax._pytree import pytree
@@ -58,14 +58,14 @@ def tables(params: Params, data: Data) -> Tables:
         evidence = _evidence(phases.emission, data.phases, data.observed, dtype)
         shape = (*data.observed.shape, phases.num_phases)
         evidence = jnp.zeros(shape, dtype) if evidence is None else evidence
-        out["phases"] = _clamp(evidence, data.phase_labels, real)
+        out["phases"] = clamp(evidence, data.phase_labels, real)
     if tools is not None:
         out["tool_initial"] = both_states(cast(tools.initial))
         out["tool_transition"] = jax.tree.map(cast, tools.transition.tables())
         evidence = _evidence(tools.emission, data.tools, data.observed, dtype)
         shape = (*data.observed.shape, tools.num_tools, 2)
         evidence = jnp.zeros(shape, dtype) if evidence is None else evidence
-        out["tools"] = _clamp(evidence, data.tool_labels, real)
+        out["tools"] = clamp(evidence, data.tool_labels, real)
     return Tables(**out)
 
 
@@ -104,6 +104,8 @@ def harmless(observations: Any, observed: Array, dtype: Any) -> Any:
     """Observations with unobserved frames replaced, so that neither values nor gradients see what is there."""
     if observations is None:
         return None
+    if isinstance(observations, tuple):
+        return tuple(harmless(x, observed, dtype) for x in observations)
     keep = observed if observations.ndim == 2 else observed[..., None]
     if is_float(observations):
         return jnp.where(keep, observations.astype(dtype), 0.5)
@@ -117,7 +119,7 @@ def _evidence(emission: Any, observations: Any, observed: Array, dtype: Any) -> 
     return jnp.where(observed.reshape(*observed.shape, *[1] * (table.ndim - 2)), table, 0)
 
 
-def _clamp(evidence: Array, labels: Any, real: Array) -> Array:
+def clamp(evidence: Array, labels: Any, real: Array) -> Array:
     """Remove the states that a known label contradicts."""
     real = real.reshape(*real.shape, *[1] * (evidence.ndim - 2))
     evidence = jnp.where(real, evidence, 0)
@@ -145,7 +147,8 @@ def potentials(params: Params, table: Tables, lengths: Array) -> Potentials:
     """The coupled chain; without phases, K chains stacked on a leading axis of everything but lengths."""
     if params.tools is None:
         nothing = jnp.zeros((*table.phases.shape[:2], 1), table.phases.dtype)
-        return Potentials(table.phase_initial[:, None], table.phase_transition, (), table.phases, nothing, lengths)
+        plain = Potentials(table.phase_initial[:, None], table.phase_transition, (), table.phases, nothing, lengths)
+        return _staged(plain, params)
     if params.phases is None:
         evidence = jnp.moveaxis(table.tools, 2, 0)
         nothing = jnp.zeros((*evidence.shape[:-1], 1), evidence.dtype)
@@ -154,7 +157,24 @@ def potentials(params: Params, table: Tables, lengths: Array) -> Potentials:
     for k in range(params.num_tools):
         initial = (initial[:, :, None] * table.tool_initial[k][:, None, :]).reshape(initial.shape[0], -1)
     blocks = params.tools.transition.blocks(table.tool_transition)
-    return Potentials(initial, table.phase_transition, blocks, table.phases, joint(table.tools), lengths)
+    plain = Potentials(initial, table.phase_transition, blocks, table.phases, joint(table.tools), lengths)
+    return _staged(plain, params)
+
+
+def _staged(p: Potentials, params: Params) -> Potentials:
+    """Phases replaced by their stages; derivatives with respect to phases' tables come back summed over stages."""
+    stages = None if params.phases is None else params.phases.stages
+    if stages is None:
+        return p
+    owner = durations.owners(stages)
+    return Potentials(
+        durations.staged_initial(p.initial, stages),
+        durations.staged_transition(p.transition, stages),
+        jax.tree.map(lambda block: block[owner], p.blocks),
+        p.phases[..., owner],
+        p.configs,
+        p.lengths,
+    )
 
 
 PER_TOOL = Potentials(0, 0, 0, 0, 0, None)

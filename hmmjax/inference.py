@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax import _data, _model, messages, validation
+from hmmjax import _data, _model, durations, messages, validation
 from hmmjax import _numerics as num
 from hmmjax._checks import is_concrete
 from hmmjax._data import Data
@@ -107,7 +107,9 @@ def _filter(params: Params, data: Data, backend: str) -> tuple[Array, tuple]:
         return value, (None, jnp.where(real, tools, 0))
     out = run(p)
     possible = real & (out.log_normalizer > -jnp.inf)[:, None, None]
-    phases, tools = jnp.where(possible, out.phases, 0), None
+    stages = params.phases.stages
+    phases = out.phases if stages is None else durations.merge(out.phases, stages)
+    phases, tools = jnp.where(possible, phases, 0), None
     if params.tools is not None:
         presence = _model.bits(params.num_tools).astype(out.configs.dtype)
         tools = jnp.where(possible, num.einsum("btc,ck->btk", out.configs, presence), 0)
@@ -125,7 +127,8 @@ def _decode(params: Params, data: Data, backend: str) -> tuple[Array, tuple]:
         phases, tools = None, jnp.moveaxis(path.phases, 0, -1)
     else:
         path = messages.viterbi(p, backend)
-        value, phases = path.log_prob, path.phases
+        value, phases, stages = path.log_prob, path.phases, params.phases.stages
+        phases = phases if stages is None else jnp.asarray(durations.owners(stages), jnp.int32)[phases]
         tools = None if params.tools is None else _model.bits(params.num_tools)[path.configs]
     real = real & (value > -jnp.inf)[:, None]
     phases = None if phases is None else jnp.where(real, phases, -1)
@@ -199,7 +202,8 @@ def decode(
 
     Returns:
         `Decoded` with phases (B, T), tools (B, T, K) int32, -1 after the last observed frame, and log_prob (B,), the
-        log-probability of that path together with the observations.
+        log-probability of that path together with the observations. Where phases have stages the path is of stages
+        too, and so is its probability.
     """
     value, (phases, tools) = _call(_decode, params, obs, mask, labels, backend)
     return Decoded(phases, tools, value)

@@ -314,7 +314,7 @@ def test_seconds_meet_25_fps_annotations(world, tmp_path):
     [
         ((), "no predictions"),
         (("nowhere.txt",), "nowhere.txt: no such file"),
-        (("said", "--emissions", "gauss"), "say confusion or probability"),
+        (("said", "--emissions", "gauss"), "say confusion, probability"),
         (("said", "--folds", "1", "--annotations", "truth", *NAMES), "at least 2 parts"),
         (("said", "--annotations", "truth"), "unknown tool 'Fork'"),
         (("said/video01-phase.txt", "--annotations", "truth", "--tool-names", "Knife,Fork"), "unknown phase 'Alpha'"),

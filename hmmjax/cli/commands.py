@@ -14,6 +14,7 @@ from hmmjax import stabilize as job
 from hmmjax.cli import console
 from hmmjax.cli import options as o
 from hmmjax.io import FormatError, Track
+from hmmjax.starting import FAMILIES
 
 
 @console.friendly
@@ -46,6 +47,8 @@ def stabilize(
     folds: o.Folds = 5,
     leave_one_out: o.LeaveOneOut = False,
     iterations: o.Iterations = None,
+    calibrate: o.Calibrate = False,
+    durations: o.Durations = False,
     no_hidden_phases: o.NoHiddenPhases = False,
     unseen_phase_change: o.UnseenPhaseChange = 1e-8,
     threshold: o.Threshold = 0.5,
@@ -64,8 +67,8 @@ def stabilize(
     a model that has not seen it. A run that was killed is followed by another with the same --out; a folder of results
     is never overwritten without --force, nor written to by two runs at once.
     """
-    if emissions not in ("confusion", "probability"):
-        raise FormatError(f"unknown emissions {emissions!r}", fix="say confusion or probability")
+    if emissions not in FAMILIES:
+        raise FormatError(f"unknown emissions {emissions!r}", fix=f"say {', '.join(FAMILIES)}")
     if model is not None and (transitions_from or leave_one_out):
         raise FormatError("a given model learns nothing", fix="drop --model, or --transitions-from and --leave-one-out")
     if transition_videos and not transitions_from:
@@ -93,6 +96,8 @@ def stabilize(
             iterations=iterations,
             priors=dataclasses.replace(job.PRIORS, phase_transition=unseen_phase_change),
             hidden_phases=not no_hidden_phases,
+            calibrated=calibrate,
+            stages=durations,
             step=time_step,
             threshold=threshold,
             relaxed=relaxed,

@@ -4,6 +4,7 @@ from hmmjax.emissions.base import Emission, PhaseEmission, ToolEmission
 from hmmjax.emissions.beta import ToolBeta
 from hmmjax.emissions.confusion import PhaseConfusion, ToolConfusion
 from hmmjax.emissions.dirichlet import PhaseDirichlet
+from hmmjax.emissions.fused import Fused
 from hmmjax.emissions.inflated_beta import ToolInflatedBeta
 from hmmjax.emissions.inflated_dirichlet import PhaseInflatedDirichlet
 from hmmjax.emissions.logit_normal import PhaseLogitNormal, ToolLogitNormal
@@ -12,6 +13,7 @@ from hmmjax.emissions.tempered import Tempered
 
 __all__ = [
     "Emission",
+    "Fused",
     "PhaseConfusion",
     "PhaseDirichlet",
     "PhaseEmission",

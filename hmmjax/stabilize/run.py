@@ -14,6 +14,7 @@ from hmmjax.stabilize.doubts import class_doubts
 from hmmjax.stabilize.folds import Progress, infer, plan_folds
 from hmmjax.stabilize.learn import PRIORS, Examples
 from hmmjax.stabilize.table import Row, System, compare
+from hmmjax.stabilize.weigh import held_out_worth, words
 from hmmjax.types import Labels, Observations, Params
 
 
@@ -75,6 +76,8 @@ def stabilize(
     iterations: int | None = None,
     priors: Priors = PRIORS,
     hidden_phases: bool = True,
+    calibrated: bool = False,
+    stages: bool = False,
     step: int | None = None,
     threshold: float = 0.5,
     relaxed: bool = False,
@@ -93,12 +96,17 @@ def stabilize(
         transitions: labelled tracks of (other) videos in which start and transitions are counted; without them the
             annotations are used.
         model: use this model and learn nothing.
-        emissions: "confusion" (probabilities are first turned into labels) or "probability".
+        emissions: families by name, see `hmmjax.init_params`; with "confusion" probabilities are first turned into
+            labels.
         folds: number of parts; None leaves one video out at a time.
         iterations: EM iterations at most; see `hmmjax.stabilize.learn`.
         priors: pseudo-counts.
         hidden_phases: with tool predictions only, and phases among the labels: keep the phases in the model and infer
             them from the tools. False gives independent tools.
+        calibrated: where labels allow it, find out how much a frame's evidence is worth (`hmmjax.calibrate`), because
+            networks err in runs; the notices say what was found and what it is worth on held-out videos. The online
+            filter always takes frames at their word.
+        stages: model how long phases last (`hmmjax.durations`); takes longer.
         step: counter frames per time step; see `hmmjax.io.to_batch`.
         threshold: for turning tool probabilities into labels.
         relaxed: also the relaxed figures in the table.
@@ -136,10 +144,12 @@ def stabilize(
         sizes = _sizes(tracks, names, raw, (*predictions, *annotations, *transitions))
         counts = _transition_labels(transitions, index)
         plan, protocol, learned = plan_folds(
-            examples, index.ids, counts, sizes, emissions, priors, iterations, folds, tell
+            examples, index.ids, counts, sizes, emissions, priors, iterations, folds, calibrated, stages, tell
         )
         params = learned.params
         notices.append(learned.method)
+        if learned.calibration is not None and (worth := held_out_worth(plan, examples)):
+            notices.append(words(worth))
         taught = len(mask) - 1 if counts is None else len(counts[0])
         if params.phases is not None and "phases" not in seen and taught < FEW_VIDEOS:
             notices.append(
