@@ -187,8 +187,9 @@ def _split(theta: Array, powers: dict[str, Array]) -> dict[str, Array]:
 
 def _bare(params: Params) -> Params:
     """The chains alone: their evidence comes from elsewhere."""
-    chains = (None if c is None else dataclasses.replace(c, emission=None) for c in (params.phases, params.tools))
-    return Params(*chains)
+    phases = None if params.phases is None else dataclasses.replace(params.phases, emission=None)
+    tools = None if params.tools is None else dataclasses.replace(params.tools, emission=None)
+    return Params(phases, tools)
 
 
 def _parts(data: Data, folds: int | None) -> list[np.ndarray]:

@@ -133,7 +133,7 @@ def tool_from_dynamax(*params: Any) -> Params:
     Raises:
         ValueError: a model of another size.
     """
-    chains = [from_dynamax(p).phases for p in params]
+    chains: list[Any] = [from_dynamax(p).phases for p in params]
     if not chains or any(chain.num_phases != 2 for chain in chains):
         raise ValueError("a tool is a dynamax model of two states, absent and present.")
     matrix, said = (jnp.stack([x(c) for c in chains]) for x in (lambda c: c.transition, lambda c: c.emission.matrix))

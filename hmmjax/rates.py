@@ -65,10 +65,10 @@ def _power(name: str, matrix: np.ndarray, power: float) -> np.ndarray:
     if power >= 1:
         return np.linalg.matrix_power(matrix, round(power))
     values, vectors = np.linalg.eig(matrix)
-    real = np.isreal(values).all() and (values.real > 0).all()
+    real = np.isreal(values).all() and (np.real(values) > 0).all()
     condition = np.linalg.cond(vectors)
     root = (vectors * values.astype(complex) ** power) @ np.linalg.inv(vectors) if condition < 1e10 else matrix * np.nan
-    root = root.real
+    root = np.real(root)
     if not real or not np.isfinite(root).all() or root.min() < -1e-7:
         raise ValueError(f"{name} has no root of order {round(1 / power)} that is a chain: learn it at that rate.")
     root = np.maximum(root, 0)

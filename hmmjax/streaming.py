@@ -144,7 +144,9 @@ class Stream:
         """
         if Path(path).exists() and not force:
             raise FileExistsError(f"{os.fspath(path)} exists; say force=True to write over it.")
-        arrays = {name: np.asarray(getattr(self.state, name)) for name in StreamState.__dataclass_fields__}
+        arrays: dict[str, Any] = {
+            name: np.asarray(getattr(self.state, name)) for name in StreamState.__dataclass_fields__
+        }
         with open(path, "wb") as file:
             np.savez(file, model=_fingerprint(self.params), lag=self.lag, **arrays)
 
@@ -182,7 +184,7 @@ class Stream:
 
         arrays = [one("phases", obs.phases), one("tools", obs.tools)]
         seen = any(x is not None for x in arrays)
-        data = Data(*arrays, np.full((1, 1), seen), None, None)
+        data = Data(arrays[0], arrays[1], np.full((1, 1), seen), None, None)
         validation.check_data(self.params, data)
         return data
 
@@ -249,9 +251,11 @@ def _step(params: Params, chain: Chain, state: StreamState, new: tuple[Array, Ar
     lag = kept.shape[-3] - 1
     ready = state.frames > lag
     said = [_answers(params, m) for m in (now, lagged)]
-    late = [None if x is None else jnp.where(ready, x, 0) for x in said[1]]
+    phases, tools = said[0]
+    late_phases, late_tools = (None if x is None else jnp.where(ready, x, 0) for x in said[1])
     frame = state.frames - 1
-    return state, Moment(*said[0], after + error, frame, *late, jnp.where(ready, frame - lag, -1))
+    at = jnp.where(ready, frame - lag, -1)
+    return state, Moment(phases, tools, after + error, frame, late_phases, late_tools, at)
 
 
 @jax.jit

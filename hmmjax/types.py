@@ -36,7 +36,7 @@ class PhaseChain:
     initial: Array
     transition: Array
     emission: Any = None
-    stages: tuple[int, ...] | None = static(None)
+    stages: tuple[int, ...] | None = static(default=None)
 
     def __post_init__(self) -> None:
         _fuse(self)

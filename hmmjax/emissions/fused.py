@@ -98,14 +98,15 @@ class Fused(Emission):
             if not isinstance(family, Emission) or isinstance(family, Fused) or family.track != self.track:
                 raise TypeError(f"{type(family).__name__} cannot be fused with families over {self.track}.")
             family.check()
-            sizes = [f.num_phases if self.track == "phases" else f.num_tools for f in (family, self.families[0])]
+            size = "num_phases" if self.track == "phases" else "num_tools"
+            sizes = [getattr(f, size) for f in (family, self.families[0])]
             if sizes[0] != sizes[1]:
                 raise ValueError(f"fused families differ in size: {sizes[0]} and {sizes[1]} {self.track}.")
 
 
 def present(observations: Any, track: str) -> tuple[Any, Any]:
     """Where a source says something, (...,) for phases and (..., K) for tools, and its observations made harmless."""
-    xp = np if isinstance(observations, np.ndarray) else jnp
+    xp: Any = np if isinstance(observations, np.ndarray) else jnp
     if xp.issubdtype(observations.dtype, np.floating):
         there = ~xp.isnan(observations)
         if track == "phases":
