@@ -11,7 +11,7 @@ demo: $(VENV)/demo.stamp
 	$(BIN)/python -m models.demo --out demo-output $(if $(QUICK),--quick)
 
 test: lint
-	$(BIN)/python -m pytest -n 2 tests
+	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu" tests
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
