@@ -196,6 +196,6 @@ def test_wrong_kinds_of_objects_are_named():
     raw = dataclasses.replace(params.tools, transition=params.tools.transition.matrix)
     with pytest.raises(TypeError, match="PhaseConditioned"):
         hmmjax.posterior(Params(params.phases, raw), obs)
-    with pytest.raises(TypeError, match="one recogniser"):
+    with pytest.raises(TypeError, match="give a tuple of emission families"):
         hmmjax.posterior(params, Observations((obs.phases, obs.phases), obs.tools))
     assert hmmjax.sample(params, jax.random.key(0), np.array([], int))[2].shape == (0, 0)
