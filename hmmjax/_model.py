@@ -79,7 +79,7 @@ def mixes(params: Params) -> bool:
     They give each phase its own exponent, but the tools' configurations within a phase share one, so evidence against
     a configuration by more than float32 holds loses it. That is harmless where every configuration is reached again
     from any other, in one frame, with a probability that float32 still resolves; it is not where tools cannot switch.
-    Tracks alone are computed in logs altogether and always mix.
+    Tracks alone have a scale for every state and always mix.
     """
     if params.phases is None or params.tools is None:
         return True
