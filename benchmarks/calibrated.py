@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import real
+from real import phase_figures, tmrnet_videos
 
 import hmmjax
 from hmmjax import Labels, Observations, Params, durations, emissions, metrics
@@ -62,24 +63,6 @@ def chains(with_stages: bool) -> Params:
     """Phases' start and transitions, and stages where wanted."""
     params = Params(real.chains().phases)
     return durations.spread(params, durations.choose(*training_labels(), num_phases=7)) if with_stages else params
-
-
-def phase_figures(truth: Sequence[np.ndarray], predicted: Sequence[np.ndarray]) -> dict[str, float]:
-    """The three figures of phases."""
-    return {
-        "accuracy, pooled over frames": metrics.accuracy(truth, predicted, mean="pooled").value,
-        "Jaccard, strict, per video then mean over phases": metrics.jaccard(truth, predicted).value,
-        "phase changes": metrics.phase_changes(predicted).value,
-    }
-
-
-def tmrnet_videos() -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """True and predicted phases of videos 41-60."""
-
-    def read(kind: str, video: int) -> np.ndarray:
-        return np.loadtxt(real.DATA / "tmrnet" / f"{kind}-phase" / f"video{video}-phase.txt", dtype=int)[:, 1]
-
-    return [read("gt", v) for v in range(41, 61)], [read("pred", v) for v in range(41, 61)]
 
 
 def tmrnet(split: str, with_stages: bool, powers: Sequence[float] | None = None) -> dict[str, Any]:
@@ -181,13 +164,8 @@ def frcnn() -> dict[str, Any]:
 
 
 def tool_figures(truth: Sequence[np.ndarray], tools: Sequence[np.ndarray]) -> dict[str, Any]:
-    """The three figures of tools."""
-    return {
-        "mAP, scikit-learn step AP, pooled over videos": metrics.average_precision(truth, tools).value,
-        "F1, macro over tools, pooled, threshold 0.5": metrics.tool_f1(truth, tools).value,
-        "on/off changes": metrics.tool_changes(tools).value,
-        "calibration error (ECE)": metrics.tool_calibration(truth, tools).value,
-    }
+    """The figures of tools, and how far their probabilities are off."""
+    return real.tool_figures(truth, tools) | {"calibration error (ECE)": metrics.tool_calibration(truth, tools).value}
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ Answers are causal: a frame that has been answered is never changed by later one
 import os
 from functools import partial
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -26,6 +25,7 @@ from hmmjax import _numerics as num
 from hmmjax._data import Data, collect, dtype_of
 from hmmjax._pytree import pytree
 from hmmjax._typing import Array
+from hmmjax.io.write import save_npz
 from hmmjax.messages import online
 from hmmjax.messages.online import Chain
 from hmmjax.types import Observations, Params, Posterior
@@ -137,18 +137,13 @@ class Stream:
         return Posterior(phases, tools, np.asarray(self.state.log_likelihood.sum()))
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
-        """Write the state to an NPZ, without pickle and without the model.
+        """Write the state to an NPZ, without pickle and without the model; the old file or the new, never half.
 
         Raises:
             FileExistsError: when the file exists and `force` is False.
         """
-        if Path(path).exists() and not force:
-            raise FileExistsError(f"{os.fspath(path)} exists; say force=True to write over it.")
-        arrays: dict[str, Any] = {
-            name: np.asarray(getattr(self.state, name)) for name in StreamState.__dataclass_fields__
-        }
-        with open(path, "wb") as file:
-            np.savez(file, model=_fingerprint(self.params), lag=self.lag, **arrays)
+        state = {name: getattr(self.state, name) for name in StreamState.__dataclass_fields__}
+        save_npz(path, {"model": _fingerprint(self.params), "lag": self.lag, **state}, force=force)
 
     @classmethod
     def resume(cls, params: Params, path: str | os.PathLike[str]) -> "Stream":

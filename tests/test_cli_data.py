@@ -5,17 +5,10 @@ import json
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from commands import run
 
 from hmmjax import io
-from hmmjax.cli import app
 from hmmjax.simulate import simulate_surgeries
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(a) for a in arguments])
-    assert result.exit_code == code, result.output + result.stderr
-    return result
 
 
 @pytest.fixture(scope="module")

@@ -69,7 +69,8 @@ def test_tools_that_cannot_switch_keep_their_only_path():
     stream = Stream(params)
     for t in range(40):
         now = stream.step(Observations(tools=scores[t]))
-        assert_allclose(now.tools, batch.tools[t], atol=1e-6)
+        # The evidence sums to a hundred nats before it turns: float32 keeps that to a few 1e-5.
+        assert_allclose(now.tools, batch.tools[t], atol=2e-4)
 
 
 def test_the_filter_is_the_oracles():

@@ -27,7 +27,7 @@ def fits(num_phases: int, blocks: Any, dtype: Any) -> bool:
     """Whether the kernels run this chain: float32, tools that move one by one, and a message that fits registers."""
     if not blocks or dtype != jnp.float32 or any(b.shape[-1] != 2 for b in blocks):
         return False
-    return _padded(num_phases) * 2 ** len(blocks) <= LARGEST and len(blocks) >= 1
+    return _padded(num_phases) * 2 ** len(blocks) <= LARGEST
 
 
 def _padded(num_phases: int) -> int:

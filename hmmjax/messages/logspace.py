@@ -18,7 +18,8 @@ CHUNK = 64
 _AXES = Potentials(None, None, None, 0, 0, 0)
 
 
-def _push(x: Array, log_blocks: tuple[Array, ...]) -> Array:
+def push(x: Array, log_blocks: tuple[Array, ...]) -> Array:
+    """Log-rows (L, C) through the Kronecker product of each phase's blocks, whose logarithms are (L, n, n)."""
     shape, right = x.shape, x.shape[-1]
     for block in log_blocks:
         n = block.shape[-1]
@@ -39,7 +40,7 @@ def _forward(potentials: Potentials) -> tuple[Array, tuple[Array, Array]]:
         alpha = joint - jnp.where(jnp.isfinite(total), total, 0)
         mixed = num.logsumexp(alpha[:, None, :] + log_transition[:, :, None], 0)
         marginals = jnp.exp(num.logsumexp(alpha, 1)), jnp.exp(num.logsumexp(alpha, 0))
-        return _push(mixed, log_blocks), (jnp.where(t < potentials.lengths, total, 0), marginals)
+        return push(mixed, log_blocks), (jnp.where(t < potentials.lengths, total, 0), marginals)
 
     num_frames = potentials.phases.shape[0]
     chunk = min(CHUNK, num_frames)

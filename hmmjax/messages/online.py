@@ -13,7 +13,7 @@ from jax import lax
 from hmmjax import _numerics as num
 from hmmjax._pytree import pytree, static
 from hmmjax._typing import Array
-from hmmjax.messages import kronecker
+from hmmjax.messages import kronecker, logspace
 from hmmjax.messages.potentials import Potentials
 
 
@@ -45,7 +45,7 @@ def push(chain: Chain, message: Array) -> Array:
     """A filtered log-message (S, C) one frame on."""
     if chain.exact:
         mixed = num.logsumexp(message[:, None, :] + chain.transition[:, :, None], 0)
-        return _through(mixed, tuple(num.log(b) for b in chain.blocks))
+        return logspace.push(mixed, tuple(num.log(b) for b in chain.blocks))
     top, rows = _mixed(chain.transition, *_scaled(message))
     return jnp.log(_product(rows, chain.blocks)) + top[:, None]
 
@@ -53,7 +53,7 @@ def push(chain: Chain, message: Array) -> Array:
 def pull(chain: Chain, message: Array) -> Array:
     """What a frame's log-message (S, C) says of the frame before it."""
     if chain.exact:
-        before = _through(message, tuple(num.log(jnp.swapaxes(b, -1, -2)) for b in chain.blocks))
+        before = logspace.push(message, tuple(num.log(jnp.swapaxes(b, -1, -2)) for b in chain.blocks))
         return num.logsumexp(before[None] + chain.transition[:, :, None], 1)
     scale, rows = _scaled(message)
     top, rows = _mixed(chain.transition.T, scale, _product(rows, tuple(jnp.swapaxes(b, -1, -2) for b in chain.blocks)))
@@ -87,17 +87,6 @@ def column(chain: Chain, phase: Array, config: Array) -> Array:
         own = (config // right) % n
         out = (out[:, None] + num.log(block[phase][:, own])[None, :]).reshape(-1)
     return chain.transition[:, phase][:, None] + out[None]
-
-
-def _through(x: Array, log_blocks: tuple[Array, ...]) -> Array:
-    """Sum over old configurations: rows times the Kronecker product of each phase's blocks."""
-    shape, right = x.shape, x.shape[-1]
-    for block in log_blocks:
-        n = block.shape[-1]
-        right //= n
-        x = x.reshape(shape[0], -1, n, right)
-        x = num.logsumexp(x[:, :, :, None, :] + block[:, None, :, :, None], 2)
-    return x.reshape(shape)
 
 
 def normalise(message: Array) -> tuple[Array, Array]:
