@@ -12,6 +12,8 @@ import hmmjax
 from hmmjax import _model
 from hmmjax.types import Labels, Observations, Params
 
+pytestmark = pytest.mark.shipped
+
 
 def _never_switching(num_tools=3):
     """Phase 0 without tools, then phase 1 with all of them, counted without priors; default Dirichlet and Beta."""
