@@ -13,6 +13,7 @@ from hmmjax.draws import sample_posterior
 from hmmjax.inference import decode, filter, log_likelihood, posterior
 from hmmjax.learning import fit
 from hmmjax.priors import Priors
+from hmmjax.refinement import Refinement, refine
 from hmmjax.sampling import sample
 from hmmjax.sharding import shard
 from hmmjax.starting import init_params
@@ -31,6 +32,7 @@ __all__ = [
     "PhaseChain",
     "Posterior",
     "Priors",
+    "Refinement",
     "Stream",
     "ToolChains",
     "calibrate",
@@ -47,6 +49,7 @@ __all__ = [
     "posterior",
     "pytree",
     "rates",
+    "refine",
     "sample",
     "sample_posterior",
     "shard",

@@ -1,5 +1,6 @@
 """From parameters and data to potentials: emission tables, labels, and the three shapes a model can have."""
 
+import dataclasses
 from functools import partial
 from typing import Any
 
@@ -188,3 +189,18 @@ def log_normalizer(params: Params, table: Tables, lengths: Array, backend: str) 
     if params.phases is None:
         return num.accurate_sum(jax.vmap(lambda p: run(p), (PER_TOOL,))(p), 0)
     return run(p)
+
+
+def conditional(params: Params, free: Tables, data: Data, backend: str) -> Array:
+    """Log-probability (B,) of each video's labels given its observations, `free` being tables without labels."""
+    real = jnp.arange(data.observed.shape[1]) < data.lengths[:, None]
+
+    def twice(table: Any, labels: Any) -> Any:
+        # Both questions as one batch: a scan's steps cost alike for few videos and for twice as many.
+        return None if table is None else jnp.concatenate([clamp(table, labels, real), table])
+
+    both = dataclasses.replace(
+        free, phases=twice(free.phases, data.phase_labels), tools=twice(free.tools, data.tool_labels)
+    )
+    clamped, whole = jnp.split(log_normalizer(params, both, jnp.concatenate([data.lengths, data.lengths]), backend), 2)
+    return clamped - whole

@@ -258,7 +258,6 @@ def conditional(params: Params, evidence: dict[str, Array], data: Data, backend:
         data: observed frames and labels.
         backend: a name in `hmmjax.messages.BACKENDS`.
     """
-    real = jnp.arange(data.observed.shape[1]) < data.lengths[:, None]
     blank = _model.tables(_bare(params), dataclasses.replace(data, phase_labels=None, tool_labels=None))
 
     def put(table: Any, name: str) -> Any:
@@ -268,16 +267,8 @@ def conditional(params: Params, evidence: dict[str, Array], data: Data, backend:
                 table = table + jnp.where(seen, more, 0).astype(table.dtype)
         return table
 
-    phases, tools = put(blank.phases, "phases"), put(blank.tools, "tools")
-
-    def twice(free: Any, labels: Any) -> Any:
-        # Both questions as one batch: a scan's steps cost alike for few videos and for twice as many.
-        return None if free is None else jnp.concatenate([_model.clamp(free, labels, real), free])
-
-    both = dataclasses.replace(blank, phases=twice(phases, data.phase_labels), tools=twice(tools, data.tool_labels))
-    lengths = jnp.concatenate([data.lengths, data.lengths])
-    clamped, free = jnp.split(_model.log_normalizer(params, both, lengths, backend), 2)
-    return clamped - free
+    free = dataclasses.replace(blank, phases=put(blank.phases, "phases"), tools=put(blank.tools, "tools"))
+    return _model.conditional(params, free, data, backend)
 
 
 def _loss(theta: Array, powers: dict, params: Params, evidence: dict, data: Data, strength: Any, backend: str) -> Array:

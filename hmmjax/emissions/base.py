@@ -6,6 +6,8 @@ To add one, write a frozen dataclass decorated with `hmmjax.pytree` that derives
 ``tests/test_emissions.py`` then runs over it.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 import jax
@@ -19,10 +21,13 @@ class Emission:
     Attributes:
         track: "phases" or "tools".
         observes: "labels" (integers) or "probabilities" (floats), what the family accepts.
+        spaces: where the fields live, for `hmmjax.refine` to move them: "rows" (probabilities, the last axis sums to
+            one), "chances" (between 0 and 1, each by itself), "positive" or "real". A field without one stays.
     """
 
     track: ClassVar[str]
     observes: ClassVar[str]
+    spaces: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     def log_prob(self, observations: Any) -> Array:
         """Log-density of each observation under each state: (..., L) for phases, (..., K, 2) for tools."""

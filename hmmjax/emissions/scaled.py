@@ -4,6 +4,7 @@ By Bayes' rule P(picture | class) is P(class | picture) / P(class) up to a facto
 needs no labels at all, trusts the recogniser's probabilities as they are, and is at its best tempered.
 """
 
+from types import MappingProxyType
 from typing import Any, Self
 
 import jax.numpy as jnp
@@ -30,6 +31,7 @@ class PhaseScaled(PhaseEmission):
 
     frequency: Array
     observes = "probabilities"
+    spaces = MappingProxyType({"frequency": "rows"})
 
     @property
     def num_phases(self) -> int:
@@ -89,6 +91,7 @@ class ToolScaled(ToolEmission):
 
     frequency: Array
     observes = "probabilities"
+    spaces = MappingProxyType({"frequency": "chances"})
 
     @property
     def num_tools(self) -> int:

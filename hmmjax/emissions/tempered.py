@@ -1,5 +1,6 @@
 """Any family, trusted less: its likelihood raised to a power."""
 
+from types import MappingProxyType
 from typing import Any, Self
 
 import jax
@@ -26,6 +27,7 @@ class Tempered(Emission):
 
     family: Any
     power: Any
+    spaces = MappingProxyType({"power": "positive"})
 
     @property
     def track(self) -> str:  # type: ignore[override]

@@ -1,6 +1,8 @@
 """What a transition model of the tools is."""
 
-from typing import Any, Self
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar, Self
 
 from hmmjax._typing import Array
 
@@ -11,7 +13,12 @@ class ToolTransition:
     A model offers probability `tables`, from which `blocks` builds what the messages use: the joint transition of the
     tools in each phase, as Kronecker factors. `blocks` is differentiable, so the messages' gradient reaches the
     tables, and a table times its gradient is its expected count: that is all that EM needs.
+
+    Attributes:
+        spaces: where the fields live, as in `hmmjax.emissions.base.Emission`.
     """
+
+    spaces: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     @property
     def num_tools(self) -> int:

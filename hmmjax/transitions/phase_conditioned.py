@@ -1,5 +1,6 @@
 """Tools that follow the phase, each on its own (the paper's A~)."""
 
+from types import MappingProxyType
 from typing import Any, Self
 
 import jax.numpy as jnp
@@ -22,6 +23,7 @@ class PhaseConditioned(ToolTransition):
     """
 
     matrix: Array
+    spaces = MappingProxyType({"matrix": "rows"})
 
     @property
     def num_tools(self) -> int:

@@ -1,0 +1,189 @@
+"""Tables moved to where known states become most probable, rather than the recogniser's outputs."""
+
+import dataclasses
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hmmjax import _model
+from hmmjax import _numerics as num
+from hmmjax._data import Data, dtype_of
+from hmmjax._minimise import minimise
+from hmmjax._pytree import pytree
+from hmmjax._typing import Array
+from hmmjax.inference import prepare
+from hmmjax.priors import BLOCKS, frozen_blocks
+from hmmjax.types import Labels, Observations, Params
+
+
+@pytree
+class Refinement:
+    """What `refine` found.
+
+    Attributes:
+        params: the refined model.
+        before: conditional log-likelihood of the labels given the observations, in nats, at the start.
+        after: the same of `params`, on the same videos; held-out videos gain less, or lose.
+        iterations: optimiser iterations.
+    """
+
+    params: Params
+    before: float
+    after: float
+    iterations: int
+
+
+def refine(
+    params: Params,
+    obs: Observations,
+    mask: Any = None,
+    labels: Labels | None = None,
+    *,
+    freeze: Collection[str] = (),
+    strength: float = 1.0,
+    iterations: int = 30,
+    backend: str = "auto",
+) -> Refinement:
+    """Move tables and powers so that the labels of labelled videos become most probable (discriminative learning).
+
+    Maximises log P(labels | observations) = log-likelihood with the labels clamped minus log-likelihood without, as
+    `calibrate` does, but over every table that is not frozen. Probabilities move in logarithms and keep their sums and
+    zeros, positive parameters move in logarithms, so the answer is a valid model whatever the steps. Counted or fitted
+    tables say how recognisers behave; refined ones say which states follow from what they said, and no longer explain
+    the recogniser: do not go on with `fit`. Judge the result on videos that were not refined on.
+
+    Args:
+        params: where to start, best a calibrated model (`calibrate`): powers are moved as well.
+        obs: (B, T, ...) observations of labelled videos.
+        mask: (B, T) bool, True where observed.
+        labels: known states; -1 is unknown.
+        freeze: blocks to leave as they are, as in `fit`.
+        strength: nats that pull each parameter to its start, per unit (of its logarithm) squared.
+        iterations: at most so many quasi-Newton iterations, one E-step each (and a few more in line searches).
+        backend: as in `posterior`.
+
+    Raises:
+        TypeError, ValueError: bad input, no labels, or videos that are impossible under `params`.
+
+    Source: Bahl et al. (1986), maximum mutual information estimation of hidden Markov models.
+    """
+    if labels is None or (labels.phases is None and labels.tools is None):
+        raise ValueError("refine needs labels: hmmjax.Labels(phases=..., tools=...) with some frames known.")
+    data, _ = prepare(params, obs, mask, labels)
+    frozen = frozen_blocks(freeze)
+    name = _model.choose_backend(backend, params)
+    start = {block: part for block in BLOCKS if block not in frozen and (part := _part(params, block)) is not None}
+    if not (sizes := [np.size(value) for part in start.values() for value, _ in _fields(part)]):
+        raise ValueError("refine has nothing to move: every block is frozen.")
+    theta = np.zeros(sum(sizes))
+
+    def objective(theta: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = _objective(theta, params, data, strength, frozen, name)
+        return float(value), np.asarray(gradient, np.float64)
+
+    before = float(_objective(theta, params, data, 0.0, frozen, name)[0])
+    if not np.isfinite(before):
+        raise ValueError(
+            "the labels are impossible under params (conditional log-likelihood not finite): give pseudo-counts where "
+            "the tables were estimated (hmmjax.Priors), or correct the labels."
+        )
+    theta, done = minimise(objective, theta, iterations)
+    after = float(_objective(theta, params, data, 0.0, frozen, name)[0])
+    return Refinement(moved(params, jnp.asarray(theta, dtype_of(params)), frozen), -before, -after, done)
+
+
+def moved(params: Params, theta: Array, frozen: frozenset[str]) -> Params:
+    """The model with every parameter of the blocks that are not frozen moved by `theta`, in order, from its start."""
+    at = 0
+
+    def move(value: Any, space: str) -> Array:
+        nonlocal at
+        step = theta[at : at + np.size(value)].reshape(np.shape(value))
+        at += np.size(value)
+        return _MOVES[space](jnp.asarray(value), step.astype(jnp.result_type(value)))
+
+    for block in BLOCKS:
+        if block not in frozen and (part := _part(params, block)) is not None:
+            params = _replaced(params, block, _mapped(part, move))
+    return params
+
+
+def _rows(p: Array, step: Array) -> Array:
+    # Less the largest step that counts, so that nothing overflows.
+    step = step - jnp.max(jnp.where(p > 0, step, -jnp.inf), -1, keepdims=True)
+    new = p * jnp.exp(step)
+    return new / new.sum(-1, keepdims=True)
+
+
+def _chances(p: Array, step: Array) -> Array:
+    # Both sides scaled by the larger, and zero and one stay where they are.
+    yes, no = p * jnp.exp(jnp.minimum(step, 0)), (1 - p) * jnp.exp(jnp.minimum(-step, 0))
+    return yes / (yes + no)
+
+
+_MOVES: dict[str, Callable[[Array, Array], Array]] = {
+    "rows": _rows,
+    "chances": _chances,
+    "positive": lambda x, step: x * jnp.exp(step),
+    "real": lambda x, step: x + step,
+}
+
+_CHAIN_SPACES = {
+    "phases.initial": "rows",
+    "phases.transition": "rows",
+    "tools.initial": "chances",
+}
+
+
+def _part(params: Params, block: str) -> Any:
+    """A block as what can be moved: a family, a transition model, or a bare table with its space; None if absent."""
+    track, field = block.split(".")
+    value = getattr(getattr(params, track), field, None)
+    return value if value is None or block not in _CHAIN_SPACES else (value, _CHAIN_SPACES[block])
+
+
+def _replaced(params: Params, block: str, part: Any) -> Params:
+    track, field = block.split(".")
+    return dataclasses.replace(params, **{track: dataclasses.replace(getattr(params, track), **{field: part})})
+
+
+def _mapped(part: Any, move: Callable[[Any, str], Any]) -> Any:
+    """`part` with every field that has a space replaced by ``move(value, space)``; families inside families too."""
+    if isinstance(part, tuple) and len(part) == 2 and isinstance(part[1], str):
+        return move(*part)
+    if isinstance(part, tuple):
+        return tuple(_mapped(p, move) for p in part)
+    changed = {}
+    for field in dataclasses.fields(part):
+        value = getattr(part, field.name)
+        if (space := part.spaces.get(field.name)) is not None:
+            changed[field.name] = move(value, space)
+        elif hasattr(value, "spaces") or isinstance(value, tuple):
+            changed[field.name] = _mapped(value, move)
+    return dataclasses.replace(part, **changed)
+
+
+def _fields(part: Any) -> Iterator[tuple[Any, str]]:
+    found: list[tuple[Any, str]] = []
+
+    def note(value: Any, space: str) -> Any:
+        found.append((value, space))
+        return value
+
+    _mapped(part, note)
+    yield from found
+
+
+@partial(jax.jit, static_argnames=("frozen", "backend"))
+@partial(jax.value_and_grad, argnums=0)
+def _objective(theta: Array, params: Params, data: Data, strength: Any, frozen: frozenset[str], backend: str) -> Array:
+    """Minus the labels' conditional log-likelihood, and the pull towards the start."""
+    theta = jnp.asarray(theta, dtype_of(params))
+    model = moved(params, theta, frozen)
+    free = _model.tables(model, dataclasses.replace(data, phase_labels=None, tool_labels=None))
+    value = _model.conditional(model, free, data, backend)
+    return -num.accurate_sum(value) + strength * jnp.sum(theta**2)
