@@ -19,10 +19,13 @@ class Emission:
     Attributes:
         track: "phases" or "tools".
         observes: "labels" (integers) or "probabilities" (floats), what the family accepts.
+        joint: whether what is said of a tool depends on all K tools that are there. Tables (..., K, 2) over a tool's
+            own states, in and out, are then (..., K, 2**K) over configurations, tool 0 the slowest bit.
     """
 
     track: ClassVar[str]
     observes: ClassVar[str]
+    joint: ClassVar[bool] = False
 
     def log_prob(self, observations: Any) -> Array:
         """Log-density of each observation under each state: (..., L) for phases, (..., K, 2) for tools."""
