@@ -74,11 +74,8 @@ def from_probabilities(absent: Any, present: Any) -> Float[Array, "... M"]:
 
 
 def ridge(pseudo_counts: Any, weights: Array) -> Array:
-    """Penalty of every weight: a scalar spares the intercepts, an array says all."""
-    penalty = jnp.asarray(pseudo_counts, weights.dtype)
-    if penalty.ndim == 0:
-        penalty = penalty * (jnp.arange(weights.shape[-1]) > 0)
-    return jnp.broadcast_to(penalty, weights.shape)
+    """Penalty of every weight, intercepts included: without, what never happens would be at the cap."""
+    return jnp.broadcast_to(jnp.asarray(pseudo_counts, weights.dtype), weights.shape)
 
 
 def log_prior(weights: Any, pseudo_counts: Any) -> Array:

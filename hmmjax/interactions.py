@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from hmmjax import _logistic, _model
@@ -157,7 +158,7 @@ def odds_ratios(
     if counts is None:
         raise ValueError("obs.tools says nothing, so nothing is known of how tools are recognised: give labels 0 or 1.")
     weights = np.asarray(chosen.weights, np.float64)
-    penalty = np.asarray(_logistic.ridge(pseudo, chosen.weights), np.float64)
+    penalty = np.asarray(_logistic.ridge(pseudo, jnp.asarray(chosen.weights)), np.float64)
     errors = _logistic.standard_errors(weights, np.asarray(counts), penalty)
     phases = _names(phase_names, "phase", weights.shape[0]) if weights.ndim == 3 else ()
     tools = _names(tool_names, "tool", weights.shape[-2])

@@ -23,9 +23,8 @@ class ToolLogistic(ToolEmission):
     Attributes:
         weights: (K, K + 1) nats of log-odds; K at most 10.
 
-    Pseudo-counts are a ridge, in nats per unit squared: the precision of a normal prior of mean zero. A scalar spares
-    intercepts, an array of (K, K + 1), or what broadcasts to it, says all. Without one, what never happens takes its
-    weights to their cap of 20.
+    Pseudo-counts are a ridge, in nats per unit squared: the precision of a normal prior of mean zero; a scalar, or what
+    broadcasts to the weights (say, 0 for intercepts). Without one, what never happens takes weights to their cap of 20.
 
     Raises:
         ValueError: with more than 10 tools, wherever the table is needed.

@@ -19,14 +19,14 @@ class Interacting(ToolTransition):
     """P(tool k present | tools before, new phase q) = sigmoid(w[q, k, 0] + sum_j w[q, k, 1 + j] * tool j before).
 
     w[q, k, 1 + k] is how much the tool stays of its own accord; w[q, k, 1 + j] how far tool j brings it in (above zero)
-    or keeps it out (below). `hmmjax.odds_ratios` reports them with standard errors. One frame costs L * 4**K products.
+    or keeps it out (below). `hmmjax.odds_ratios` reports them with standard errors. One frame costs L * 4**K products,
+    and a hundred times that in logarithms, which "auto" takes where some joint move is rarer than e^-70: give a ridge.
 
     Attributes:
         weights: (L, K, K + 1) nats of log-odds, (K, K + 1) in a model without phases; K at most 10.
 
-    Pseudo-counts are a ridge, in nats per unit squared: the precision of a normal prior of mean zero. A scalar spares
-    intercepts, an array of the weights' shape, or what broadcasts to it, says all. Without one, what never happens
-    takes its weights to their cap of 20.
+    Pseudo-counts are a ridge, in nats per unit squared: the precision of a normal prior of mean zero; a scalar, or what
+    broadcasts to the weights (say, 0 for intercepts). Without one, what never happens takes weights to their cap of 20.
 
     Raises:
         ValueError: with more than 10 tools, wherever the table is needed.
@@ -81,8 +81,9 @@ class Interacting(ToolTransition):
         return _logistic.log_prior(self.weights, pseudo_counts)
 
     def rarest(self) -> np.ndarray:
-        """(L,) log-probability of the least probable joint move into each phase."""
-        return np.asarray(_logistic.log_probabilities(self.weights), np.float64).min(-1).sum(-2).min(-1)
+        """Log-probability of the least probable joint move into each phase, (L,), or of all without phases."""
+        table = np.asarray(_logistic.log_probabilities(self.weights), np.float64)
+        return np.asarray(table.min(-1).sum(-2).min(-1))
 
     def check(self) -> None:
         """Raise ValueError unless (L, K, K + 1) or (K, K + 1), finite, of at most 10 tools."""

@@ -59,9 +59,10 @@ class PhaseConditioned(ToolTransition):
         return dirichlet_log_prior(self.matrix, pseudo_counts)
 
     def rarest(self) -> np.ndarray:
-        """(L,) log-probability of the least probable joint move into each phase."""
+        """Log-probability of the least probable joint move into each phase, (L,), or of all without phases."""
+        table = np.asarray(self.matrix, np.float64).min((-1, -2))
         with np.errstate(divide="ignore"):
-            return np.log(np.maximum(np.asarray(self.matrix, np.float64).min((-1, -2)), 0)).sum(0)
+            return np.asarray(np.log(np.maximum(table, 0)).sum(0))
 
     def check(self) -> None:
         """Raise ValueError unless rows are distributions."""
