@@ -152,16 +152,17 @@ def odds_ratios(
             f"params.{block} is {type(chosen).__name__}, in which no tool has a say in another's. Start from "
             f"{wanted.__module__.rsplit('.', 1)[0]}.{wanted.__name__} and fit it."
         )
-    expected = _expected(params, data, _model.choose_backend(backend, params))
-    counts = expected.tool_emission if emission else expected.tool_transition
-    counts = counts[source] if isinstance(family, Fused) and counts is not None else counts
-    if counts is None:
+    said = data.tools[source] if isinstance(data.tools, tuple) else data.tools
+    if emission and said is None:
         raise ValueError("obs.tools says nothing, so nothing is known of how tools are recognised: give labels 0 or 1.")
     weights = np.asarray(chosen.weights, np.float64)
-    penalty = np.asarray(_logistic.ridge(pseudo, jnp.asarray(chosen.weights)), np.float64)
-    errors = _logistic.standard_errors(weights, np.asarray(counts), penalty)
     phases = _names(phase_names, "phase", weights.shape[0]) if weights.ndim == 3 else ()
     tools = _names(tool_names, "tool", weights.shape[-2])
+    expected = _expected(params, data, _model.choose_backend(backend, params))
+    counts = expected.tool_emission if emission else expected.tool_transition
+    counts = counts[source] if isinstance(counts, tuple) else counts
+    penalty = np.asarray(_logistic.ridge(pseudo, jnp.asarray(chosen.weights)), np.float64)
+    errors = _logistic.standard_errors(weights, np.asarray(counts), penalty)
     return OddsRatios(block, weights[..., 1:], errors[..., 1:], tools, phases)
 
 

@@ -146,21 +146,21 @@ fit = jax.jit(_logistic.fit)
 def test_irls_against_scipy():
     rng = np.random.default_rng(0)
     counts = rng.gamma(0.5, [[[1]], [[30]], [[5000]]], (3, 8, 2))
-    for pseudo in (0.5, np.array([0.1, 2.0, 2.0, 2.0], np.float32)):
-        found = fit(jnp.asarray(counts, jnp.float32), jnp.zeros((3, 4)), jnp.asarray(pseudo))
-        expected = [oracles.ridge_regression(c, np.broadcast_to(pseudo, 4))[0] for c in counts]
+    for penalty in ([0.5] * 4, [0.1, 2, 2, 2]):
+        found = fit(jnp.asarray(counts, jnp.float32), jnp.zeros((3, 4)), jnp.asarray(penalty, jnp.float32))
+        expected = [oracles.ridge_regression(c, penalty)[0] for c in counts]
         assert_allclose(found, expected, rtol=1e-3, atol=2e-4)
 
 
 def test_irls_where_there_is_little_to_learn():
     start = jnp.asarray(weights(np.random.default_rng(1), 3))
     zero = jnp.zeros((3, 8, 2))
-    assert_array_equal(fit(zero, start, jnp.zeros(())), start)  # a unit never visited
+    assert_array_equal(fit(zero, start, jnp.zeros(4)), start)  # a unit never visited
     # Tool 0 never there: its weight stays. Tool 1 always said when present: its weight stops at the cap.
     counts = np.ones((8, 2))
     counts[4:] = 0
     counts[2:4, 0] = 0
-    found = np.asarray(fit(jnp.asarray([counts] * 3, jnp.float32), start, jnp.zeros(())))
+    found = np.asarray(fit(jnp.asarray([counts] * 3, jnp.float32), start, jnp.zeros(4)))
     assert_allclose(found[:, 1], start[:, 1], atol=1e-6)
     assert np.isfinite(found).all() and (np.abs(found) <= _logistic.MAX_WEIGHT).all()
     assert (found @ [1, 0, 1, 0] > 8).all()
@@ -172,10 +172,10 @@ def test_a_weight_never_loses():
     counts = jnp.asarray(rng.gamma(0.3, 300, (3, 8, 2)), jnp.float32)
     for scale in (1, 6):
         start = jnp.asarray(np.clip(scale * rng.normal(size=(3, 4)), -20, 20), jnp.float32)
-        found = fit(counts, start, jnp.asarray(0.1))
+        found = fit(counts, start, jnp.full(4, 0.1))
         values = [(counts * _logistic.log_probabilities(w)).sum() + _logistic.log_prior(w, 0.1) for w in (start, found)]
         assert values[1] >= values[0]
-        assert_allclose(found, fit(counts, jnp.zeros((3, 4)), jnp.asarray(0.1)), atol=2e-3)
+        assert_allclose(found, fit(counts, jnp.zeros((3, 4)), jnp.full(4, 0.1)), atol=2e-3)
 
 
 # From labels, and back from samples.
