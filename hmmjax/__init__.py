@@ -11,6 +11,7 @@ from hmmjax.comparison import compare
 from hmmjax.counting import estimate
 from hmmjax.draws import sample_posterior
 from hmmjax.inference import decode, filter, log_likelihood, posterior
+from hmmjax.interactions import OddsRatios, odds_ratios
 from hmmjax.learning import fit
 from hmmjax.priors import Priors
 from hmmjax.refinement import Refinement, refine
@@ -28,6 +29,7 @@ __all__ = [
     "FitResult",
     "Labels",
     "Observations",
+    "OddsRatios",
     "Params",
     "PhaseChain",
     "Posterior",
@@ -46,6 +48,7 @@ __all__ = [
     "fit",
     "init_params",
     "log_likelihood",
+    "odds_ratios",
     "posterior",
     "pytree",
     "rates",

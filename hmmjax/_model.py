@@ -11,6 +11,7 @@ import numpy as np
 from hmmjax import _numerics as num
 from hmmjax import durations, messages
 from hmmjax._checks import is_concrete
+from hmmjax._configs import joint, product
 from hmmjax._data import Data, dtype_of, is_float
 from hmmjax._pytree import pytree
 from hmmjax._typing import Array
@@ -28,7 +29,8 @@ class Tables:
         tool_initial: (K, L, 2) probabilities, or (K, 2) without phases.
         tool_transition: the transition model's probability tables.
         phases: (B, T, L) log-evidence.
-        tools: (B, T, K, 2) log-evidence.
+        tools: (B, T, K, 2) log-evidence about each tool on its own, labels included.
+        configs: (B, T, 2**K) log-evidence about configurations, of a joint emission; None of others.
     """
 
     phase_initial: Any
@@ -37,6 +39,7 @@ class Tables:
     tool_transition: Any
     phases: Any
     tools: Any
+    configs: Any = None
 
 
 def both_states(present: Any) -> Array:
@@ -64,10 +67,24 @@ def tables(params: Params, data: Data) -> Tables:
         out["tool_initial"] = both_states(cast(tools.initial))
         out["tool_transition"] = jax.tree.map(cast, tools.transition.tables())
         evidence = _evidence(tools.emission, data.tools, data.observed, dtype)
+        if tools.emission is not None and tools.emission.joint:
+            shape = (*data.observed.shape, 2**tools.num_tools)
+            out["configs"] = jnp.zeros(shape, dtype) if evidence is None else evidence.sum(-2)
+            evidence = None
         shape = (*data.observed.shape, tools.num_tools, 2)
         evidence = jnp.zeros(shape, dtype) if evidence is None else evidence
         out["tools"] = clamp(evidence, data.tool_labels, real)
     return Tables(**out)
+
+
+def separate(params: Params, table: Tables | None = None) -> bool:
+    """Whether the model is K chains that know nothing of each other: tools without phases that do not interact."""
+    tools = params.tools
+    if params.phases is not None or tools is None or tools.transition.joint:
+        return False
+    if table is not None:
+        return table.configs is None
+    return tools.emission is None or not tools.emission.joint
 
 
 SAFE_NATS = 70.0
@@ -82,15 +99,12 @@ def mixes(params: Params) -> bool:
     from any other, in one frame, with a probability that float32 still resolves; it is not where tools cannot switch.
     Tracks alone have a scale for every state and always mix.
     """
-    if params.phases is None or params.tools is None:
+    if params.tools is None or separate(params):
         return True
-    matrix = getattr(params.tools.transition, "matrix", None)
-    if matrix is None:
-        return False
     present = np.asarray(params.tools.initial, np.float64)
-    tables = np.asarray(matrix, np.float64).min((-1, -2)), np.minimum(present, 1 - present)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return all((-np.log(np.maximum(t, 0)).sum(0) <= SAFE_NATS).all() for t in tables)
+    with np.errstate(divide="ignore"):
+        start = np.log(np.maximum(np.minimum(present, 1 - present), 0)).sum(0)
+    return all((rarest >= -SAFE_NATS).all() for rarest in (params.tools.transition.rarest(), start))
 
 
 def choose_backend(backend: str, params: Params) -> str:
@@ -131,35 +145,28 @@ def clamp(evidence: Array, labels: Any, real: Array) -> Array:
     return jnp.where(contradicted, -jnp.inf, evidence)
 
 
-def joint(per_tool: Array) -> Array:
-    """(..., K, 2) log-tables to their sums (..., 2**K) over configurations, tool 0 slowest."""
-    out = per_tool[..., 0, :]
-    for k in range(1, per_tool.shape[-2]):
-        out = (out[..., :, None] + per_tool[..., k, None, :]).reshape(*out.shape[:-1], -1)
-    return out
-
-
-def bits(num_tools: int) -> Array:
-    """(2**K, K) presence of each tool in each configuration."""
-    return (jnp.arange(2**num_tools)[:, None] >> jnp.arange(num_tools - 1, -1, -1)) & 1
-
-
 def potentials(params: Params, table: Tables, lengths: Array) -> Potentials:
-    """The coupled chain; without phases, K chains stacked on a leading axis of everything but lengths."""
+    """The coupled chain, with one phase where the model has none.
+
+    Tools that are `separate` are K chains stacked on a leading axis of everything but lengths.
+    """
     if params.tools is None:
         nothing = jnp.zeros((*table.phases.shape[:2], 1), table.phases.dtype)
         plain = Potentials(table.phase_initial[:, None], table.phase_transition, (), table.phases, nothing, lengths)
         return _staged(plain, params)
-    if params.phases is None:
+    if separate(params, table):
         evidence = jnp.moveaxis(table.tools, 2, 0)
         nothing = jnp.zeros((*evidence.shape[:-1], 1), evidence.dtype)
         return Potentials(table.tool_initial[..., None], table.tool_transition, (), evidence, nothing, lengths)
-    initial = table.phase_initial[:, None]
-    for k in range(params.num_tools):
-        initial = (initial[:, :, None] * table.tool_initial[k][:, None, :]).reshape(initial.shape[0], -1)
-    blocks = params.tools.transition.blocks(table.tool_transition)
-    plain = Potentials(initial, table.phase_transition, blocks, table.phases, joint(table.tools), lengths)
-    return _staged(plain, params)
+    phases = table.phase_initial, table.phase_transition, table.phases
+    first, blocks = table.tool_initial, params.tools.transition.blocks(table.tool_transition)
+    if params.phases is None:
+        one = jnp.ones((), table.tools.dtype)
+        phases = one[None], one[None, None], jnp.zeros((*table.tools.shape[:2], 1), one.dtype)
+        first, blocks = first[:, None], jax.tree.map(lambda block: block[None], blocks)
+    initial = phases[0][:, None] * product(jnp.moveaxis(first, 0, 1))
+    configs = joint(table.tools) if table.configs is None else joint(table.tools) + table.configs
+    return _staged(Potentials(initial, phases[1], blocks, phases[2], configs, lengths), params)
 
 
 def _staged(p: Potentials, params: Params) -> Potentials:
@@ -179,14 +186,14 @@ def _staged(p: Potentials, params: Params) -> Potentials:
 
 
 PER_TOOL = Potentials(0, 0, 0, 0, 0, None)
-"""vmap axes of a model without phases: one chain a tool."""
+"""vmap axes of separate tools: one chain each."""
 
 
 def log_normalizer(params: Params, table: Tables, lengths: Array, backend: str) -> Array:
     """Log-likelihood (B,) as a differentiable function of the tables."""
     p = potentials(params, table, lengths)
     run = partial(messages.log_normalizer, backend=backend)
-    if params.phases is None:
+    if separate(params, table):
         return num.accurate_sum(jax.vmap(lambda p: run(p), (PER_TOOL,))(p), 0)
     return run(p)
 
@@ -200,7 +207,10 @@ def conditional(params: Params, free: Tables, data: Data, backend: str) -> Array
         return None if table is None else jnp.concatenate([clamp(table, labels, real), table])
 
     both = dataclasses.replace(
-        free, phases=twice(free.phases, data.phase_labels), tools=twice(free.tools, data.tool_labels)
+        free,
+        phases=twice(free.phases, data.phase_labels),
+        tools=twice(free.tools, data.tool_labels),
+        configs=None if free.configs is None else jnp.concatenate([free.configs, free.configs]),
     )
     clamped, whole = jnp.split(log_normalizer(params, both, jnp.concatenate([data.lengths, data.lengths]), backend), 2)
     return clamped - whole

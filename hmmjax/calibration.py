@@ -15,6 +15,7 @@ from hmmjax._data import Data, dtype_of
 from hmmjax._minimise import minimise
 from hmmjax._pytree import pytree
 from hmmjax._typing import Array
+from hmmjax.counting import labelled
 from hmmjax.emissions.fused import Fused
 from hmmjax.emissions.tempered import Tempered
 from hmmjax.inference import prepare
@@ -237,7 +238,7 @@ def _refit(family: Any, said: Any, labels: Any, data: Data, videos: Array, pseud
     """The family fitted to the labelled, observed frames of some videos; states they do not show keep theirs."""
     seen = data.observed.reshape(*data.observed.shape, *[1] * (labels.ndim - 2)) & _over(videos, labels)
     weights = jax.nn.one_hot(labels, size) * seen[..., None]
-    statistics = family.statistics(said, weights)
+    statistics = family.statistics(said, labelled(family, weights))
     (fitted,) = family.maximize(statistics, pseudo_counts).families
     if hasattr(fitted, "counted"):
         fitted = fitted.counted(statistics[0], pseudo_counts)
@@ -253,21 +254,25 @@ def conditional(params: Params, evidence: dict[str, Array], data: Data, backend:
 
     Args:
         params: chains; their emissions are not looked at.
-        evidence: log-evidence of sources "phases/0", "phases/1" ... (B, T, L), "tools/0" ... (B, T, K, 2); it adds up,
-            and a track without any is unobserved.
+        evidence: log-evidence of sources "phases/0", "phases/1" ... (B, T, L), "tools/0" ... (B, T, K, 2), or
+            (B, T, K, 2**K) of joint families; it adds up, and a track without any is unobserved.
         data: observed frames and labels.
         backend: a name in `hmmjax.messages.BACKENDS`.
     """
     blank = _model.tables(_bare(params), dataclasses.replace(data, phase_labels=None, tool_labels=None))
 
-    def put(table: Any, name: str) -> Any:
-        for source, more in evidence.items():
-            if table is not None and source.startswith(f"{name}/"):
-                seen = data.observed.reshape(*data.observed.shape, *[1] * (table.ndim - 2))
-                table = table + jnp.where(seen, more, 0).astype(table.dtype)
-        return table
+    phases, tools, configs = blank.phases, blank.tools, blank.configs
+    for source, more in evidence.items():
+        seen = data.observed.reshape(*data.observed.shape, *[1] * (more.ndim - 2))
+        more = jnp.where(seen, more, 0)
+        if source.startswith("phases/"):
+            phases = phases + more.astype(phases.dtype)
+        elif more.shape[-1] == 2:
+            tools = tools + more.astype(tools.dtype)
+        else:
+            configs = (0 if configs is None else configs) + more.sum(-2).astype(tools.dtype)
 
-    free = dataclasses.replace(blank, phases=put(blank.phases, "phases"), tools=put(blank.tools, "tools"))
+    free = dataclasses.replace(blank, phases=phases, tools=tools, configs=configs)
     return _model.conditional(params, free, data, backend)
 
 

@@ -12,7 +12,7 @@ from hmmjax.calibration import calibrate, plain
 from hmmjax.counting import estimate
 from hmmjax.inference import log_likelihood
 from hmmjax.priors import Priors
-from hmmjax.starting import FAMILIES
+from hmmjax.starting import FAMILIES, LABELS
 from hmmjax.types import Labels, Observations, Params
 
 
@@ -67,9 +67,10 @@ def compare(
 
     Args:
         labels: phases (B, T) and/or tools (B, T, K); -1 is unknown. At least two videos.
-        obs: (B, T, ...) what the recogniser said; probabilities are turned into labels for "confusion".
+        obs: (B, T, ...) what the recogniser said; probabilities are turned into labels for "confusion" and
+            "logistic".
         mask: (B, T) bool, True where observed.
-        families: names of `hmmjax.starting.FAMILIES`; by default all that `obs` allows.
+        families: names of `hmmjax.starting.FAMILIES`; by default all that `obs` allows but "logistic", which is dearer.
         chains: start and transitions; by default counted in the videos that are learnt from.
         folds: parts, as many as videos at most.
         priors: pseudo-counts; by default half a count of everything, without which a video may be impossible.
@@ -88,12 +89,14 @@ def compare(
     for x in both:
         check_array("obs", x)
     floats = all(x.dtype.kind == "f" for x in both)
-    names = tuple(FAMILIES if floats else ("confusion",)) if families is None else tuple(families)
+    if families is None:
+        families = [name for name in (FAMILIES if floats else LABELS) if name != "logistic"]
+    names = tuple(families)
     for name in names:
         if name not in FAMILIES:
             raise ValueError(f"family {name!r} is unknown; choose from {', '.join(FAMILIES)}.")
-        if name != "confusion" and not floats:
-            raise ValueError(f"{name!r} needs probabilities, but obs holds labels: only 'confusion' suits them.")
+        if name not in LABELS and not floats:
+            raise ValueError(f"{name!r} needs probabilities, but obs holds labels: choose {' or '.join(LABELS)}.")
     count = both[0].shape[0]
     if count < 2:
         raise ValueError("compare holds videos out, so it needs at least two, on a leading axis.")
@@ -116,7 +119,7 @@ def _rank(
     options: dict[str, Any],
     iterations: int,
 ) -> Rank:
-    seen = obs.discretize() if name == "confusion" else obs
+    seen = obs.discretize() if name in LABELS else obs
     totals, frames = np.zeros(3), 0
     free = np.zeros(0)
 

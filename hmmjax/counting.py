@@ -10,6 +10,7 @@ import numpy as np
 from hmmjax import _numerics as num
 from hmmjax import validation
 from hmmjax._checks import is_concrete
+from hmmjax._configs import product
 from hmmjax._data import Data, collect, dtype_of
 from hmmjax.em import Expected, maximise, statistics
 from hmmjax.emissions import Fused
@@ -27,6 +28,7 @@ def estimate(
     emissions: str | tuple[str, ...] = "confusion",
     priors: Priors | None = None,
     num_phases: int | None = None,
+    interacting: bool = False,
 ) -> Params:
     """Parameters of labelled videos by counting, in one pass: the paper's shortcut, no EM.
 
@@ -39,6 +41,8 @@ def estimate(
             a tuple.
         priors: pseudo-counts, for rare transitions.
         num_phases: L; by default what `obs` or the labels show. Give it when the last phase may be absent.
+        interacting: learn `transitions.Interacting`, from frames whose tools are all known, as "logistic" emissions
+            are. Both are regressions on the labels; `priors` are then a ridge.
 
     Returns:
         `Params` with a track for each that is labelled. Rows that no label visits are those of `init_params`.
@@ -56,17 +60,19 @@ def estimate(
         raise ValueError(f"obs.{track} is given but labels.{track} is not: drop the one or add the other, or use fit.")
     priors = Priors() if priors is None else priors
     k = 0 if labels.tools is None else labels.tools.shape[-1]
-    start = _start(_count_phases(labels, obs, mask, num_phases), k, obs, emissions)
+    start = _start(_count_phases(labels, obs, mask, num_phases), k, obs, emissions, interacting)
     data, _ = prepare(start, obs, mask, labels)
     if is_concrete(priors):
         check_priors(start, priors)
     return _estimate(start, data, priors)
 
 
-def _start(num_phases: int, num_tools: int, obs: Observations, emissions: str | tuple[str, ...]) -> Params:
+def _start(
+    num_phases: int, num_tools: int, obs: Observations, emissions: str | tuple[str, ...], interacting: bool
+) -> Params:
     """Initial families, fused where a track's observations are a tuple."""
     names = emissions if isinstance(emissions, tuple) else (emissions,)
-    starts = [init_params(num_phases, num_tools, emissions=name) for name in names]
+    starts = [init_params(num_phases, num_tools, emissions=name, interacting=interacting) for name in names]
     chains = {}
     for track in ("phases", "tools"):
         own, said = [getattr(start, track) for start in starts], getattr(obs, track)
@@ -115,19 +121,30 @@ def _estimate(start: Params, data: Data, priors: Priors) -> Params:
         expected["phase_emission"] = statistics(start.phases, data.phases, phase, data)
     if start.tools is not None:
         tool = jax.nn.one_hot(data.tool_labels, 2, dtype=dtype) * real[..., None, None]
+        first, into = tool[:, 0], None
         if phase is None:
-            expected["tool_initial"] = tool[:, 0].sum(0)
-            expected["tool_transition"] = num.einsum("btki,btkj->kij", tool[:, :-1], tool[:, 1:])
+            expected["tool_initial"] = first.sum(0)
         else:
-            expected["tool_initial"] = num.einsum("bkj,bq->kqj", tool[:, 0], phase[:, 0])
-            pairs = num.einsum("btki,btkj,btq->kqij", tool[:, :-1], tool[:, 1:], phase[:, 1:])
-            expected["tool_transition"] = pairs
-        expected["tool_emission"] = statistics(start.tools, data.tools, tool, data)
+            expected["tool_initial"] = num.einsum("bkj,bq->kqj", first, phase[:, 0])
+            into = phase[:, 1:]
+        expected["tool_transition"] = start.tools.transition.count(tool[:, :-1], tool[:, 1:], into)
+        expected["tool_emission"] = statistics(start.tools, data.tools, labelled(start.tools.emission, tool), data)
     params = maximise(start, Expected(**expected), priors, frozenset())
     return Params(
         _count_frequencies(params.phases, expected["phase_emission"], priors.phase_emission),
         _count_frequencies(params.tools, expected["tool_emission"], priors.tool_emission),
     )
+
+
+def labelled(emission: Any, states: Any) -> Any:
+    """One-hot states (..., K, 2) of tools, zeros where unknown, as the weights that an emission's statistics take.
+
+    A joint emission takes whole configurations (..., K, 2**K): those of frames in which every tool is known.
+    """
+    if emission is None or not emission.joint:
+        return states
+    configs = product(states)
+    return jnp.broadcast_to(configs[..., None, :], (*states.shape[:-1], configs.shape[-1]))
 
 
 def _count_frequencies(chain: Any, statistics: Any, pseudo_counts: Any) -> Any:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax import _model, durations
+from hmmjax import _configs, _model, durations
 from hmmjax._checks import is_concrete
 from hmmjax._data import Data
 from hmmjax._typing import Array, Float, Int
@@ -86,15 +86,17 @@ def _draw(params: Params, key: jax.Array, data: Data, num_samples: int, exact: b
         phases, configs = jax.vmap(lambda key: online.sample_back(chain, messages, length, key))(keys)
         return phases, configs, value
 
-    if params.phases is None:
+    if _model.separate(params, table):
         keys = jax.vmap(lambda key: jax.random.split(key, params.num_tools), out_axes=1)(keys)
         tools, _, value = jax.vmap(chain, (_model.PER_TOOL, 0))(p, keys)
         phases, tools, value = None, jnp.moveaxis(tools, 0, -1), value.sum()
     else:
         phases, configs, value = chain(p, keys)
-        if params.phases.stages is not None:
+        if params.phases is None:
+            phases = None
+        elif params.phases.stages is not None:
             phases = jnp.asarray(durations.owners(params.phases.stages))[phases]
-        tools = None if params.tools is None else _model.bits(params.num_tools)[configs]
+        tools = None if params.tools is None else _configs.bits(params.num_tools)[configs]
     real = (jnp.arange(data.observed.shape[1]) < length) & (value > -jnp.inf)
     phases = None if phases is None else jnp.where(real, phases, -1).astype(jnp.int32)
     tools = None if tools is None else jnp.where(real[:, None], tools, -1).astype(jnp.int32)

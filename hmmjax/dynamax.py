@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax import _model, durations
+from hmmjax import _configs, _model, durations
 from hmmjax._data import Data
 from hmmjax.emissions import PhaseConfusion, ToolConfusion
 from hmmjax.transitions import PhaseConditioned
@@ -82,7 +82,7 @@ def joint_states(params: Params) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """
     chain = params.phases
     stages = (1,) if chain is None else chain.stages or (1,) * chain.num_phases
-    bits = np.asarray(_model.bits(params.num_tools)) if params.num_tools else np.zeros((1, 0), int)
+    bits = np.asarray(_configs.bits(params.num_tools)) if params.num_tools else np.zeros((1, 0), int)
     stage = np.repeat(np.arange(sum(stages)), len(bits))
     return durations.owners(tuple(stages))[stage], np.tile(bits, (sum(stages), 1)), stage
 
@@ -91,7 +91,7 @@ def _expand(params: Params, stage: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Initial (S,) and transition (S, S) over joint states, from the tables that inference itself uses."""
     empty = Data(None, None, np.zeros((1, 1), bool), None, None)
     p = _model.potentials(params, _model.tables(params, empty), np.zeros(1, np.int32))
-    if params.phases is None:
+    if _model.separate(params):
         initial, transition = np.ones(1), np.ones((1, 1))
         for start, move in zip(np.asarray(p.initial)[..., 0], np.asarray(p.transition), strict=True):
             initial, transition = np.kron(initial, start), np.kron(transition, move)

@@ -1,5 +1,6 @@
 """Posterior, filter, most probable path and likelihood of given parameters."""
 
+import dataclasses
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
@@ -8,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax import _data, _model, durations, messages, validation
+from hmmjax import _configs, _data, _model, durations, messages, validation
 from hmmjax import _numerics as num
 from hmmjax._checks import is_concrete
 from hmmjax._data import Data
@@ -81,9 +82,7 @@ def _posterior(params: Params, data: Data, backend: str) -> tuple[Array, tuple]:
     table = _model.tables(params, data)
 
     def run(phases: Any, tools: Any) -> Array:
-        changed = _model.Tables(
-            table.phase_initial, table.phase_transition, table.tool_initial, table.tool_transition, phases, tools
-        )
+        changed = dataclasses.replace(table, phases=phases, tools=tools)
         return _model.log_normalizer(params, changed, data.lengths, backend)
 
     value, vjp = jax.vjp(run, table.phases, table.tools)
@@ -99,7 +98,7 @@ def _filter(params: Params, data: Data, backend: str) -> tuple[Array, tuple]:
     p = _model.potentials(params, table, data.lengths)
     real = (jnp.arange(data.observed.shape[1]) < data.lengths[:, None])[..., None]
     run = partial(messages.filter, backend=backend)
-    if params.phases is None:
+    if _model.separate(params, table):
         out = jax.vmap(lambda p: run(p), (_model.PER_TOOL,))(p)
         value = num.accurate_sum(out.log_normalizer, 0)
         # One impossible tool makes the whole video impossible.
@@ -107,11 +106,13 @@ def _filter(params: Params, data: Data, backend: str) -> tuple[Array, tuple]:
         return value, (None, jnp.where(real, tools, 0))
     out = run(p)
     possible = real & (out.log_normalizer > -jnp.inf)[:, None, None]
-    stages = params.phases.stages
-    phases = out.phases if stages is None else durations.merge(out.phases, stages)
-    phases, tools = jnp.where(possible, phases, 0), None
+    phases = tools = None
+    if params.phases is not None:
+        stages = params.phases.stages
+        phases = out.phases if stages is None else durations.merge(out.phases, stages)
+        phases = jnp.where(possible, phases, 0)
     if params.tools is not None:
-        presence = _model.bits(params.num_tools).astype(out.configs.dtype)
+        presence = _configs.bits(params.num_tools).astype(out.configs.dtype)
         tools = jnp.where(possible, num.einsum("btc,ck->btk", out.configs, presence), 0)
     return out.log_normalizer, (phases, tools)
 
@@ -121,15 +122,17 @@ def _decode(params: Params, data: Data, backend: str) -> tuple[Array, tuple]:
     table = _model.tables(params, data)
     p = _model.potentials(params, table, data.lengths)
     real = jnp.arange(data.observed.shape[1]) < data.lengths[:, None]
-    if params.phases is None:
+    if _model.separate(params, table):
         path = jax.vmap(partial(messages.viterbi, backend=backend), (_model.PER_TOOL,))(p)
         value = num.accurate_sum(path.log_prob, 0)
         phases, tools = None, jnp.moveaxis(path.phases, 0, -1)
     else:
         path = messages.viterbi(p, backend)
-        value, phases, stages = path.log_prob, path.phases, params.phases.stages
-        phases = phases if stages is None else jnp.asarray(durations.owners(stages), jnp.int32)[phases]
-        tools = None if params.tools is None else _model.bits(params.num_tools)[path.configs]
+        value, phases = path.log_prob, None
+        if params.phases is not None:
+            phases, stages = path.phases, params.phases.stages
+            phases = phases if stages is None else jnp.asarray(durations.owners(stages), jnp.int32)[phases]
+        tools = None if params.tools is None else _configs.bits(params.num_tools)[path.configs]
     real = real & (value > -jnp.inf)[:, None]
     phases = None if phases is None else jnp.where(real, phases, -1)
     tools = None if tools is None else jnp.where(real[..., None], tools, -1).astype(jnp.int32)

@@ -31,7 +31,8 @@ class Priors:
 
     Each is a scalar or broadcasts against its block: phase_initial (L,), phase_transition (L, L), tool_initial
     (K, L) or (K, L, 2) as (absent, present), tool_transition (K, L, 2, 2); for emissions see the family. A
-    pseudo-count never fills an entry that is exactly zero: structural zeros stay zero.
+    pseudo-count never fills an entry that is exactly zero: structural zeros stay zero. Of logistic blocks
+    (`Interacting`, `ToolLogistic`) they are a ridge on weights (L, K, K + 1) and (K, K + 1).
     """
 
     phase_initial: Any = 0.0
@@ -81,10 +82,7 @@ def _block_shape(params: Params, name: str) -> tuple[int, ...] | None:
         return None if chain.emission is None else getattr(chain.emission, "prior_shape", None)
     if track == "phase":
         return np.shape(getattr(chain, part))
-    tables = chain.transition.tables()
-    return (
-        (*np.shape(chain.initial), 2) if part == "initial" else np.shape(tables) if hasattr(tables, "shape") else None
-    )
+    return (*np.shape(chain.initial), 2) if part == "initial" else chain.transition.prior_shape
 
 
 def log_prior(params: Params, priors: Priors, freeze: Collection[str], data: Data) -> Array:

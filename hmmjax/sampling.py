@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from hmmjax import _model, durations, validation
+from hmmjax import _configs, _model, durations, validation
 from hmmjax import _numerics as num
 from hmmjax._checks import is_concrete
 from hmmjax._data import Data, bucket
@@ -63,7 +63,7 @@ def _sample(params: Params, key: jax.Array, length: Any, num_frames: int) -> tup
         return stage if owner is None else owner[stage]
 
     factors: Any = ()
-    if params.tools is not None and with_phases:
+    if params.tools is not None:
         factors = params.tools.transition.blocks(table.tool_transition)
 
     def first(key: jax.Array) -> tuple[Any, Any]:
@@ -84,17 +84,15 @@ def _sample(params: Params, key: jax.Array, length: Any, num_frames: int) -> tup
         return (phase, tools), (phase, tools)
 
     def _next_tools(key: jax.Array, phase: Any, tools: Any) -> Any:
-        if not with_phases:
-            matrix = table.tool_transition
-            present = jnp.where(tools == 1, matrix[:, 1, 1], matrix[:, 0, 1])
-        elif len(factors) == params.num_tools:
-            matrix = jnp.stack([f[phase] for f in factors])
+        chosen = [f[phase] for f in factors] if with_phases else factors
+        if len(chosen) == params.num_tools:
+            matrix = jnp.stack(chosen)
             present = jnp.where(tools == 1, matrix[:, 1, 1], matrix[:, 0, 1])
         else:
             # Interacting tools: one joint table, drawn as a whole configuration.
             config = jnp.sum(tools * 2 ** jnp.arange(params.num_tools - 1, -1, -1))
-            config = jax.random.categorical(key, num.log(factors[0][phase, config]))
-            return _model.bits(params.num_tools)[config]
+            config = jax.random.categorical(key, num.log(chosen[0][config]))
+            return _configs.bits(params.num_tools)[config]
         return jax.random.bernoulli(key, present).astype(jnp.int32)
 
     keys = jax.random.split(key_chain, num_frames)

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax import _model, durations, validation
+from hmmjax import _configs, _model, durations, validation
 from hmmjax import _numerics as num
 from hmmjax._data import Data, collect, dtype_of
 from hmmjax._pytree import pytree
@@ -198,7 +198,7 @@ def _chain(params: Params, exact: bool) -> Chain:
     # Any backend's potentials hold the same tables.
     p = _model.potentials(params, table, jnp.zeros((1,), jnp.int32))
     tables = partial(online.chain_of, exact=exact)
-    return jax.vmap(tables, (_model.PER_TOOL,))(p) if params.phases is None else tables(p)
+    return jax.vmap(tables, (_model.PER_TOOL,))(p) if _model.separate(params) else tables(p)
 
 
 def _start(chain: Chain, params: Params, lag: int) -> StreamState:
@@ -224,7 +224,7 @@ def _evidence(params: Params, data: Data) -> tuple[Array, Array]:
 
 @jax.jit
 def _step(params: Params, chain: Chain, state: StreamState, new: tuple[Array, Array]) -> tuple[StreamState, Moment]:
-    alone = params.phases is None
+    alone = _model.separate(params)
 
     def one(chain: Chain, predicted: Array, kept: Array, phases: Array, configs: Array, new: tuple) -> tuple:
         message, total = online.normalise(predicted + new[0][:, None] + new[1])
@@ -261,7 +261,7 @@ def _finish(params: Params, chain: Chain, state: StreamState) -> tuple[Any, Any]
         after = jnp.concatenate([after[1:], jnp.zeros_like(kept[:1])])[: phases.shape[0]]
         return jax.vmap(lambda m: _marginals(online.normalise(m)[0]))(kept[1:] + after)
 
-    run = jax.vmap(one, out_axes=1) if params.phases is None else one
+    run = jax.vmap(one, out_axes=1) if _model.separate(params) else one
     return _answers(params, run(chain, state.kept, state.phases, state.configs))
 
 
@@ -283,10 +283,12 @@ def _marginals(message: Array) -> tuple[Array, Array]:
 def _answers(params: Params, marginals: tuple[Array, Array]) -> tuple[Any, Any]:
     """Marginals of stages and configurations to those of phases (..., L) and tools (..., K)."""
     phases, configs = marginals
-    if params.phases is None:
+    if _model.separate(params):
         return None, phases[..., 1]
-    if params.phases.stages is not None:
+    if params.phases is None:
+        phases = None
+    elif params.phases.stages is not None:
         phases = durations.merge(phases, params.phases.stages)
     if params.tools is None:
         return phases, None
-    return phases, num.einsum("...c,ck->...k", configs, _model.bits(params.num_tools).astype(configs.dtype))
+    return phases, num.einsum("...c,ck->...k", configs, _configs.bits(params.num_tools).astype(configs.dtype))

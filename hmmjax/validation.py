@@ -53,9 +53,7 @@ def check_params(params: Params) -> None:
         check_shape("tools.initial", tools.initial, shape, meaning)
         check_probabilities("tools.initial", tools.initial)
         tools.transition.check()
-        matrix = getattr(tools.transition, "matrix", None)
-        if matrix is not None:
-            check_shape("tools.transition.matrix", matrix, (*shape, 2, 2), f"{meaning[:-1]}, 2, 2)")
+        tools.transition.check_size(k, None if phases is None else phases.num_phases)
         _check_emission("tools", tools.emission, k)
 
 

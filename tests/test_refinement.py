@@ -16,12 +16,12 @@ from hmmjax.priors import BLOCKS
 from hmmjax.refinement import moved
 from hmmjax.validation import check_params
 
-FAMILIES = ["confusion", "probability", "inflated", "logit-normal", "scaled"]
+FAMILIES = ["confusion", "probability", "inflated", "logit-normal", "scaled", "logistic"]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_models_stay_valid_however_far_they_move(family):
-    params = hmmjax.init_params(3, 2, emissions=family, stay=0.9)
+    params = hmmjax.init_params(3, 2, emissions=family, stay=0.9, interacting=family == "logistic")
     zero = params.phases.transition.at[0].set([1.0, 0.0, 0.0])
     params = dataclasses.replace(params, phases=dataclasses.replace(params.phases, transition=zero))
     tempered = emissions.Tempered(params.tools.emission, jnp.ones(2))

@@ -23,11 +23,14 @@ class Emission:
         observes: "labels" (integers) or "probabilities" (floats), what the family accepts.
         spaces: where the fields live, for `hmmjax.refine` to move them: "rows" (probabilities, the last axis sums to
             one), "chances" (between 0 and 1, each by itself), "positive" or "real". A field without one stays.
+        joint: whether what is said of a tool depends on all K tools that are there. Tables (..., K, 2) over a tool's
+            own states, in and out, are then (..., K, 2**K) over configurations, tool 0 the slowest bit.
     """
 
     track: ClassVar[str]
     observes: ClassVar[str]
     spaces: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    joint: ClassVar[bool] = False
 
     def log_prob(self, observations: Any) -> Array:
         """Log-density of each observation under each state: (..., L) for phases, (..., K, 2) for tools."""

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hmmjax import _configs
 from hmmjax._pytree import pytree
 from hmmjax._typing import Array
 from hmmjax.emissions.base import Emission
@@ -36,6 +37,11 @@ class Fused(Emission):
         return tuple(family.observes for family in self.families)
 
     @property
+    def joint(self) -> bool:  # type: ignore[override]
+        """Whether any family's is; the others' tables are then read off the configurations."""
+        return any(family.joint for family in self.families)
+
+    @property
     def num_phases(self) -> int:
         """L."""
         return self.families[0].num_phases
@@ -57,7 +63,10 @@ class Fused(Emission):
 
     def _evidence(self, source: int, observations: Any) -> Array:
         seen, harmless = present(observations, self.track)
-        table = self.families[source].log_prob(harmless)
+        family = self.families[source]
+        table = family.log_prob(harmless)
+        if self.joint and not family.joint:
+            table = _configs.per_config(table, self.num_tools)
         return jnp.where(_over(seen, table), table, 0)
 
     def statistics(self, observations: Any, posterior: Array) -> Any:
@@ -68,7 +77,10 @@ class Fused(Emission):
                 out.append(None)
                 continue
             seen, harmless = present(x, self.track)
-            out.append(family.statistics(harmless, jnp.where(_over(seen, posterior), posterior, 0)))
+            weights = jnp.where(_over(seen, posterior), posterior, 0)
+            if self.joint and not family.joint:
+                weights = _configs.per_state(weights, self.num_tools)
+            out.append(family.statistics(harmless, weights))
         return tuple(out)
 
     def maximize(self, statistics: Any, pseudo_counts: Any = 0.0) -> Self:

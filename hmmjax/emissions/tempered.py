@@ -40,6 +40,11 @@ class Tempered(Emission):
         return self.family.observes
 
     @property
+    def joint(self) -> bool:  # type: ignore[override]
+        """The family's own."""
+        return self.family.joint
+
+    @property
     def num_phases(self) -> int:
         """L."""
         return self.family.num_phases

@@ -164,7 +164,9 @@ def _weigh(
     frames_say = np.nan
     if chain.emission is not None:
         table = np.asarray(chain.emission.log_prob(getattr(part, track)), np.float64)
-        if track == "tools":
+        if track == "tools" and chain.emission.joint:
+            table = _alone(table, tool, as_tools(result.smoothed.tools[i])[inside])  # type: ignore[index]
+        elif track == "tools":
             table = table[:, tool] if table.ndim == 3 and table.shape[1] == params.num_tools else None
         if table is not None:
             frames_say = float((table[:, said] - table[np.arange(len(inside)), smooth[inside]]).sum())
@@ -190,6 +192,14 @@ def _weigh(
                 sign * log[q, path[around][:-1], path[around][1:]].sum() for sign, path in ((1, smooth), (-1, other))
             )
         return frames_say, float(moves), np.nan
+
+
+def _alone(table: np.ndarray, tool: int, tools: np.ndarray) -> np.ndarray:
+    """What all labels say of one tool (n, 2), from tables (n, K, 2**K), where the other tools are as in (n, K)."""
+    places = 2 ** np.arange(tools.shape[1])[::-1]
+    others = tools @ places - tools[:, tool] * places[tool]
+    frames = np.arange(len(tools))
+    return np.stack([table.sum(1)[frames, others + state * places[tool]] for state in (0, 1)], -1)
 
 
 def _path(log: np.ndarray, states: np.ndarray) -> float:

@@ -15,6 +15,7 @@ from hmmjax.stabilize.folds import Progress, infer, plan_folds
 from hmmjax.stabilize.learn import PRIORS, Examples
 from hmmjax.stabilize.table import Row, System, compare
 from hmmjax.stabilize.weigh import held_out_worth, words
+from hmmjax.starting import LABELS
 from hmmjax.types import Labels, Observations, Params
 
 
@@ -131,7 +132,7 @@ def stabilize(
     raw, labels, mask, index = io.to_batch(io.join(predictions), annotations, step=step)
     notices += index.notices
     obs = raw
-    if model is None and emissions == "confusion":
+    if model is None and emissions in LABELS:
         obs = raw.discretize(threshold)
     elif model is not None:
         obs = as_observed(raw, model.params, threshold)

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
 from hmmjax._typing import Array
 
 
@@ -15,15 +17,22 @@ class ToolTransition:
     tables, and a table times its gradient is its expected count: that is all that EM needs.
 
     Attributes:
+        joint: whether the tools move together, in one block over all configurations, rather than each on its own.
         spaces: where the fields live, as in `hmmjax.emissions.base.Emission`.
     """
 
+    joint: ClassVar[bool] = False
     spaces: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     @property
     def num_tools(self) -> int:
         """K."""
         raise TypeError(f"{type(self).__name__} must define num_tools")
+
+    @property
+    def prior_shape(self) -> tuple[int, ...] | None:
+        """Shape that pseudo-counts broadcast to; None where the model itself decides."""
+        return None
 
     def tables(self) -> Any:
         """Probability tables, an array or a tree of them."""
@@ -34,9 +43,19 @@ class ToolTransition:
         """Kronecker factors (L, n, n) of the joint tool transition, the first tool slowest; n multiply up to 2**K.
 
         The finest there are: one (L, 2, 2) a tool, or a single (L, 2**K, 2**K) of a model whose tools interact. The
-        messages group them as suits the hardware.
+        messages group them as suits the hardware. Without phases there is no axis L.
         """
         raise TypeError("a transition model must define blocks")
+
+    def count(self, before: Array, after: Array, phases: Any) -> Any:
+        """Counts, as `maximize` takes them, of labelled moves.
+
+        Args:
+            before: (B, T, K, 2) one-hot states of the tools; zeros where unknown, which then counts for nothing.
+            after: (B, T, K, 2) the same a frame later.
+            phases: (B, T, L) one-hot phases that they move into; None in a model without phases.
+        """
+        raise TypeError(f"{type(self).__name__} cannot be counted: define count, or learn it with hmmjax.fit")
 
     def maximize(self, counts: Any, pseudo_counts: Any = 0.0) -> Self:
         """The model that maximises the expected log-probability of `counts` plus `log_prior`."""
@@ -46,5 +65,15 @@ class ToolTransition:
         """Logarithm of the (unnormalised) prior density that `pseudo_counts` stand for."""
         raise TypeError(f"{type(self).__name__} has no prior: leave its pseudo-counts at 0")
 
+    def rarest(self) -> np.ndarray:
+        """Log-probability of the least probable joint move of the tools, (L,) one a phase moved into or one for all.
+
+        It says whether the fast, scaled recursions are exact; -inf, as here, is always safe and takes the slow ones.
+        """
+        return np.array(-np.inf)
+
     def check(self) -> None:
         """Raise ValueError, naming the field, when the (concrete) parameters are not valid."""
+
+    def check_size(self, num_tools: int, num_phases: int | None) -> None:
+        """Raise ValueError, naming the field, unless over so many tools and phases (None without phases)."""
