@@ -8,7 +8,7 @@ try:
 except ImportError as error:
     raise SystemExit(f"{error}. The command line needs more than the core: pip install 'hmmjax[data]'") from None
 
-from hmmjax.cli import bench, commands, data, explore, report, simulate, suggest
+from hmmjax.cli import bench, commands, compare, data, explore, report, simulate, suggest
 from hmmjax.cli.console import examples
 
 app = typer.Typer(
@@ -43,6 +43,12 @@ app.command(
         "hmmjax evaluate results/ --truth annotations/ --json > figures.json",
     )
 )(commands.evaluate)
+app.command(
+    epilog=examples(
+        "hmmjax compare scores/ --annotations annotations/ --phase-names cholec80",
+        "hmmjax compare scores.npz --annotations labels.npz --emissions confusion --emissions inflated --json",
+    )
+)(compare.compare)
 app.command(
     epilog=examples(
         "hmmjax report results/", "hmmjax report results/ --out page/ --frames frames/ --costs costs.csv --force"

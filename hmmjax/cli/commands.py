@@ -4,14 +4,13 @@ import contextlib
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import typer
 
 import hmmjax
 from hmmjax import io
 from hmmjax import stabilize as job
-from hmmjax.cli import console
+from hmmjax.cli import console, reading
 from hmmjax.cli import options as o
 from hmmjax.io import FormatError, Track
 from hmmjax.starting import FAMILIES
@@ -76,13 +75,15 @@ def stabilize(
     given = io.load_params(model) if model is not None else None
     claimed = contextlib.nullcontext(True) if dry_run else io.claim(out, force=force)
     with claimed as overwrite, console.Stages() as stages:
-        options = _reading(kind, phase_kind, tool_kind, phase_names, tool_names, fps, row_step, offset, header, lenient)
-        said = _read_predictions(predictions, phases, tools, options, rename, videos, stages)
-        shared = _truth_options(
+        options = reading.prediction_options(
+            kind, phase_kind, tool_kind, phase_names, tool_names, fps, row_step, offset, header, lenient
+        )
+        said = reading.predictions(predictions, phases, tools, options, rename, videos, stages)
+        shared = reading.truth_options(
             annotations_fps, annotations_phase_names or phase_names, annotations_tool_names or tool_names, row_step
         )
-        truth = _read_truth(annotations, shared, stages, "annotations")
-        others = io.select(_read_truth(transitions_from, shared, stages, "transitions"), transition_videos)
+        truth = reading.truth(annotations, shared, stages, "annotations")
+        others = io.select(reading.truth(transitions_from, shared, stages, "transitions"), transition_videos)
         if dry_run:
             _say_plan(said, truth, others, out, json)
             return
@@ -146,12 +147,14 @@ def evaluate(
 ) -> None:
     """Print the table of any predictions against ground truth, joined on frame numbers."""
     with console.Stages() as stages:
-        options = _reading(kind, phase_kind, tool_kind, phase_names, tool_names, fps, row_step, offset, header, lenient)
-        said = _read_predictions(predictions, phases, tools, options, rename, videos, stages)
-        shared = _truth_options(
+        options = reading.prediction_options(
+            kind, phase_kind, tool_kind, phase_names, tool_names, fps, row_step, offset, header, lenient
+        )
+        said = reading.predictions(predictions, phases, tools, options, rename, videos, stages)
+        shared = reading.truth_options(
             annotations_fps, annotations_phase_names or phase_names, annotations_tool_names or tool_names, row_step
         )
-        rows, told = job.evaluate(said, _read_truth(truth, shared, stages, "truth"), relaxed=relaxed)
+        rows, told = job.evaluate(said, reading.truth(truth, shared, stages, "truth"), relaxed=relaxed)
     console.notices(told)
     if csv is not None:
         io.write_csv(csv, job.records(rows), force=force)
@@ -189,64 +192,3 @@ def version(value: bool) -> bool:
         print(hmmjax.__version__)
         raise typer.Exit
     return value
-
-
-def _reading(
-    kind: str | None,
-    phase_kind: str | None,
-    tool_kind: str | None,
-    phase_names: str | None,
-    tool_names: str | None,
-    fps: float | None,
-    row_step: int,
-    offset: int | None,
-    header: str,
-    lenient: bool,
-) -> dict[str, Any]:
-    return {
-        "kind": {"phases": phase_kind or kind, "tools": tool_kind or kind},
-        "phase_names": phase_names,
-        "tool_names": tool_names,
-        "fps": fps,
-        "step": row_step,
-        "offset": offset,
-        "header": header,
-        "strict": not lenient,
-    }
-
-
-def _truth_options(fps: float | None, phases: str | None, tools: str | None, row_step: int) -> dict[str, Any]:
-    return {"fps": fps, "phase_names": phases, "tool_names": tools, "step": row_step}
-
-
-def _read_predictions(
-    anything: Sequence[Path] | None,
-    phases: Sequence[Path] | None,
-    tools: Sequence[Path] | None,
-    options: dict[str, Any],
-    rename: Sequence[str] | None,
-    videos: str | None,
-    stages: console.Stages,
-) -> list[Track]:
-    if not (anything or phases or tools):
-        raise FormatError("no predictions", fix="give files or folders, or --phases and --tools")
-    names = {}
-    for pair in rename or []:
-        old, _, new = pair.partition("=")
-        if not (old and new):
-            raise FormatError(f"--rename {pair!r}", fix="write old=new, e.g. tool_video_11=video61")
-        names[old] = new
-    tracks: list[Track] = []
-    for paths, track in ((anything, None), (phases, "phases"), (tools, "tools")):
-        if paths:
-            progress = stages.files("reading predictions")
-            tracks += io.read(list(paths), track=track, progress=progress, **options)
-    return io.select(io.rename_videos(tracks, names), videos)
-
-
-def _read_truth(
-    paths: Sequence[Path] | None, options: dict[str, Any], stages: console.Stages, stage: str
-) -> list[Track]:
-    if not paths:
-        return []
-    return io.read_annotations(list(paths), progress=stages.files(f"reading {stage}"), **options)

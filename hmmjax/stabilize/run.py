@@ -9,13 +9,14 @@ import numpy as np
 from hmmjax import io
 from hmmjax.io import BatchIndex, FormatError, ModelFile, Track
 from hmmjax.priors import Priors
-from hmmjax.stabilize.compare import align, system
+from hmmjax.stabilize.compare import system
 from hmmjax.stabilize.doubts import class_doubts
 from hmmjax.stabilize.folds import Progress, infer, plan_folds
+from hmmjax.stabilize.inputs import align, can_hide_phases, count_classes, transition_labels
 from hmmjax.stabilize.learn import PRIORS, Examples
 from hmmjax.stabilize.table import Row, System, compare
 from hmmjax.stabilize.weigh import held_out_worth, words
-from hmmjax.types import Labels, Observations, Params
+from hmmjax.types import Observations, Params
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -123,7 +124,7 @@ def stabilize(
         raise ValueError(f"folds={folds}: at least 2 parts are needed to hold one out")
     seen = [track for track in ("phases", "tools") if any(p.track == track for p in predictions)]
     tracks = list(seen)
-    if "phases" not in seen and hidden_phases and _can_hide_phases(annotations, transitions, model):
+    if "phases" not in seen and hidden_phases and can_hide_phases(annotations, transitions, model):
         tracks.insert(0, "phases")
     names, (predictions, annotations, transitions) = align(tracks, model, predictions, annotations, transitions)
     notices = [notice for track in (*predictions, *annotations, *transitions) for notice in track.notices]
@@ -141,10 +142,10 @@ def stabilize(
         _check_rate(model, index)
         plan, protocol, learned = [(params, list(range(len(mask))), -1)], _model_protocol(model, index), None
     else:
-        sizes = _sizes(tracks, names, raw, (*predictions, *annotations, *transitions))
-        counts = _transition_labels(transitions, index)
+        classes = count_classes(tracks, names, raw, (*predictions, *annotations, *transitions))
+        counts = transition_labels(transitions, index)
         plan, protocol, learned = plan_folds(
-            examples, index.ids, counts, sizes, emissions, priors, iterations, folds, calibrated, stages, tell
+            examples, index.ids, counts, classes, emissions, priors, iterations, folds, calibrated, stages, tell
         )
         params = learned.params
         notices.append(learned.method)
@@ -198,12 +199,6 @@ def stabilize(
     )
 
 
-def _can_hide_phases(annotations: Sequence[Track], transitions: Sequence[Track], model: ModelFile | None) -> bool:
-    if model is not None:
-        return model.params.phases is not None
-    return any(track.track == "phases" for track in (transitions or annotations))
-
-
 def as_observed(raw: Observations, params: Params, threshold: float) -> Observations:
     """Observations as the model's families want them: labels where a confusion family meets probabilities."""
     labels = raw.discretize(threshold)
@@ -239,32 +234,3 @@ def _model_protocol(model: ModelFile, index: BatchIndex) -> str:
     if known:
         return f"IN SAMPLE for {len(known)} of {len(index.ids)} videos that the given model was learnt from"
     return "model given, learnt elsewhere"
-
-
-def _sizes(tracks: Sequence[str], names: dict[str, Any], raw: Observations, sources: Sequence[Track]) -> dict[str, int]:
-    """Number of classes of each track in the model."""
-    sizes = {"phases": 0, "tools": 0}
-    for track in tracks:
-        observed = getattr(raw, track)
-        if names[track] is not None:
-            sizes[track] = len(names[track])
-        elif observed is not None and (track == "tools" or observed.ndim == 3):
-            sizes[track] = observed.shape[-1]
-        else:
-            own = [t for t in sources if t.track == track]
-            counts = [t.num_classes or int(t.values.max(initial=0)) + 1 for t in own]
-            sizes[track] = max(counts)
-    return sizes
-
-
-def _transition_labels(
-    transitions: Sequence[Track], index: BatchIndex
-) -> tuple[tuple[str, ...], Labels, np.ndarray] | None:
-    if not transitions:
-        return None
-    videos = [io.sample(video, index.step_seconds) for video in io.join(transitions)]
-    obs, _, mask, where = io.to_batch(videos)
-    for track in (obs.phases, obs.tools):
-        if track is not None and track.dtype.kind == "f":
-            raise FormatError("transitions are counted in labels, not probabilities", file=transitions[0].source)
-    return where.ids, Labels(obs.phases, obs.tools), mask
