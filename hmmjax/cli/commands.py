@@ -22,9 +22,13 @@ def stabilize(
     predictions: o.Predictions = None,
     phases: o.Phases = None,
     tools: o.Tools = None,
+    fuse: o.Fuse = None,
     kind: o.Kind = None,
     phase_kind: o.PhaseKind = None,
     tool_kind: o.ToolKind = None,
+    fuse_kind: o.FuseKind = None,
+    fuse_phase_names: o.FusePhaseNames = None,
+    fuse_fps: o.FuseFps = None,
     phase_names: o.PhaseNames = None,
     tool_names: o.ToolNames = None,
     fps: o.Fps = None,
@@ -79,17 +83,19 @@ def stabilize(
             kind, phase_kind, tool_kind, phase_names, tool_names, fps, row_step, offset, header, lenient
         )
         said = reading.predictions(predictions, phases, tools, options, rename, videos, stages)
+        more = reading.further(fuse, options, fuse_kind, fuse_phase_names, fuse_fps, videos, stages)
         shared = reading.truth_options(
             annotations_fps, annotations_phase_names or phase_names, annotations_tool_names or tool_names, row_step
         )
         truth = reading.truth(annotations, shared, stages, "annotations")
         others = io.select(reading.truth(transitions_from, shared, stages, "transitions"), transition_videos)
         if dry_run:
-            _say_plan(said, truth, others, out, json)
+            _say_plan([t for s in (said, *more) for t in s], 1 + len(more), truth, others, out, json)
             return
         result = job.stabilize(
             said,
             truth,
+            fuse=more,
             transitions=others,
             model=given,
             emissions=emissions,
@@ -104,8 +110,9 @@ def stabilize(
             relaxed=relaxed,
             progress=stages,
         )
+        like = job.originals((said, *more))
         files = job.write_results(
-            result, out, like=said, online=online, pictures=not no_pictures, force=overwrite, progress=stages
+            result, out, like=like, online=online, pictures=not no_pictures, force=overwrite, progress=stages
         )
     console.notices(result.notices)
     if json:
@@ -113,6 +120,8 @@ def stabilize(
         return
     if result.table:
         console.print_table(result.table, f"{console.videos(len(result.ids))}; {result.protocol}")
+        for i, path in enumerate(fuse or (), 2):
+            print(f"M {i}: {path}")
     else:
         print(f"{console.videos(len(result.ids))} stabilised; no annotations, so there is no table")
     print(f"{len(files)} files written to {out}")
@@ -166,22 +175,31 @@ def evaluate(
         raise FormatError("no predicted frame has truth", fix="check fps, step and offset of both")
 
 
-def _say_plan(said: Sequence[Track], truth: Sequence[Track], others: Sequence[Track], out: Path, as_json: bool) -> None:
+def _say_plan(
+    said: Sequence[Track], count: int, truth: Sequence[Track], others: Sequence[Track], out: Path, as_json: bool
+) -> None:
     """What `stabilize` would do with what it has read."""
     ids = list(dict.fromkeys(t.video for t in said))
     known = [v for v in ids if any(t.video == v for t in truth)]
-    tracks, frames = sorted({t.track for t in said}), sum(len(t.frames) for t in said if t.track == said[0].track)
+    tracks = sorted({t.track for t in said})
+    spoken: dict[str, int] = {}
+    for t in said:
+        if t.track == said[0].track:
+            spoken[t.video] = max(spoken.get(t.video, 0), len(t.frames))
+    frames = sum(spoken.values())
     counted = list(dict.fromkeys(t.video for t in others))
     plan = {
         "would_stabilise": ids,
         "tracks": tracks,
         "frames": frames,
+        "recognisers": count,
         "annotated": known,
         "transitions_from": counted,
         "would_write_to": str(out),
     }
     learnt = f"{len(known)} of them annotated" if known else "none of them annotated"
-    more = f"; transitions from {console.videos(len(counted))}" if counted else ""
+    more = f" by {count} recognisers" if count > 1 else ""
+    more += f"; transitions from {console.videos(len(counted))}" if counted else ""
     text = f"would stabilise {' and '.join(tracks)} of {console.videos(len(ids))}, {frames:,} frames"
     console.answer(plan, f"{text}, {learnt}{more}; results to {out}. Nothing was written.", as_json)
 

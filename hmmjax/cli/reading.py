@@ -65,6 +65,40 @@ def predictions(
     return io.select(io.rename_videos(tracks, names), videos)
 
 
+def further(
+    fuse: Sequence[Path] | None,
+    options: dict[str, Any],
+    kinds: Sequence[str] | None,
+    phase_names: Sequence[str] | None,
+    rates: Sequence[float] | None,
+    videos: str | None,
+    stages: console.Stages,
+) -> list[list[Track]]:
+    """Predictions of the other recognisers, one list each; videos that they lack are allowed."""
+    paths = list(fuse or ())
+
+    def each(values: Sequence[Any] | None, name: str, default: Any) -> list[Any]:
+        values = list(values or [default])
+        if len(values) not in (1, len(paths)) and paths:
+            raise FormatError(
+                f"{len(values)} --fuse-{name} for {len(paths)} --fuse", fix="say it once, or for each"
+            )
+        return values * len(paths) if len(values) == 1 else values
+
+    settings = zip(
+        paths,
+        each(kinds, "kind", options["kind"]),
+        each(phase_names, "phase-names", options["phase_names"]),
+        each(rates, "fps", options["fps"]),
+        strict=True,
+    )
+    out = []
+    for i, (path, kind, names, rate) in enumerate(settings):
+        own = {**options, "kind": kind, "phase_names": names, "fps": rate}
+        out.append(io.select(io.read(path, progress=stages.files(f"reading recogniser {i + 2}"), **own), videos))
+    return out
+
+
 def truth(paths: Sequence[Path] | None, options: dict[str, Any], stages: console.Stages, stage: str) -> list[Track]:
     """Labels; none where no path is given."""
     if not paths:

@@ -10,6 +10,7 @@ Example::
 
 from hmmjax.stabilize.compare import evaluate
 from hmmjax.stabilize.families import Families, rank_families
+from hmmjax.stabilize.fuse import originals
 from hmmjax.stabilize.learn import PRIORS, Examples, Learned, learn
 from hmmjax.stabilize.results import read_results
 from hmmjax.stabilize.run import Stabilized, stabilize
@@ -28,6 +29,7 @@ __all__ = [
     "compare",
     "evaluate",
     "learn",
+    "originals",
     "rank_families",
     "read_results",
     "records",

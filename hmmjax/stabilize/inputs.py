@@ -47,6 +47,8 @@ def count_classes(
     sizes = {"phases": 0, "tools": 0}
     for track in tracks:
         observed = getattr(raw, track)
+        if isinstance(observed, tuple):
+            observed = next((x for x in observed if x.ndim == 3), observed[0])
         if names[track] is not None:
             sizes[track] = len(names[track])
         elif observed is not None and (track == "tools" or observed.ndim == 3):
