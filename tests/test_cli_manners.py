@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 from commands import NAMES, PHASES, read_both, run
+from typer.testing import CliRunner
 
 import hmmjax
 from hmmjax import io
