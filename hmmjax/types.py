@@ -107,7 +107,8 @@ class Observations:
     def discretize(self, threshold: float = 0.5) -> "Observations":
         """Probabilities to labels: the most probable phase, and each tool at or above `threshold`.
 
-        Labels pass through unchanged. Undefined (NaN) frames become label 0 and must be masked, as before.
+        Labels pass through unchanged. Undefined (NaN) frames become label 0 and must be masked, as before; of several
+        recognisers on one track, where NaN is a frame in which one says nothing, they become -1, which says the same.
         """
 
         def is_float(x: Any) -> bool:
@@ -122,8 +123,15 @@ class Observations:
         def tools(x: Any) -> Any:
             return (x >= threshold).astype(np.int32) if is_float(x) else x
 
+        def silent(x: Any, labels: Any) -> Any:
+            if not is_float(x):
+                return labels
+            xp = np if isinstance(x, np.ndarray) else jnp
+            missing = xp.isnan(x)
+            return xp.where(missing.any(-1) if labels.ndim < x.ndim else missing, -1, labels).astype(np.int32)
+
         def each(function: Any, x: Any) -> Any:
-            return tuple(map(function, x)) if isinstance(x, tuple) else function(x)
+            return tuple(silent(s, function(s)) for s in x) if isinstance(x, tuple) else function(x)
 
         return dataclasses.replace(self, phases=each(phases, self.phases), tools=each(tools, self.tools))
 

@@ -36,6 +36,25 @@ PUBLIC = (
 )  # fmt: skip
 
 
+def test_pages_that_choose_members_choose_all_public_ones():
+    """A page with a list of members shows nothing else: a new name must not fall between."""
+    text = (ROOT / "docs" / "api" / "core.md").read_text()
+    chosen = re.search(r"^::: hmmjax$.*?members: \[(.*?)\]", text, re.M | re.S)[1].split(", ")
+    exported = importlib.import_module("hmmjax")
+    names = {name for name in exported.__all__ if not inspect.ismodule(getattr(exported, name))}
+    assert names <= set(chosen), f"not in docs/api/core.md: {names - set(chosen)}"
+
+
+def test_every_public_module_is_in_the_list():
+    """Packages with public names; the command line and the backends of the recursions are no library."""
+    found = {
+        ".".join(path.parent.relative_to(ROOT).parts)
+        for path in (ROOT / "hmmjax").glob("*/__init__.py")
+        if "__all__" in path.read_text() and path.parent.name not in ("cli", "messages")
+    }
+    assert found <= set(PUBLIC), f"not in PUBLIC: {found - set(PUBLIC)}"
+
+
 @pytest.mark.parametrize("module", PUBLIC)
 def test_every_public_name_is_documented(module):
     reference = "\n".join(page.read_text() for page in (ROOT / "docs" / "api").glob("*.md"))

@@ -17,6 +17,22 @@ Phases = Annotated[
 Tools = Annotated[
     list[Path] | None, typer.Option("--tools", help="Files or folders that hold tools.", rich_help_panel=_READ)
 ]
+Fuse = Annotated[
+    list[Path] | None,
+    typer.Option("--fuse", help="Files or a folder of another recogniser of the same videos, whose evidence is added; "
+                 "repeatable, one each. Frames and videos may be missing in some.", rich_help_panel=_READ),
+]  # fmt: skip
+FuseKind = Annotated[
+    list[str] | None,
+    typer.Option(help="--kind of the --fuse files, if not --kind: once, or once for each.", rich_help_panel=_READ),
+]
+FusePhaseNames = Annotated[
+    list[str] | None,
+    typer.Option(help="--phase-names of the --fuse files, likewise.", rich_help_panel=_READ),
+]
+FuseFps = Annotated[
+    list[float] | None, typer.Option(help="--fps of the --fuse files, likewise.", rich_help_panel=_READ)
+]
 Kind = Annotated[
     str | None,
     typer.Option(help="What scores are: labels, probabilities or logits. Left out: 0/1 are labels, the rest "

@@ -116,6 +116,9 @@ def label_rows(annotation: Track, frames: np.ndarray, fps: float) -> tuple[np.nd
     Returns:
         int32 labels (n,) or (n, K), and notices about frames that have no annotation and about annotated frames
         after the last wanted one.
+
+    Raises:
+        FormatError: an annotation that holds scores.
     """
     if not annotation.is_labels:
         raise FormatError("annotations must be labels", file=annotation.source, fix="say kind='labels'")

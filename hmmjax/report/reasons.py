@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from hmmjax.plots.style import words
@@ -101,7 +102,8 @@ def _runs(track: str, raw: np.ndarray, smooth: np.ndarray) -> list[tuple[int, in
         pair = np.stack([before[:, c], after[:, c]], 1)
         edges = np.flatnonzero((np.diff(pair, axis=0) != 0).any(1)) + 1
         for first, end in zip([0, *edges.tolist()], [*edges.tolist(), len(pair)], strict=True):
-            if pair[first, 0] != pair[first, 1]:
+            # Where nothing was said (-1) nothing was changed.
+            if pair[first, 0] != pair[first, 1] and pair[first, 0] >= 0:
                 runs.append((end - first, c if track == "tools" else -1, first, end - 1))
     return runs
 
@@ -157,10 +159,10 @@ def _weigh(
     other = smooth.copy()
     other[inside] = said
 
-    def picked(values: Any) -> Any:
-        return None if values is None else values[i][inside]
+    def picked(track: str) -> Any:
+        return jax.tree.map(lambda x: x[inside], result.said(track, i))
 
-    part = as_observed(Observations(picked(result.raw.phases), picked(result.raw.tools)), params, 0.5)
+    part = as_observed(Observations(picked("phases"), picked("tools")), params, 0.5)
     frames_say = np.nan
     if chain.emission is not None:
         table = np.asarray(chain.emission.log_prob(getattr(part, track)), np.float64)

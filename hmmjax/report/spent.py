@@ -187,14 +187,13 @@ def _padded(result: Stabilized, group: Sequence[int]) -> tuple[Observations, np.
     mask = np.zeros((len(group), length), bool)
     arrays: dict[str, Any] = {"phases": None, "tools": None}
     for track in arrays:
-        values = getattr(result.raw, track)
-        if values is not None:
-            arrays[track] = np.zeros((len(group), length, *values[0].shape[1:]), values[0].dtype)
+        said = result.said(track, 0)
+        arrays[track] = jax.tree.map(lambda x: np.zeros((len(group), length, *x.shape[1:]), x.dtype), said)
     for place, (i, r) in enumerate(zip(group, rows, strict=True)):
         mask[place, r] = True
         for track, array in arrays.items():
-            if array is not None:
-                array[place, r] = getattr(result.raw, track)[i]
+            for whole, own in zip(jax.tree.leaves(array), jax.tree.leaves(result.said(track, i)), strict=True):
+                whole[place, r] = own
     return Observations(**arrays), mask
 
 

@@ -66,6 +66,8 @@ class Examples:
         """Some of the videos."""
 
         def pick(x: Any) -> Any:
+            if isinstance(x, tuple):
+                return tuple(map(pick, x))
             return None if x is None else x[positions]
 
         return Examples(
@@ -128,14 +130,19 @@ def learn(
     for track in observed:
         known = getattr(labels, track) is not None and labelled(examples, track)[0].any()
         full &= labelled(examples, track)[1]
+        alone_obs = getattr(obs, track)
+        named = _families(alone_obs, emissions)
         family = getattr(params, track).emission
+        if isinstance(named, tuple):
+            starts = [init_params(num_phases, num_tools, emissions=name) for name in named]
+            family = tuple(getattr(start, track).emission for start in starts)
         if known:
-            alone_labels, alone_obs = Labels(**{track: getattr(labels, track)}), getattr(obs, track)
+            alone_labels = Labels(**{track: getattr(labels, track)})
             counted = estimate(
                 alone_labels,
                 Observations(**{track: alone_obs}),
                 examples.mask,
-                emissions=emissions,
+                emissions=named,
                 priors=priors,
                 num_phases=num_phases if track == "phases" else None,
             )
@@ -171,6 +178,13 @@ def learn(
     )
     how = f"EM, {result.num_iterations} iterations, {'converged' if result.converged else 'not converged'}"
     return Learned(result.params, f"{said}; {how}", result)
+
+
+def _families(said: Any, emissions: str) -> str | tuple[str, ...]:
+    """The family by name; of several recognisers each one's own, since those that give labels can only be confused."""
+    if not isinstance(said, tuple):
+        return emissions
+    return tuple(emissions if source.dtype.kind == "f" else "confusion" for source in said)
 
 
 def _has_labels(labels: Labels, observed: Sequence[str]) -> bool:

@@ -31,6 +31,7 @@ def run(*a):
     subprocess.run([str(pathlib.Path(sys.executable).parent / "hmmjax"), *a], check=True)
 run("--version")
 run("stabilize", "said.npz", "--annotations", "truth.npz", "--out", "results", "--no-pictures", "--folds", "2")
+run("compare", "said.npz", "--annotations", "truth.npz", "--emissions", "confusion", "--no-hidden-phases")
 run("report", "results", "--no-intervals", "--no-pictures")
 run("explore", "truth.npz", "--out", "explored")
 assert pathlib.Path("results/report/report.html").stat().st_size > 100_000
