@@ -4,7 +4,7 @@
 transition models are objects inside `Params`, swapped by swapping the object.
 """
 
-from hmmjax import draws, durations, emissions, rates, transitions
+from hmmjax import diagnostics, draws, durations, emissions, rates, transitions
 from hmmjax._pytree import pytree, static
 from hmmjax.calibration import Calibration, calibrate
 from hmmjax.comparison import compare
@@ -40,6 +40,7 @@ __all__ = [
     "calibrate",
     "compare",
     "decode",
+    "diagnostics",
     "draws",
     "durations",
     "emissions",

@@ -12,8 +12,8 @@ from numpy.testing import assert_allclose
 
 import hmmjax
 from hmmjax import Labels, Observations, emissions
+from hmmjax._spaces import moved
 from hmmjax.priors import BLOCKS
-from hmmjax.refinement import moved
 from hmmjax.validation import check_params
 
 FAMILIES = ["confusion", "probability", "inflated", "logit-normal", "scaled", "logistic"]
