@@ -49,6 +49,11 @@ class Ranking(tuple[Rank, ...]):
         return "\n".join([*lines, "held out, nats a frame; larger is better"])
 
 
+def comparable(floats: bool) -> list[str]:
+    """Families that are compared unless others are named: all that outputs of this kind allow but the dear one."""
+    return [name for name in (FAMILIES if floats else LABELS) if name != "logistic"]
+
+
 def compare(
     labels: Labels,
     obs: Observations,
@@ -90,7 +95,7 @@ def compare(
         check_array("obs", x)
     floats = all(x.dtype.kind == "f" for x in both)
     if families is None:
-        families = [name for name in (FAMILIES if floats else LABELS) if name != "logistic"]
+        families = comparable(floats)
     names = tuple(families)
     for name in names:
         if name not in FAMILIES:

@@ -14,8 +14,6 @@ from numpy.testing import assert_allclose
 from hmmjax import messages
 from hmmjax.messages import BACKENDS, Potentials
 
-pytestmark = pytest.mark.shipped
-
 SHAPES = {"scan": [(3, 2), (2, 5), (0, 2), (3, 0)], "parallel": [(0, 2), (3, 0)], "gpu": [(3, 2)], "logspace": [(3, 2)]}
 
 

@@ -99,6 +99,7 @@ def test_data_check_names_damage(simulated, tmp_path):
     assert "no such folder" in run("data", "check", "cholec80", tmp_path, code=2).stderr
 
 
+@pytest.mark.slow
 def test_data_check_accepts_the_real_labels(data_dir, tmp_path):
     """The real labels at one frame a second, written out as Cholec80 lays them out, but for the number of rows."""
     from hmmjax.data.simulated import write_lines

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from hmmjax import io
-from hmmjax.comparison import Ranking
+from hmmjax.comparison import Ranking, comparable
 from hmmjax.comparison import compare as compare_families
 from hmmjax.counting import estimate
 from hmmjax.io import FormatError, Track
@@ -16,7 +16,6 @@ from hmmjax.stabilize.folds import Progress
 from hmmjax.stabilize.inputs import align, can_hide_phases, count_classes, transition_labels
 from hmmjax.stabilize.learn import PRIORS, Examples, labelled
 from hmmjax.stabilize.table import plain
-from hmmjax.starting import FAMILIES
 from hmmjax.types import Labels, Observations, Params
 
 
@@ -63,7 +62,8 @@ def rank_families(
             annotated are left out, and the notices say so.
         transitions: labelled tracks of other videos in which start and transitions are counted. Those that are also
             annotated and predicted are left out, since they are held out.
-        families: names of `hmmjax.starting.FAMILIES`; by default all that the predictions allow.
+        families: names of `hmmjax.starting.FAMILIES`; by default all that the predictions allow but
+            "logistic", which is dearer.
         folds: parts of the videos; None leaves one video out at a time.
         priors: pseudo-counts, by default those of `stabilize`.
         hidden_phases: with tool predictions only, and phases among the labels: keep the phases in the model.
@@ -153,4 +153,4 @@ def _chains(labels: Labels, mask: np.ndarray, tracks: Sequence[str], priors: Pri
 
 def _suitable(obs: Observations) -> tuple[str, ...]:
     floats = all(x.dtype.kind == "f" for x in (obs.phases, obs.tools) if x is not None)
-    return tuple(FAMILIES) if floats else ("confusion",)
+    return tuple(comparable(floats))
