@@ -1,7 +1,8 @@
 """Where parameters live, and how to move them without leaving: what gradients and random starts share.
 
 A field's space is "rows" (probabilities, the last axis sums to one), "chances" (between 0 and 1, each by itself),
-"positive" or "real"; families and transition models say so in `spaces`.
+"positive" or "real"; families and transition models say so in `spaces`. A "power" is positive too, but EM's objective
+says nothing of its worth.
 """
 
 import dataclasses
@@ -24,7 +25,9 @@ def moved(params: Params, theta: Array, frozen: frozenset[str]) -> Params:
         nonlocal at
         step = theta[at : at + np.size(value)].reshape(np.shape(value))
         at += np.size(value)
-        return _MOVES[space](jnp.asarray(value), step.astype(jnp.result_type(value)))
+        value = jnp.asarray(value)
+        value = value if jnp.issubdtype(value.dtype, jnp.floating) else value.astype(theta.dtype)
+        return _MOVES[space](value, step.astype(value.dtype))
 
     for block in BLOCKS:
         if block not in frozen and (part := _part(params, block)) is not None:
@@ -49,6 +52,7 @@ _MOVES: dict[str, Callable[[Array, Array], Array]] = {
     "rows": _rows,
     "chances": _chances,
     "positive": lambda x, step: x * jnp.exp(step),
+    "power": lambda x, step: x * jnp.exp(step),
     "real": lambda x, step: x + step,
 }
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from hmmjax import _model
 from hmmjax import _numerics as num
-from hmmjax._data import Data, dtype_of
+from hmmjax._data import Data, dtype_of, require_known
 from hmmjax._minimise import minimise
 from hmmjax._pytree import pytree
 from hmmjax._typing import Array
@@ -91,6 +91,7 @@ def calibrate(
         raise ValueError("calibrate needs labels: hmmjax.Labels(phases=..., tools=...) with some frames known.")
     priors = Priors() if priors is None else priors
     data, _ = prepare(params, obs, mask, labels)
+    require_known(data, "calibrate")
     check_priors(params, priors)
     start = _tempered(params, data, per_phase)
     parts = _parts(data, folds)

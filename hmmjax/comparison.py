@@ -102,6 +102,8 @@ def compare(
             raise ValueError(f"family {name!r} is unknown; choose from {', '.join(FAMILIES)}.")
         if name not in LABELS and not floats:
             raise ValueError(f"{name!r} needs probabilities, but obs holds labels: choose {' or '.join(LABELS)}.")
+    if folds < 2:
+        raise ValueError(f"folds={folds}: at least two parts are needed to hold one out.")
     count = both[0].shape[0]
     if count < 2:
         raise ValueError("compare holds videos out, so it needs at least two, on a leading axis.")

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmmjax import learning
-from hmmjax._data import dtype_of
+from hmmjax._data import collect, dtype_of
 from hmmjax._spaces import fields, moved
 from hmmjax._switching import switched
 from hmmjax.inference import log_likelihood
@@ -53,11 +53,14 @@ def fit_best(
     if restarts < 1:
         raise ValueError(f"restarts={restarts} must be at least 1.")
     frozen = frozen_blocks(options.get("freeze", ()))
-    size = sum(np.size(value) for value, _ in fields(params, frozen))
+    # What EM does not learn stays: powers, whose objectives cannot be compared, and emissions of which nothing is seen.
+    silent = {f"{track}.emission" for track in ("phases", "tools") if getattr(obs, track) is None}
+    frozen = frozen | silent
+    free = np.concatenate([np.full(np.size(v), space != "power") for v, space in fields(params, frozen)] or [[]])
     generator = np.random.default_rng(seed)
     best, objectives = None, []
     for start in range(restarts):
-        step = generator.normal(0, spread, size) if start else np.zeros(size)
+        step = generator.normal(0, spread, free.size) * free
         first = moved(params, jnp.asarray(step, dtype_of(params)), frozen) if start else params
         found = learning.fit(first, obs, mask, labels, **options)
         objectives.append(float(found.history[-1]))
@@ -105,10 +108,7 @@ def bic(params: Params, obs: Observations, mask: Any = None, labels: Labels | No
 
 
 def _frames(obs: Observations, mask: Any, labels: Labels | None) -> int:
-    if mask is not None:
-        return int(np.asarray(mask).sum())
-    first = jax.tree.leaves((obs, labels))[0]
-    return int(np.prod(first.shape[:2]))
+    return int(np.asarray(collect(obs, mask, labels)[0].observed).sum())
 
 
 def held_out(

@@ -55,5 +55,7 @@ def test_bad_input_is_named(scores):
         hmmjax.compare(labels, Observations(tools=labels.tools), families=["scaled"])
     with pytest.raises(ValueError, match="at least two"):
         hmmjax.compare(Labels(tools=labels.tools[:1]), Observations(tools=obs.tools[:1]))
+    with pytest.raises(ValueError, match="folds=0"):
+        hmmjax.compare(labels, obs, folds=0)
     with pytest.raises(ValueError, match="needs observations"):
         hmmjax.compare(labels, Observations())

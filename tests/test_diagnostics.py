@@ -39,6 +39,13 @@ def test_what_is_frozen_does_not_move_between_starts():
     np.testing.assert_array_equal(best.params.phases.emission.matrix, TRUTH.phases.emission.matrix)
 
 
+def test_powers_are_the_same_in_every_start():
+    emission = emissions.Tempered(TRUTH.phases.emission, jnp.float32(0.5))
+    start = dataclasses.replace(TRUTH, phases=dataclasses.replace(TRUTH.phases, emission=emission))
+    best, objectives = diagnostics.fit_best(start, OBS, restarts=3, spread=1.0, max_iterations=2)
+    assert best.params.phases.emission.power == 0.5 and len(set(objectives)) == 3
+
+
 @pytest.mark.parametrize(
     ("kind", "number"),
     [
@@ -64,6 +71,9 @@ def test_bic_is_the_oracles():
     likelihood = sum(oracles.enumerate_paths(case.model, e).log_likelihood for e in case.evidence)
     number = 1 + 2 + 2 + 4 + 8 + 4
     found = diagnostics.bic(*case.args[:3])
+    said = Observations(np.full((5, 3), 1 / 3, np.float32))
+    one, batch = (diagnostics.bic(hmmjax.init_params(3, 0), x) for x in (said, Observations(said.phases[None])))
+    assert one == pytest.approx(batch)
     assert found == pytest.approx(number * np.log(7) - 2 * likelihood, rel=1e-5)
 
 

@@ -88,3 +88,17 @@ def test_bad_input_is_named():
     never = dataclasses.replace(params, phases=dataclasses.replace(params.phases, transition=jnp.eye(2)))
     with pytest.raises(ValueError, match="impossible under params"):
         hmmjax.refine(never, said, None, Labels(np.array([[0, 0, 1]])))
+    with pytest.raises(ValueError, match="every frame's is -1"):
+        hmmjax.refine(params, said, None, Labels(np.full((1, 3), -1)))
+    with pytest.raises(ValueError, match="every frame's is -1"):
+        hmmjax.calibrate(params, said, None, Labels(np.full((1, 3), -1)))
+    with pytest.raises(ValueError, match="strength=nan"):
+        hmmjax.refine(params, said, None, Labels(np.array([[0, 0, 1]])), strength=float("nan"))
+
+
+def test_whole_numbers_move_too():
+    family = emissions.PhaseDirichlet(jnp.array([[4, 1], [1, 4]]))
+    params = hmmjax.init_params(2, 0)
+    params = dataclasses.replace(params, phases=dataclasses.replace(params.phases, emission=family))
+    new = moved(params, np.full(10, 0.1, np.float32), frozenset())
+    assert_allclose(new.phases.emission.concentration, np.array([[4, 1], [1, 4]]) * np.exp(0.1), rtol=1e-6)

@@ -27,7 +27,7 @@ class Tempered(Emission):
 
     family: Any
     power: Any
-    spaces = MappingProxyType({"power": "positive"})
+    spaces = MappingProxyType({"power": "power"})
 
     @property
     def track(self) -> str:  # type: ignore[override]
