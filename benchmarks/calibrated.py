@@ -6,6 +6,7 @@ starts, transitions and the number of stages in the labels of videos 1-40. Write
 ``benchmarks/results/calibrated.json``.
 """
 
+import argparse
 import dataclasses
 import json
 import os
@@ -34,24 +35,30 @@ STRENGTH = 10.0
 
 def main() -> None:
     """Measure, print and write."""
-    results = {
+    parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
+    parser.add_argument("--only", help="one of tmrnet, mstcn, frcnn; the others' figures stay as they are")
+    options = parser.parse_args()
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    results |= {
         "command": "python benchmarks/calibrated.py",
         "device": f"CPU, {os.cpu_count()} cores ({platform.machine()})",
         "versions": {"python": platform.python_version(), **{p: version(p) for p in ("jax", "numpy", "scikit-learn")}},
         "stages": durations.choose(*training_labels(), num_phases=7),
-        "tmrnet": {
-            "raw": phase_figures(*tmrnet_videos()),
-            **{
-                f"{split}, {model}": tmrnet(split, "durations" in model, "refined" in model)
-                for split in SPLITS
-                for model in ("calibrated", "calibrated, durations", "refined", "refined, durations")
-            },
-        },
-        "mstcn": mstcn(),
-        "frcnn": frcnn(),
     }
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-    print(json.dumps(results, indent=1))
+    for name, part in {"tmrnet": tmrnet_models, "frcnn": frcnn, "mstcn": mstcn}.items():
+        if options.only in (None, name):
+            results[name] = part()
+            RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+            print(name, json.dumps(results[name], indent=1), flush=True)
+
+
+def tmrnet_models() -> dict[str, Any]:
+    """Both splits of TMRNet's videos, with powers, durations and refinement."""
+    results = {"raw": phase_figures(*tmrnet_videos())}
+    for split in SPLITS:
+        for model in ("calibrated", "calibrated, durations", "refined", "refined, durations"):
+            results[f"{split}, {model}"] = tmrnet(split, "durations" in model, "refined" in model)
+    return results
 
 
 def training_labels() -> tuple[Labels, np.ndarray]:
