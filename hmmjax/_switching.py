@@ -62,7 +62,8 @@ def _tools(family: Any) -> list[str]:
         yes, no = np.ones(k, np.int32), np.zeros(k, np.int32)
     else:
         yes, no = np.full(k, SURE, np.float32), np.full(k, 1 - SURE, np.float32)
-    odds = [np.asarray(family.log_prob(jnp.asarray(x)), np.float64) for x in (yes, no)]
+    # What is impossible in both states says nothing of either.
+    odds = [np.maximum(np.asarray(family.log_prob(jnp.asarray(x)), np.float64), -1e3) for x in (yes, no)]
     odds = [table[:, 1] - table[:, 0] for table in odds]
     return [
         f"tool {i} is called present when it is absent" for i in range(k) if odds[0][i] < 0 and odds[0][i] < odds[1][i]
