@@ -1,13 +1,12 @@
 """States that EM found under each other's names."""
 
-import warnings
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from hmmjax.types import Labels, Params
+from hmmjax.types import Params
 
 
 def switched(params: Params) -> list[str]:
@@ -68,18 +67,3 @@ def _tools(family: Any) -> list[str]:
     return [
         f"tool {i} is called present when it is absent" for i in range(k) if odds[0][i] < 0 and odds[0][i] < odds[1][i]
     ]
-
-
-def warn_of_switching(params: Params, labels: Labels | None) -> None:
-    """UserWarning where states that no label names seem to have changed places."""
-    for track in ("phases", "tools"):
-        known = getattr(labels, track, None)
-        if getattr(params, track) is None or (known is not None and (np.asarray(known) >= 0).any()):
-            continue
-        alone = Params(params.phases, None) if track == "phases" else Params(None, params.tools)
-        if found := switched(alone):
-            warnings.warn(
-                f"{track} may have changed places: {'; '.join(found)}. Label a few frames, start from "
-                "hmmjax.estimate, or rename the states.",
-                stacklevel=3,
-            )

@@ -14,7 +14,6 @@ from hmmjax import _model, messages
 from hmmjax import _numerics as num
 from hmmjax._checks import is_concrete
 from hmmjax._data import Data, dtype_of
-from hmmjax._switching import warn_of_switching
 from hmmjax._typing import Array
 from hmmjax.em import expectations, maximise
 from hmmjax.emissions._concentration import MAX_CONCENTRATION
@@ -120,7 +119,6 @@ def fit(
             break
         params = following
     _warn_of_caps(params)
-    warn_of_switching(params, labels)
     return FitResult(params, np.array(history), np.array(likelihoods), done, bool(converged))
 
 

@@ -109,13 +109,3 @@ def test_states_that_changed_places_are_named():
         family = type(good.tools.emission)(table.at[1].set(table[1, ::-1]))
         bad = dataclasses.replace(good, tools=dataclasses.replace(good.tools, emission=family))
         assert diagnostics.switched(bad) == ["tool 1 is called present when it is absent"]
-
-
-def test_fit_says_so_unless_labels_name_the_states():
-    start = _with(TRUTH, np.asarray(TRUTH.phases.emission.matrix)[[1, 0, 2]])
-    with pytest.warns(UserWarning, match="phases may have changed places: phase 0 behaves"):
-        hmmjax.fit(start, OBS, max_iterations=3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        hmmjax.fit(start, OBS, labels=Labels(LABELS.phases), max_iterations=3)
-        hmmjax.fit(TRUTH, OBS, max_iterations=3)
