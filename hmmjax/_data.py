@@ -144,6 +144,12 @@ def pad_frames(data: Data, num_frames: int) -> Data:
     return jax.tree.map(pad, data)
 
 
+def count_videos(obs: Observations, mask: Any, labels: Labels | None) -> int:
+    """Videos on the leading axis; 1 where there is no such axis."""
+    data, batched = collect(obs, mask, labels)
+    return len(data.observed) if batched else 1
+
+
 def require_known(data: Data, caller: str) -> None:
     """Raise ValueError unless some frame of some video has a known state."""
     real = np.arange(data.observed.shape[1]) < np.asarray(data.lengths)[:, None]

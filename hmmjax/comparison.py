@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from hmmjax._checks import check_array
+from hmmjax._data import count_videos
 from hmmjax.calibration import calibrate, plain
 from hmmjax.counting import estimate
 from hmmjax.inference import log_likelihood
@@ -104,7 +105,7 @@ def compare(
             raise ValueError(f"{name!r} needs probabilities, but obs holds labels: choose {' or '.join(LABELS)}.")
     if folds < 2:
         raise ValueError(f"folds={folds}: at least two parts are needed to hold one out.")
-    count = both[0].shape[0]
+    count = count_videos(obs, mask, labels)
     if count < 2:
         raise ValueError("compare holds videos out, so it needs at least two, on a leading axis.")
     if mask is None:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmmjax import learning
-from hmmjax._data import collect, dtype_of
+from hmmjax._data import collect, count_videos, dtype_of
 from hmmjax._spaces import fields, moved
 from hmmjax._switching import switched
 from hmmjax.inference import log_likelihood
@@ -137,7 +137,7 @@ def held_out(
     Raises:
         ValueError: fewer than two videos or folds; whatever `learn` raises.
     """
-    videos = jax.tree.leaves((obs, labels))[0].shape[0]
+    videos = count_videos(obs, mask, labels)
     folds = min(folds, videos)
     if folds < 2:
         raise ValueError(f"{videos} videos in {folds} folds: at least two are needed to hold one out.")

@@ -74,7 +74,9 @@ def test_labels_suit_confusion_only_and_transitions_come_from_elsewhere(world, a
     options = ("--annotations", world / "truth", "--transitions-from", world / "truth", *NAMES)
     found = json.loads(run("compare", *files, *options, "--json", "--leave-one-out").stdout)
     assert [row["family"] for row in found["table"]] == ["confusion"] and asked[0]["folds"] == 3
-    assert "only 'confusion' suits" in " ".join(found["notices"])
+    assert "for which 'confusion' is meant" in " ".join(found["notices"])
+    mixed = json.loads(run("compare", world / "said", *options[:2], *NAMES, "--json").stdout)
+    assert "one track holds labels and the other probabilities" in " ".join(mixed["notices"])
     assert found["protocol"] == "held out, one video at a time, 3 videos"
     # Counted in the two videos that are not compared on.
     _, annotations = read_both(world)
@@ -105,6 +107,8 @@ def test_bad_input_and_a_dry_run(world, tmp_path):
     assert "at least 2 parts" in run("compare", *tools(world), "--folds", 1, code=2).stderr
     one = ("compare", world / "said" / "video01-tool.csv", "--annotations", world / "truth", *NAMES)
     assert "at least two videos" in run(*one, code=2).stderr.replace("\n", " ")
+    one = ("--videos", "1", "--dry-run")
+    assert "at least two videos" in run("compare", *tools(world), *one, code=2).stderr
     plan = json.loads(run("compare", *tools(world), "--dry-run", "--json", "--csv", tmp_path / "t.csv").stdout)
     assert plan["would_compare_on"] == [f"video{v:02d}" for v in range(1, 5)] and not (tmp_path / "t.csv").exists()
     predictions, annotations = read_both(world)

@@ -55,6 +55,8 @@ def test_bad_input_is_named(scores):
         hmmjax.compare(labels, Observations(tools=labels.tools), families=["scaled"])
     with pytest.raises(ValueError, match="at least two"):
         hmmjax.compare(Labels(tools=labels.tools[:1]), Observations(tools=obs.tools[:1]))
+    with pytest.raises(ValueError, match="at least two, on a leading axis"):
+        hmmjax.compare(Labels(tools=labels.tools[0]), Observations(tools=obs.tools[0]))
     with pytest.raises(ValueError, match="folds=0"):
         hmmjax.compare(labels, obs, folds=0)
     with pytest.raises(ValueError, match="needs observations"):

@@ -90,6 +90,8 @@ def test_held_out_videos_are_not_learnt_from():
     assert found == pytest.approx(whole, rel=1e-5)
     with pytest.raises(ValueError, match="at least two"):
         diagnostics.held_out(learn, Observations(OBS.phases[:1]))
+    with pytest.raises(ValueError, match="1 videos"):
+        diagnostics.held_out(learn, Observations(OBS.phases[0]))
 
 
 @pytest.mark.parametrize("kind", ["confusion", "probability", "inflated", "logit-normal", "scaled"])

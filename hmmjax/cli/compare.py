@@ -88,7 +88,13 @@ def compare(
         if dry_run:
             annotated = {t.video for t in truth}
             known = [v for v in dict.fromkeys(t.video for t in said) if v in annotated]
-            plan = {"would_compare_on": known, "tracks": sorted({t.track for t in said}), "families": emissions}
+            if len(known) < 2:
+                raise FormatError(
+                    f"families are compared on held-out videos, and {len(known)} predicted video(s) are annotated",
+                    fix="give predictions and annotations of at least two videos",
+                )
+            tracks = sorted({t.track for t in said} & {t.track for t in truth})
+            plan = {"would_compare_on": known, "tracks": tracks, "families": emissions}
             wanted = ", ".join(emissions) if emissions else "all that the predictions allow"
             text = f"would compare families ({wanted}) on {console.videos(len(known))}. Nothing was written."
             console.answer(plan, text, json)

@@ -80,9 +80,7 @@ def further(
     def each(values: Sequence[Any] | None, name: str, default: Any) -> list[Any]:
         values = list(values or [default])
         if len(values) not in (1, len(paths)) and paths:
-            raise FormatError(
-                f"{len(values)} --fuse-{name} for {len(paths)} --fuse", fix="say it once, or for each"
-            )
+            raise FormatError(f"{len(values)} --fuse-{name} for {len(paths)} --fuse", fix="say it once, or for each")
         return values * len(paths) if len(values) == 1 else values
 
     settings = zip(

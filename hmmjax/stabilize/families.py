@@ -16,7 +16,7 @@ from hmmjax.stabilize.folds import Progress
 from hmmjax.stabilize.inputs import align, can_hide_phases, count_classes, transition_labels
 from hmmjax.stabilize.learn import PRIORS, Examples, labelled
 from hmmjax.stabilize.table import plain
-from hmmjax.types import Labels, Observations, Params
+from hmmjax.types import Labels, Params
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,9 +101,15 @@ def rank_families(
     counts = transition_labels(others, index)
     num_phases = classes["phases"] or None
     chains = _chains(counts[1], counts[2], tracks, priors, num_phases) if counts else None
-    names_of = _suitable(obs) if families is None else tuple(families)
-    if families is None and len(names_of) == 1:
-        notices.append("predictions are labels, which only 'confusion' suits: give probabilities to compare others")
+    floats = [x.dtype.kind == "f" for x in (obs.phases, obs.tools) if x is not None]
+    names_of = tuple(comparable(all(floats)) if families is None else families)
+    if families is None and any(floats) and not all(floats):
+        notices.append(
+            "one track holds labels and the other probabilities: families of labels alone suit both, and probabilities "
+            "are turned into labels; give the track of probabilities by itself to compare others"
+        )
+    elif families is None and not any(floats):
+        notices.append("predictions are labels, for which 'confusion' is meant: give probabilities to compare others")
     ranks, tell = [], progress or (lambda stage, done, total: None)
     for i, name in enumerate(names_of):
         tell("comparing families", i, len(names_of))
@@ -149,8 +155,3 @@ def _chains(labels: Labels, mask: np.ndarray, tracks: Sequence[str], priors: Pri
             raise FormatError(f"the videos for transitions have no {track}", fix="give labels of every track")
     wanted = Labels(*(getattr(labels, track) if track in tracks else None for track in ("phases", "tools")))
     return estimate(wanted, None, mask, priors=priors, num_phases=num_phases)
-
-
-def _suitable(obs: Observations) -> tuple[str, ...]:
-    floats = all(x.dtype.kind == "f" for x in (obs.phases, obs.tools) if x is not None)
-    return tuple(comparable(floats))
