@@ -99,8 +99,7 @@ def _backward(potentials: Potentials, kept: Any, cotangent: Array) -> Potentials
     transition = counts[:n, :n] / jnp.where(allowed, potentials.transition, 1)
 
     grouped, regroup = jax.vjp(lambda b: kronecker.group(_factors(b), DENSE), potentials.blocks)
-    flat = (-1, *before.shape[-2:])
-    (blocks,) = regroup(_gradients(before.reshape(flat), after.reshape(flat), grouped))
+    (blocks,) = regroup(_gradients(before, after, grouped))
 
     # The first frame's backward message and evidence, each video normalised by its own sum.
     first = rows[1][:, 0] * evidence.configs[:, 0, None, :] * evidence.phases[:, 0, :, None]
@@ -114,10 +113,12 @@ def _backward(potentials: Potentials, kept: Any, cotangent: Array) -> Potentials
 
 
 def _gradients(u: Array, v: Array, blocks: tuple[Array, ...]) -> tuple[Array, ...]:
-    """As `kronecker.gradients`, of rows (frames, P, C)."""
+    """As `kronecker.gradients`, of rows (P, chunks, frames, C)."""
     if len(blocks) == 1:
-        return (num.einsum("tqc,tqd->cdq", u, v),)
-    return kronecker.gradients(jnp.moveaxis(u, 1, 2), jnp.moveaxis(v, 1, 2), blocks)
+        # A product for each phase and chunk, then their sum: a processor for each, and short sums in float32.
+        return (jnp.moveaxis(num.einsum("qntc,qntd->qncd", u, v).sum(1), 0, -1),)
+    u, v = (jnp.moveaxis(x.reshape(len(x), -1, x.shape[-1]), 0, -1) for x in (u, v))
+    return kronecker.gradients(u, v, blocks)
 
 
 def filter(potentials: Potentials) -> Filtered:

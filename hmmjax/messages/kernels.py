@@ -20,13 +20,17 @@ from jax.experimental.pallas import triton as plgpu
 from hmmjax._typing import Array
 from hmmjax.messages import scaled
 
-WARPS = 4
+SWEEP_WARPS, PAIR_WARPS, BEST_WARPS, TRACE_WARPS = 4, 4, 4, 4
+"""Warps a program, by measurement (benchmarks/hmm.py)."""
+
+CHUNK = 1024
+"""Frames whose counts are summed by one matrix product."""
 
 
-def _call(kernel: Any, grid: tuple[int, ...], out_shape: Any, *operands: Array) -> Any:
+def _call(kernel: Any, warps: int, grid: tuple[int, ...], out_shape: Any, *operands: Array) -> Any:
     """Launch; interpreted where there is no GPU (the tests)."""
     interpret = jax.default_backend() != "gpu"
-    params = None if interpret else plgpu.CompilerParams(num_warps=WARPS, num_stages=1)
+    params = None if interpret else plgpu.CompilerParams(num_warps=warps, num_stages=1)
     return pl.pallas_call(kernel, grid=grid, out_shape=out_shape, interpret=interpret, compiler_params=params)(
         *operands
     )
@@ -134,31 +138,32 @@ def sweep(evidence: scaled.Evidence, table: tuple[Array, Array], blocks: tuple[A
     shapes = (*shapes, (*frames, num_phases, num_configs) if keep and both else (1,) * 4, (directions, *frames))
     out = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes]
     kernel = partial(_sweep, num_bits=num_bits, keep=keep, both=both)
-    return _call(kernel, (directions, videos), out, *operands)
+    return _call(kernel, SWEEP_WARPS, (directions, videos), out, *operands)
 
 
 def _pair(alpha, beta, pulled, alpha_scale, beta_scale, configs, phases, scales, mantissas, exponents, lengths, weight,
           phases_out, configs_out, pairs_out, before_out, after_out) -> None:  # fmt: skip
     video, t = pl.program_id(0), pl.program_id(1)
-    length = lengths[video]
-    following = jnp.minimum(t + 1, alpha.shape[1] - 1)
+    length, num_frames, size = lengths[video], alpha.shape[1], before_out.shape[2]
+    chunk, place = video * (pl.num_programs(1) // size) + t // size, t % size
+    following = jnp.minimum(t + 1, num_frames - 1)
+    last = jnp.minimum(t, num_frames - 1)
     # What was never written (after the end) may be anything: select, do not multiply.
-    a, b = (jnp.where(t < length, x[video, t], 0.0) for x in (alpha, beta))
+    a, b = (jnp.where(t < length, x[video, last], 0.0) for x in (alpha, beta))
     both = a * b
     joint = jnp.sum(both, 1)
-    shift = jnp.where(t < length, alpha_scale[video, t] + beta_scale[video, t], -jnp.inf)
+    shift = jnp.where(t < length, alpha_scale[video, last] + beta_scale[video, last], -jnp.inf)
     top = scaled.finite(jnp.max(shift + scaled.exponent(joint)))
     weights = jnp.where(joint > 0, scaled.power(shift - top), 0.0)
     total = jnp.sum(weights * joint)
     weights = weights * (weight[video] / jnp.where(total > 0, total, 1.0))
-    phases_out[video, t] = weights * joint
-    configs_out[video, t] = jnp.sum(weights[:, None] * both, 0)
+    marginals = weights * joint, jnp.sum(weights[:, None] * both, 0)
 
     # Pairs (t, t + 1), each frame normalised by its own two-sided sum so that counts add up to the frames.
     real = t < length - 1
     back = jnp.where(real, pulled[video, following], 0.0)
     own = jnp.where(real, beta_scale[video, following] + scales[video, following], -jnp.inf)
-    shift = alpha_scale[video, t]
+    shift = alpha_scale[video, last]
     shift = jnp.where(real, shift, -jnp.inf)[:, None] + own[None, :]
     exponent = exponents[...]
     pairs = jnp.sum(a[:, None, :] * back[None, :, :], 2)
@@ -169,10 +174,15 @@ def _pair(alpha, beta, pulled, alpha_scale, beta_scale, configs, phases, scales,
     weights = weights * scale
     allowed = exponent > -jnp.inf
     # Where the table is zero its derivative still is what a little probability there would be worth.
-    pairs_out[video, t] = jnp.where(allowed, weights, scaled.power(shift - top) * scale) * pairs
-    before_out[video, t] = jnp.sum(weights[:, :, None] * a[:, None, :], 0)
+    pairs = jnp.where(allowed, weights, scaled.power(shift - top) * scale) * pairs
+    before_out[:, chunk, place] = jnp.sum(weights[:, :, None] * a[:, None, :], 0)
     after = beta[video, following] * configs[video, following][None, :] * phases[video, following][:, None]
-    after_out[video, t] = jnp.where(real, after, 0.0)
+    after_out[:, chunk, place] = jnp.where(real, after, 0.0)
+
+    @pl.when(t < num_frames)
+    def _() -> None:
+        phases_out[video, t], configs_out[video, t] = marginals
+        pairs_out[video, t] = pairs
 
 
 def pair(rows: Array, scale: Array, pulled: Array, evidence: scaled.Evidence, table: tuple[Array, Array],
@@ -190,15 +200,17 @@ def pair(rows: Array, scale: Array, pulled: Array, evidence: scaled.Evidence, ta
 
     Returns:
         phases (B, T, P) and configs (B, T, C) marginals, pairs (B, T, P, P) expected phase transitions, and before,
-        after (B, T, P, C): the sum over frames of their outer products is the derivative with respect to the joint
-        tool transition.
+        after (P, B * chunks, frames a chunk, C): the sum over frames of their outer products is the derivative with
+        respect to the joint tool transition.
     """
     _, videos, num_frames, num_phases, num_configs = rows.shape
-    frames = (videos, num_frames)
-    shapes = ((num_phases,), (num_configs,), (num_phases, num_phases), *[(num_phases, num_configs)] * 2)
-    out = [jax.ShapeDtypeStruct((*frames, *shape), rows.dtype) for shape in shapes]
+    chunks = -(-num_frames // CHUNK)
+    size = -(-num_frames // chunks)
+    shapes = ((num_phases,), (num_configs,), (num_phases, num_phases))
+    out = [jax.ShapeDtypeStruct((videos, num_frames, *shape), rows.dtype) for shape in shapes]
+    out += [jax.ShapeDtypeStruct((num_phases, videos * chunks, size, num_configs), rows.dtype)] * 2
     return _call(
-        _pair, frames, out, rows[0], rows[1], pulled, scale[0], scale[1],
+        _pair, PAIR_WARPS, (videos, chunks * size), out, rows[0], rows[1], pulled, scale[0], scale[1],
         evidence.configs, evidence.phases, evidence.scale, *table, lengths, weight,
     )  # fmt: skip
 
@@ -264,7 +276,7 @@ def best_path(configs: Array, phases: Array, log_transition: Array, log_blocks: 
         [jnp.stack([jnp.moveaxis(b[own[k], j], -1, 0) for j in (0, 1)]) for k, b in enumerate(log_blocks)]
     )
     scores = _call(
-        partial(_best, num_bits=num_bits), (videos,),
+        partial(_best, num_bits=num_bits), BEST_WARPS, (videos,),
         jax.ShapeDtypeStruct((videos, num_frames, num_phases, num_configs), configs.dtype),
         configs, phases, log_transition, tables, log_initial, lengths,
     )  # fmt: skip
@@ -272,4 +284,4 @@ def best_path(configs: Array, phases: Array, log_transition: Array, log_blocks: 
     into = [jnp.moveaxis(b[own[k][None, :], own[k][:, None]], -1, 0) for k, b in enumerate(log_blocks)]
     into_config = jnp.sum(jnp.stack(into), 0)
     path = [jax.ShapeDtypeStruct((videos, num_frames), jnp.int32)] * 2
-    return _call(_trace, (videos,), path, scores, log_transition.T, into_config, lengths)
+    return _call(_trace, TRACE_WARPS, (videos,), path, scores, log_transition.T, into_config, lengths)
