@@ -52,7 +52,17 @@ class Fused(Emission):
         return self.families[0].num_tools
 
     def log_prob(self, observations: Any) -> Array:
-        """Sum over the sources that are there."""
+        """Sum over the sources that are there.
+
+        Args:
+            observations: a tuple with one entry a family, None where that recogniser says nothing at all.
+
+        Returns:
+            As each family's; a frame in which one says nothing adds nothing.
+
+        Raises:
+            ValueError: every entry is None.
+        """
         tables = [self._evidence(i, x) for i, x in enumerate(observations) if x is not None]
         if not tables:
             raise ValueError("every source is None: leave out the track's observations altogether.")

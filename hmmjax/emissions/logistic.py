@@ -57,7 +57,11 @@ class ToolLogistic(ToolEmission):
     def from_confusion(cls, emission: ToolConfusion) -> Self:
         """The same recogniser as weights, all interactions zero: where to start EM from a plain model.
 
-        Probabilities beyond odds of 20 thousand are taken for that.
+        Args:
+            emission: of K tools. Probabilities beyond odds of 20 thousand are taken for that.
+
+        Returns:
+            Weights (K, K + 1), zero but for intercepts and each tool's own.
         """
         matrix = jnp.asarray(emission.matrix)
         return cls(_logistic.from_probabilities(matrix[:, 0, 1], matrix[:, 1, 1]))

@@ -61,7 +61,15 @@ class PhaseScaled(PhaseEmission):
         return self
 
     def counted(self, statistics: Array, pseudo_counts: Any = 0.0) -> Self:
-        """Frequencies of labelled frames; phases never seen need a pseudo-count."""
+        """Frequencies of labelled frames; phases never seen need a pseudo-count.
+
+        Args:
+            statistics: (L,) weights, from `statistics` with labels for posterior.
+            pseudo_counts: a scalar or (L,), added to them.
+
+        Returns:
+            A family with those shares; itself where some phase was never seen.
+        """
         count = statistics + pseudo_counts
         some = (count > 0).all()
         return type(self)(jnp.where(some, count / jnp.where(some, count.sum(), 1), jnp.asarray(self.frequency)))
@@ -124,7 +132,15 @@ class ToolScaled(ToolEmission):
         return self
 
     def counted(self, statistics: Array, pseudo_counts: Any = 0.0) -> Self:
-        """Frequencies of labelled frames; a tool always or never seen needs a pseudo-count."""
+        """Frequencies of labelled frames; a tool always or never seen needs a pseudo-count.
+
+        Args:
+            statistics: (K, 2) weights of absence and presence, from `statistics` with labels for posterior.
+            pseudo_counts: a scalar or what broadcasts to (K, 2), added to them.
+
+        Returns:
+            A family with those shares; a tool always or never seen keeps its own.
+        """
         count = statistics + pseudo_counts
         some = (count > 0).all(-1)
         share = count[:, 1] / jnp.where(some, count.sum(-1), 1)

@@ -53,7 +53,11 @@ class Interacting(ToolTransition):
     def from_phase_conditioned(cls, transition: PhaseConditioned) -> Self:
         """The same chains as weights, all interactions zero: where to start EM from a plain model.
 
-        Probabilities beyond odds of 20 thousand are taken for that.
+        Args:
+            transition: of K tools. Probabilities beyond odds of 20 thousand are taken for that.
+
+        Returns:
+            Weights (L, K, K + 1), or (K, K + 1) without phases, zero but for intercepts and each tool's own.
         """
         matrix = jnp.moveaxis(jnp.asarray(transition.matrix), 0, -3)
         return cls(_logistic.from_probabilities(matrix[..., 0, 1], matrix[..., 1, 1]))
