@@ -10,12 +10,18 @@ from hmmjax.types import Params
 
 
 def switched(params: Params) -> list[str]:
-    """States that look as if they had changed places, one sentence each; empty where none do.
+    """States that look as if they had changed places.
 
     Without labels EM may find the right states under wrong names: every answer is then right but for the names. The
     recognisers' words are compared: a phase is suspect where another assignment of phases to the classes that a
     recogniser says explains certain outputs better, and a tool where its absence explains a certain yes better than
     its presence does.
+
+    Args:
+        params: the model, with values (no tracers). Families that are `joint` are not looked at.
+
+    Returns:
+        A sentence for each suspect state; empty where there is none.
 
     Source: Redner and Walker (1984) on the symmetry of mixtures; Kuhn's assignment by `scipy`.
     """

@@ -84,6 +84,9 @@ def calibrate(
         iterations: at most so many quasi-Newton iterations.
         backend: as in `posterior`.
 
+    Returns:
+        `Calibration`, whose `params` are the given ones with tempered emissions.
+
     Raises:
         TypeError, ValueError: bad input, no labels, or videos that are impossible under `params`.
     """

@@ -51,7 +51,14 @@ class Ranking(tuple[Rank, ...]):
 
 
 def comparable(floats: bool) -> list[str]:
-    """Families that are compared unless others are named: all that outputs of this kind allow but the dear one."""
+    """Families that are compared unless others are named: all that outputs of this kind allow but the dear one.
+
+    Args:
+        floats: whether the outputs are probabilities, not labels.
+
+    Returns:
+        Names of `hmmjax.starting.FAMILIES`.
+    """
     return [name for name in (FAMILIES if floats else LABELS) if name != "logistic"]
 
 

@@ -73,7 +73,12 @@ def fit_best(
 def num_parameters(params: Params) -> int:
     """Free parameters: a row of n probabilities has n - 1, those that are exactly zero cost nothing.
 
-    Fields of families without `spaces` (see `hmmjax.emissions.base`) are not counted.
+    Args:
+        params: the model, with values (no tracers).
+
+    Returns:
+        Their number, powers included. Fields of families without `spaces` (see `hmmjax.emissions.base`) are not
+        counted.
     """
     total = 0
     for value, space in fields(params):
@@ -97,6 +102,9 @@ def bic(params: Params, obs: Observations, mask: Any = None, labels: Labels | No
         mask: (B, T) bool, True where observed.
         labels: known states; -1 is unknown.
         **options: of `log_likelihood`.
+
+    Returns:
+        The criterion; inf where a video is impossible.
 
     Raises:
         TypeError, ValueError: as `log_likelihood`.

@@ -107,9 +107,12 @@ def phase_starts(phases: Int[Any, "... T"], num_phases: int, *, fps: float = 1.0
     """Seconds from the first frame to each phase's first, on every path (..., L); NaN where it does not occur.
 
     Args:
-        phases: (..., T) paths, -1 where there is none.
+        phases: (..., T) int paths, -1 where there is none.
         num_phases: L.
         fps: frames per second.
+
+    Returns:
+        (..., L) seconds, float64.
     """
     phases = np.asarray(phases)
     there = phases[..., None] == np.arange(num_phases)
@@ -117,7 +120,16 @@ def phase_starts(phases: Int[Any, "... T"], num_phases: int, *, fps: float = 1.0
 
 
 def phase_minutes(phases: Int[Any, "... T"], num_phases: int, *, fps: float = 1.0) -> Float[np.ndarray, "... L"]:
-    """Minutes spent in each phase, on every path (..., L)."""
+    """Minutes spent in each phase, on every path.
+
+    Args:
+        phases: (..., T) int paths, -1 where there is none.
+        num_phases: L.
+        fps: frames per second.
+
+    Returns:
+        (..., L) minutes, float64.
+    """
     phases = np.asarray(phases)
     return (phases[..., None] == np.arange(num_phases)).sum(-2) / (60 * fps)
 
@@ -125,7 +137,17 @@ def phase_minutes(phases: Int[Any, "... T"], num_phases: int, *, fps: float = 1.
 def tool_minutes(
     phases: Int[Any, "... T"], tools: Int[Any, "... T K"], num_phases: int, *, fps: float = 1.0
 ) -> Float[np.ndarray, "... L K"]:
-    """Minutes that each tool is in use in each phase, on every path (..., L, K)."""
+    """Minutes that each tool is in use in each phase, on every path.
+
+    Args:
+        phases: (..., T) int paths, -1 where there is none.
+        tools: (..., T, K) int paths, 1 where the tool is present.
+        num_phases: L.
+        fps: frames per second.
+
+    Returns:
+        (..., L, K) minutes, float64.
+    """
     inside = (np.asarray(phases)[..., None] == np.arange(num_phases)).astype(float)
     return np.einsum("...tl,...tk->...lk", inside, (np.asarray(tools) == 1).astype(float)) / (60 * fps)
 
@@ -148,7 +170,14 @@ class Interval:
 
 
 def interval(figures: Any, level: float = 0.9) -> Interval:
-    """The median and the central interval of figures on N paths (N, ...), NaN where a path has none.
+    """The median and the central interval of a figure over paths.
+
+    Args:
+        figures: (N, ...) the figure on each of N paths, NaN where a path has none.
+        level: share of the paths that the interval holds.
+
+    Returns:
+        `Interval` of arrays (...).
 
     Raises:
         ValueError: a level outside (0, 1).

@@ -24,7 +24,14 @@ Stages = tuple[int, ...]
 
 
 def owners(stages: Stages) -> np.ndarray:
-    """(S,) the phase that each stage belongs to."""
+    """The phase that each stage belongs to.
+
+    Args:
+        stages: (L,) stages of each phase, S in all.
+
+    Returns:
+        (S,) int.
+    """
     return np.repeat(np.arange(len(stages)), stages)
 
 
@@ -33,6 +40,13 @@ def staged_transition(transition: Float[Array, "L L"], stages: Stages) -> Float[
 
     ``transition[p, p]`` is the probability that a stage of p lasts another frame. Otherwise the next stage of p
     begins or, after the last one, phase q with probability ``transition[p, q]``.
+
+    Args:
+        transition: (L, L) as `PhaseChain` has it.
+        stages: (L,) stages of each phase, S in all.
+
+    Returns:
+        (S, S) probabilities of the next stage (column) given the current one (row).
     """
     transition = jnp.asarray(transition)
     owner, count = owners(stages), sum(stages)
@@ -49,14 +63,30 @@ def staged_transition(transition: Float[Array, "L L"], stages: Stages) -> Float[
 
 
 def staged_initial(initial: Float[Array, "L C"], stages: Stages) -> Float[Array, "S C"]:
-    """Videos start in the first stage of a phase."""
+    """Videos start in the first stage of a phase.
+
+    Args:
+        initial: (L, C) of phases, and of whatever comes with them.
+        stages: (L,) stages of each phase, S in all.
+
+    Returns:
+        (S, C), zero but in first stages.
+    """
     initial = jnp.asarray(initial)
     first = np.cumsum((0, *stages[:-1]))
     return jnp.zeros((sum(stages), initial.shape[1]), initial.dtype).at[first].set(initial)
 
 
 def merge(per_stage: Float[Array, "... S"], stages: Stages) -> Float[Array, "... L"]:
-    """Probabilities of stages summed to those of phases."""
+    """Probabilities of stages summed to those of phases.
+
+    Args:
+        per_stage: (..., S) probabilities.
+        stages: (L,) stages of each phase, S in all.
+
+    Returns:
+        (..., L) in the same dtype.
+    """
     member = owners(stages)[:, None] == np.arange(len(stages))
     return num.einsum("...s,sl->...l", per_stage, jnp.asarray(member, per_stage.dtype))
 
@@ -93,7 +123,15 @@ def spread(params: Params, stages: Sequence[int]) -> Params:
 
 
 def check_stages(stages: Any, num_phases: int) -> None:
-    """ValueError unless there is a positive number of stages for every phase."""
+    """Raise unless there is a positive number of stages for every phase.
+
+    Args:
+        stages: what `PhaseChain.stages` holds; None is always right.
+        num_phases: L.
+
+    Raises:
+        ValueError: no tuple, another length than L, or numbers that are not whole and positive.
+    """
     if stages is None:
         return
     whole = isinstance(stages, tuple) and all(isinstance(n, int) and n >= 1 for n in stages)

@@ -69,16 +69,32 @@ def to_dynamax(params: Params) -> tuple[Any, Any]:
 
 
 def to_emissions(obs: Observations) -> Any:
-    """(T, columns) int: one video's labels in the order that `to_dynamax` gives its emissions."""
+    """One video's labels in the order that `to_dynamax` gives its emissions.
+
+    Args:
+        obs: labels of a single video, phases (T,) and/or tools (T, K).
+
+    Returns:
+        (T, columns) int, the phase first and then each tool.
+
+    Raises:
+        ValueError: neither phases nor tools.
+    """
     columns = [] if obs.phases is None else [np.asarray(obs.phases)[:, None]]
     columns += [] if obs.tools is None else [np.asarray(obs.tools)]
     return jnp.asarray(np.concatenate(columns, 1))
 
 
 def joint_states(params: Params) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What each joint state stands for: phase (S,), presence of the tools (S, K), and stage, counted over phases (S,).
+    """What each of the S joint states stands for.
 
-    Without phases the phase is 0 throughout.
+    Args:
+        params: the model.
+
+    Returns:
+        phase: (S,) int; 0 throughout without phases.
+        tools: (S, K) 0 or 1.
+        stage: (S,) int, counted over phases.
     """
     chain = params.phases
     stages = (1,) if chain is None else chain.stages or (1,) * chain.num_phases
@@ -106,10 +122,13 @@ def _expand(params: Params, stage: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def from_dynamax(params: Any) -> Params:
-    """Phases alone, or two-state tools alone, from dynamax's `ParamsCategoricalHMM`.
+    """Phases alone from dynamax's `ParamsCategoricalHMM`; for tools see `tool_from_dynamax`.
 
-    One emission column over as many classes as there are states is a recogniser of phases; a two-state model with
-    several columns is none of ours.
+    Args:
+        params: with one emission column over as many classes as there are states: a recogniser of phases.
+
+    Returns:
+        The model, with `PhaseConfusion`.
 
     Raises:
         ValueError: another number of emission columns or classes.
@@ -128,10 +147,16 @@ def from_dynamax(params: Any) -> Params:
 
 
 def tool_from_dynamax(*params: Any) -> Params:
-    """Tools alone, one two-state dynamax model (one column, two classes; state 1 is presence) for each.
+    """Tools alone from dynamax models, one for each tool.
+
+    Args:
+        *params: a `ParamsCategoricalHMM` of two states, one column and two classes each; state 1 is presence.
+
+    Returns:
+        The model without phases, with `PhaseConditioned` and `ToolConfusion`.
 
     Raises:
-        ValueError: a model of another size.
+        ValueError: a model of another size, or none at all.
     """
     chains: list[Any] = [from_dynamax(p).phases for p in params]
     if not chains or any(chain.num_phases != 2 for chain in chains):

@@ -172,11 +172,19 @@ def posterior(
 ) -> Posterior:
     """Marginals of every hidden state given the whole video: the smoother.
 
-    Arguments and errors as `log_likelihood`.
+    Args:
+        params: the model, L phases and K tools.
+        obs: (B, T, ...) observations, or (T, ...) of a single video.
+        mask: (B, T) bool, True where observed; None is all.
+        labels: known states, evidence in their own right.
+        backend: as in `log_likelihood`.
 
     Returns:
         `Posterior` with phases (B, T, L), tools (B, T, K) = P(tool present), log_likelihood (B,). Frames after the
         last observed one are 0.
+
+    Raises:
+        TypeError, ValueError: as `log_likelihood`.
 
     Source: the paper's E-step (Appendix S2.2, misprints put right), as derivatives of the log-likelihood with respect
     to log-evidence.
@@ -188,7 +196,17 @@ def posterior(
 def filter(params: Params, obs: Observations, mask: Any = None, *, backend: str = "auto") -> Posterior:
     """Marginals of every hidden state given the past and present only: what can be said live.
 
-    Arguments, errors and shapes as `posterior`; the answer for a frame never depends on later frames.
+    Args:
+        params: the model, L phases and K tools.
+        obs: (B, T, ...) observations, or (T, ...) of a single video.
+        mask: (B, T) bool, True where observed; None is all.
+        backend: as in `log_likelihood`.
+
+    Returns:
+        `Posterior` in the shapes of `posterior`; the answer for a frame never depends on later frames.
+
+    Raises:
+        TypeError, ValueError: as `log_likelihood`.
 
     Source: the forward recursion of Appendix S2.2.
     """
@@ -199,14 +217,24 @@ def filter(params: Params, obs: Observations, mask: Any = None, *, backend: str 
 def decode(
     params: Params, obs: Observations, mask: Any = None, labels: Labels | None = None, *, backend: str = "auto"
 ) -> Decoded:
-    """The jointly most probable path of phases and tools (Viterbi).
+    """The jointly most probable path of phases and tools.
 
-    Arguments and errors as `log_likelihood`.
+    Args:
+        params: the model, L phases and K tools.
+        obs: (B, T, ...) observations, or (T, ...) of a single video.
+        mask: (B, T) bool, True where observed; None is all.
+        labels: known states; the path agrees with them.
+        backend: as in `log_likelihood`.
 
     Returns:
         `Decoded` with phases (B, T), tools (B, T, K) int32, -1 after the last observed frame, and log_prob (B,), the
         log-probability of that path together with the observations. Where phases have stages the path is of stages
         too, and so is its probability.
+
+    Raises:
+        TypeError, ValueError: as `log_likelihood`.
+
+    Source: Viterbi (1967), over the coupled chain's joint states.
     """
     value, (phases, tools) = _call(_decode, params, obs, mask, labels, backend)
     return Decoded(phases, tools, value)

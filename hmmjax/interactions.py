@@ -127,6 +127,9 @@ def odds_ratios(
         phase_names: (L,) names likewise.
         backend: as in `posterior`.
 
+    Returns:
+        `OddsRatios` of the block; ``print`` it.
+
     Raises:
         TypeError: the block is of another kind.
         ValueError: bad input, an unknown block, or emissions of tools that nobody observes.

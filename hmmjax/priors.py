@@ -29,10 +29,16 @@ BLOCKS = (
 class Priors:
     """Pseudo-counts (Dirichlet concentration minus one, so 0 is no prior) for MAP estimates.
 
-    Each is a scalar or broadcasts against its block: phase_initial (L,), phase_transition (L, L), tool_initial
-    (K, L) or (K, L, 2) as (absent, present), tool_transition (K, L, 2, 2); for emissions see the family. A
-    pseudo-count never fills an entry that is exactly zero: structural zeros stay zero. Of logistic blocks
-    (`Interacting`, `ToolLogistic`) they are a ridge on weights (L, K, K + 1) and (K, K + 1).
+    Each is a scalar or broadcasts against its block. A pseudo-count never fills an entry that is exactly zero:
+    structural zeros stay zero. Without phases there is no axis L.
+
+    Attributes:
+        phase_initial: (L,).
+        phase_transition: (L, L).
+        phase_emission: see the family.
+        tool_initial: (K, L), or (K, L, 2) as (absent, present).
+        tool_transition: (K, L, 2, 2); of `Interacting` a ridge on weights (L, K, K + 1).
+        tool_emission: see the family; of `ToolLogistic` a ridge on weights (K, K + 1).
     """
 
     phase_initial: Any = 0.0

@@ -67,6 +67,9 @@ def refine(
         iterations: at most so many quasi-Newton iterations, one E-step each (and a few more in line searches).
         backend: as in `posterior`.
 
+    Returns:
+        `Refinement`, whose `params` have the families and shapes of the given ones.
+
     Raises:
         TypeError, ValueError: bad input, no labels, or videos that are impossible under `params`.
 

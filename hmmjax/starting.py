@@ -27,6 +27,10 @@ def init_params(
         interacting: whether each tool's next state depends on all tools (`transitions.Interacting`), at first not at
             all. Emissions in which tools interact are called "logistic".
 
+    Returns:
+        The model: of phases initial (L,) and transition (L, L), of tools initial (K, L), or (K,) without phases, and
+        transitions to match.
+
     Raises:
         ValueError: neither phases nor tools, an unknown kind of emissions, or too many tools to interact.
     """

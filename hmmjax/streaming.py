@@ -76,12 +76,35 @@ class Moment:
 
 
 def start(params: Params, lag: int = 0) -> StreamState:
-    """The state before the first frame: pure, as `step` is, for whoever runs many streams with `jax.vmap`."""
+    """The state before the first frame: pure, as `step` is, for whoever runs many streams with `jax.vmap`.
+
+    Args:
+        params: the model; not checked here, see `Stream`.
+        lag: frames to wait for a better answer, 0 or more; a shape, and so no tracer.
+
+    Returns:
+        The state, for `step`.
+    """
     return _start(_chain(params, True), params, lag)
 
 
 def step(params: Params, state: StreamState, obs: Observations) -> tuple[StreamState, Moment]:
-    """One frame: (L,) or scalar phases and (K,) tools, either None where nothing was seen. Pure and traceable."""
+    """Take one frame in. Pure and traceable; values are not checked.
+
+    Args:
+        params: the model.
+        state: from `start`, or from the step before.
+        obs: phases, a label () or (L,) probabilities, and tools (K,); either None where it was not seen.
+
+    Returns:
+        The state for the next frame, and what is known now. Of a frame that is impossible after those before it the
+        log-likelihood is -inf, and so it stays.
+
+    Raises:
+        ValueError: neither phases nor tools.
+
+    Source: the forward recursion of Appendix S2.2, and the backward one over the last `lag` frames.
+    """
     data, _ = collect(jax.tree.map(lambda x: x[None], obs), None, None)
     return _step(params, _chain(params, True), state, _evidence(params, data))
 
@@ -116,6 +139,9 @@ class Stream:
         Raises:
             TypeError, ValueError: bad input, or a frame that is impossible after those before it. The stream then
                 stands where it stood.
+
+        Returns:
+            What is known now, arrays on the host.
         """
         seen = _evidence(self.params, self._frame(Observations() if obs is None else obs))
         state, moment = _step(self.params, self._chain, self.state, seen)
@@ -129,7 +155,12 @@ class Stream:
         return moment
 
     def finish(self) -> Posterior:
-        """Phases (n, L) and tools (n, K) of the last n frames, given all: those the lag has not answered yet."""
+        """The frames that the lag has not answered yet, given all.
+
+        Returns:
+            `Posterior` with phases (n, L) and tools (n, K) of the last n frames, n the lag or all there were; and
+            log_likelihood () of all frames. The stream may go on afterwards.
+        """
         phases, tools = _finish(self.params, self._chain, self.state)
         n = min(self.lag, int(self.state.frames))
         last = slice(self.lag - n, None)
@@ -138,6 +169,10 @@ class Stream:
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
         """Write the state to an NPZ, without pickle and without the model; the old file or the new, never half.
+
+        Args:
+            path: the file, usually ``.npz``.
+            force: overwrite.
 
         Raises:
             FileExistsError: when the file exists and `force` is False.
@@ -148,6 +183,13 @@ class Stream:
     @classmethod
     def resume(cls, params: Params, path: str | os.PathLike[str]) -> "Stream":
         """The stream that `save` wrote, to go on as if it had never stopped.
+
+        Args:
+            params: the model that it ran with.
+            path: the file.
+
+        Returns:
+            A stream with the lag and the state that were saved.
 
         Raises:
             ValueError: not such a file, or one of another model.

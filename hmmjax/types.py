@@ -73,7 +73,12 @@ class ToolChains:
 
 @pytree
 class Params:
-    """The coupled hidden Markov model; either track may be None (phases only, tools only)."""
+    """The coupled hidden Markov model.
+
+    Attributes:
+        phases: the phases' chain; None in a model of tools only.
+        tools: the tools' chains; None in a model of phases only.
+    """
 
     phases: PhaseChain | None = None
     tools: ToolChains | None = None
@@ -107,8 +112,13 @@ class Observations:
     def discretize(self, threshold: float = 0.5) -> "Observations":
         """Probabilities to labels: the most probable phase, and each tool at or above `threshold`.
 
-        Labels pass through unchanged. Undefined (NaN) frames become label 0 and must be masked, as before; of several
-        recognisers on one track, where NaN is a frame in which one says nothing, they become -1, which says the same.
+        Args:
+            threshold: of tools' probabilities.
+
+        Returns:
+            Observations with phases (B, T) and tools (B, T, K), int32. Labels pass through unchanged. Undefined (NaN)
+            frames become label 0 and must be masked, as before; of several recognisers on one track, where NaN is a
+            frame in which one says nothing, they become -1, which says the same.
         """
 
         def is_float(x: Any) -> bool:
@@ -138,7 +148,12 @@ class Observations:
 
 @pytree
 class Labels:
-    """What is known for certain: phases int (B, T), tools int (B, T, K); -1 is unknown, None is all unknown."""
+    """What is known for certain.
+
+    Attributes:
+        phases: int (B, T), -1 is unknown; None is all unknown.
+        tools: int (B, T, K), 0, 1 or -1; likewise.
+    """
 
     phases: Any = None
     tools: Any = None
