@@ -104,6 +104,12 @@ def save_params(
 def load_params(path: PathLike) -> ModelFile:
     """Read what `save_params` wrote.
 
+    Args:
+        path: the file.
+
+    Returns:
+        The parameters, checked, and what was saved beside them.
+
     Raises:
         FormatError: for a file that is missing, damaged, of another kind, of a newer version, or that names a class
             this version does not know.

@@ -70,6 +70,9 @@ def rank_families(
         step: see `hmmjax.io.to_batch`.
         progress: called with a stage's name, how many families are done, and of how many.
 
+    Returns:
+        The ranking, and what it was made from.
+
     Raises:
         FormatError: files that do not go together, or fewer than two annotated videos.
         ValueError, TypeError: see `hmmjax.compare`.

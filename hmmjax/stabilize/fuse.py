@@ -130,7 +130,14 @@ def together(said: Sequence[Observations]) -> Observations:
 
 
 def originals(sources: Sequence[Sequence[Track]]) -> list[Track]:
-    """Of each track the files of the first recogniser that says anything of it: results come back in their layouts."""
+    """Whose layouts results come back in: of each track the files of the first recogniser that says anything of it.
+
+    Args:
+        sources: of each recogniser its tracks, as `hmmjax.io.read` gives them.
+
+    Returns:
+        Tracks, for `write_results`.
+    """
     out: list[Track] = []
     for name in _TRACKS:
         out += next((own for s in sources if (own := [t for t in s if t.track == name])), [])

@@ -63,7 +63,14 @@ class Examples:
     mask: np.ndarray
 
     def take(self, positions: Any) -> "Examples":
-        """Some of the videos."""
+        """Some of the videos.
+
+        Args:
+            positions: of the videos, or a boolean mask (B,).
+
+        Returns:
+            Examples of those, on the same T frames.
+        """
 
         def pick(x: Any) -> Any:
             if isinstance(x, tuple):
@@ -120,8 +127,11 @@ def learn(
             which transitions are counted.
         callback: called after every EM iteration with its number and the objective.
 
+    Returns:
+        The model, how it was learnt, and what EM and calibration report.
+
     Raises:
-        ValueError: for a video that the starting model finds impossible.
+        ValueError: for a video that the starting model finds impossible, or labels in `transitions` that lack a track.
     """
     obs, labels = examples.obs, examples.labels
     observed = [track for track in ("phases", "tools") if getattr(obs, track) is not None]

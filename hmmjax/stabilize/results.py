@@ -21,8 +21,12 @@ def read_results(folder: str | os.PathLike[str], *, relaxed: bool = False) -> St
         folder: with ``stabilized.npz`` and ``model.npz``.
         relaxed: also the relaxed figures in the table.
 
+    Returns:
+        What `write_results` was given.
+
     Raises:
-        FormatError: when the folder holds no results, or those of a version that did not keep what it read.
+        FormatError: when the folder holds no results, damaged ones, or those of a version that did not keep what it
+            read.
     """
     folder = Path(folder)
     file = folder / RESULTS

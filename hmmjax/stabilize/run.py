@@ -72,7 +72,15 @@ class Stabilized:
         return self.raw, *self.fused
 
     def said(self, track: str, i: int) -> Any:
-        """What the i-th video's recognisers say of a track: an array (n, ...), a tuple of several, None without any."""
+        """What the recognisers say of one track of one video.
+
+        Args:
+            track: "phases" or "tools".
+            i: the video's position.
+
+        Returns:
+            An array (n, ...), a tuple of them where several recognisers watch, None without any.
+        """
         found = tuple(getattr(s, track)[i] for s in self.recognisers if getattr(s, track) is not None)
         return None if not found else found[0] if len(found) == 1 else found
 
@@ -131,6 +139,9 @@ def stabilize(
         threshold: for turning tool probabilities into labels.
         relaxed: also the relaxed figures in the table.
         progress: called with a stage's name, how many parts are done, and of how many.
+
+    Returns:
+        Posteriors of every video, the model, and the table of figures where there is truth.
 
     Raises:
         FormatError: files that do not go together.

@@ -151,12 +151,27 @@ def _write_hidden(tracks: Sequence[Track], folder: Path, force: bool) -> list[Pa
 
 
 def records(table: Sequence[Row]) -> list[dict[str, Any]]:
-    """The table as plain rows, one per figure and system."""
+    """The table as plain rows.
+
+    Args:
+        table: as `compare` gives it.
+
+    Returns:
+        A row per figure and system, see `Row.records`.
+    """
     return [record for row in table for record in row.records()]
 
 
 def as_json(table: Sequence[Row], notices: Sequence[str]) -> str:
-    """The table and the notices as JSON."""
+    """The table and the notices as JSON.
+
+    Args:
+        table: as `compare` gives it.
+        notices: what a person should know.
+
+    Returns:
+        An object with the rows of `records` under "table", and "notices".
+    """
     content = {"table": records(table), "notices": list(notices)}
     return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
 

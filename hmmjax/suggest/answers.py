@@ -22,7 +22,12 @@ PathLike = str | os.PathLike[str]
 
 
 def write_answers(path: PathLike, suggestions: Sequence[Suggestion], *, force: bool = False) -> None:
-    """Write the file to fill in.
+    """Write the file to fill in, a row for each frame.
+
+    Args:
+        path: the file.
+        suggestions: from `rank`.
+        force: overwrite.
 
     Raises:
         FileExistsError: when it exists and `force` is False; somebody may have filled it in.
