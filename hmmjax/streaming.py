@@ -25,6 +25,7 @@ from hmmjax import _numerics as num
 from hmmjax._data import Data, collect, dtype_of
 from hmmjax._pytree import pytree
 from hmmjax._typing import Array
+from hmmjax.io.arrays import load_arrays
 from hmmjax.io.write import save_npz
 from hmmjax.messages import online
 from hmmjax.messages.online import Chain
@@ -192,15 +193,17 @@ class Stream:
             A stream with the lag and the state that were saved.
 
         Raises:
-            ValueError: not such a file, or one of another model.
+            FileNotFoundError: no such file.
+            ValueError: a file of another kind, a damaged one, or one of another model.
         """
+        if not os.path.exists(path):
+            raise FileNotFoundError(f"{os.fspath(path)} is not there: give what Stream.save wrote.")
         try:
-            with np.load(path, allow_pickle=False) as file:
-                arrays = dict(file)
+            arrays = load_arrays(os.fspath(path))
             model, lag = str(arrays.pop("model")), int(arrays.pop("lag"))
             stream = cls(params, lag=lag)
             state = StreamState(**arrays)
-        except (KeyError, TypeError, EOFError, ValueError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{os.fspath(path)} holds no stream ({error}); give what Stream.save wrote.") from None
         if model != _fingerprint(stream.params):
             raise ValueError(f"{os.fspath(path)} belongs to another model: resume it with the parameters it ran with.")

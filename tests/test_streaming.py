@@ -99,9 +99,14 @@ def test_a_saved_stream_goes_on_as_if_it_had_never_stopped(tmp_path):
         stream.save(tmp_path / "s.npz")
     with pytest.raises(ValueError, match="another model"):
         Stream.resume(make(8, 3, 2).params, tmp_path / "s.npz")
-    (tmp_path / "no.npz").write_bytes(b"no")
-    with pytest.raises(ValueError, match="holds no stream"):
+    with pytest.raises(FileNotFoundError):
         Stream.resume(case.params, tmp_path / "no.npz")
+    whole = (tmp_path / "s.npz").read_bytes()
+    flipped = whole[:150] + bytes(255 - b for b in whole[150:250]) + whole[250:]
+    for damaged in (b"no", b"", whole[: len(whole) // 2], flipped):
+        (tmp_path / "no.npz").write_bytes(damaged)
+        with pytest.raises(ValueError, match="holds no stream"):
+            Stream.resume(case.params, tmp_path / "no.npz")
 
 
 def test_memory_and_programs_do_not_grow():
