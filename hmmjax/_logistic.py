@@ -31,13 +31,18 @@ def design(num_tools: int, dtype: Any = jnp.float32) -> Float[Array, "C M"]:
     Raises:
         ValueError: more than `MAX_TOOLS` tools.
     """
+    check_size(num_tools)
+    return jnp.concatenate([jnp.ones((2**num_tools, 1), jnp.int32), _configs.bits(num_tools)], 1).astype(dtype)
+
+
+def check_size(num_tools: int) -> None:
+    """Raise ValueError for more than `MAX_TOOLS` tools."""
     if num_tools > MAX_TOOLS:
         raise ValueError(
             f"{num_tools} tools cannot interact: exact inference would need tables over 2**{num_tools} configurations, "
             f"and stops at {MAX_TOOLS} tools. Leave out rare tools, or use PhaseConditioned and ToolConfusion, whose "
             "cost grows with the number of tools alone."
         )
-    return jnp.concatenate([jnp.ones((2**num_tools, 1), jnp.int32), _configs.bits(num_tools)], 1).astype(dtype)
 
 
 def log_odds(weights: Any) -> Float[Array, "... C"]:
@@ -184,7 +189,7 @@ def check_weights(name: str, weights: Any, meaning: str) -> None:
             f"{name} has shape {shape} but must be {meaning}: for each tool an intercept, then a weight for the "
             "presence of every tool."
         )
-    design(shape[-2])
+    check_size(shape[-2])
     values = np.asarray(weights, np.float64)
     if not np.isfinite(values).all():
         where = tuple(int(i) for i in np.argwhere(~np.isfinite(values))[0])

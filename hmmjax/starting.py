@@ -4,8 +4,8 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from hmmjax import _logistic, transitions
 from hmmjax import emissions as families
-from hmmjax import transitions
 from hmmjax.types import Params, PhaseChain, ToolChains
 
 
@@ -37,6 +37,8 @@ def init_params(
     if num_phases < 0 or num_tools < 0 or num_phases + num_tools == 0:
         raise ValueError(f"num_phases={num_phases}, num_tools={num_tools}: at least one of them must be positive.")
     phase_family, tool_family = _families(emissions)
+    if interacting or tool_family.joint:
+        _logistic.check_size(num_tools)
     phases = tools = None
     if num_phases:
         away = (1 - stay) / max(num_phases - 1, 1)

@@ -337,7 +337,10 @@ def test_errors_name_cause_and_fix(unchecked):
     with pytest.raises(ValueError, match=r"tools.emission.weights must be finite.*-20"):
         call(emission=ToolLogistic(tools.emission.weights.at[0, 1].set(-jnp.inf)))
     with pytest.raises(ValueError, match=r"11 tools cannot interact.*10 tools.*PhaseConditioned"):
-        hmmjax.posterior(hmmjax.init_params(2, 11, interacting=True), hmmjax.Observations(np.zeros((4, 2))))
+        call(transition=Interacting(jnp.zeros((2, 11, 12))))
+    for options in {"interacting": True}, {"emissions": "logistic"}:
+        with pytest.raises(ValueError, match="11 tools cannot interact"):
+            hmmjax.init_params(2, 11, **options)
     with pytest.raises(ValueError, match=r"priors.tool_transition has shape \(5,\)"):
         hmmjax.fit(*case.args, priors=hmmjax.Priors(tool_transition=np.ones(5)))
     with pytest.raises(TypeError, match="probabilities but ToolLogistic observes integer labels"):
