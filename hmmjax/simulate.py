@@ -255,11 +255,19 @@ def recognise_tools(rng: np.random.Generator, tools: np.ndarray, recogniser: Rec
 def stack(surgeries: Sequence[Surgery]) -> tuple[Labels, Observations, np.ndarray]:
     """Pad surgeries to one batch, as the library's functions take it.
 
+    Args:
+        surgeries: B of them, the longest of T frames.
+
     Returns:
         Labels with phases (B, T) and tools (B, T, K), -1 on padding; Observations with probabilities (B, T, L) and
         (B, T, K), 0 on padding; mask (B, T), False on padding.
+
+    Raises:
+        ValueError: no surgeries.
     """
-    longest = max(map(len, surgeries), default=0)
+    if not surgeries:
+        raise ValueError("there are no surgeries to stack: simulate at least one.")
+    longest = max(map(len, surgeries))
 
     def pad(field: str, fill: float) -> np.ndarray:
         arrays = [getattr(s, field) for s in surgeries]

@@ -62,13 +62,22 @@ class Minutes:
         return half
 
     def interval(self) -> tuple[np.ndarray, np.ndarray]:
-        """(B, C) ends of 95 % intervals: the mean and 1.96 deviations either way, not below 0."""
-        assert self.deviation is not None
+        """(B, C) ends of 95 % intervals: the mean and 1.96 deviations either way, not below 0.
+
+        Raises:
+            ValueError: deviations were not asked for.
+        """
+        if self.deviation is None:
+            raise ValueError("these minutes have no deviations: compute them with intervals=True.")
         reach = 1.96 * self.deviation
         return np.maximum(self.stabilised - reach, 0), self.stabilised + reach
 
     def coverage(self) -> tuple[int, int]:
-        """How many true values lie inside their intervals, and of how many."""
+        """How many true values lie inside their intervals, and of how many.
+
+        Raises:
+            ValueError: deviations were not asked for.
+        """
         low, high = self.interval()
         known = ~np.isnan(self.truth)
         inside = known & (low - 1e-9 <= self.truth) & (self.truth <= high + 1e-9)
