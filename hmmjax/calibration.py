@@ -89,6 +89,8 @@ def calibrate(
 
     Raises:
         TypeError, ValueError: bad input, no labels, or videos that are impossible under `params`.
+
+    Source: the objective of Bahl et al. (1986), as in `refine`, over powers alone.
     """
     if labels is None or (labels.phases is None and labels.tools is None):
         raise ValueError("calibrate needs labels: hmmjax.Labels(phases=..., tools=...) with some frames known.")

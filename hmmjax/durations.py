@@ -47,6 +47,8 @@ def staged_transition(transition: Float[Array, "L L"], stages: Stages) -> Float[
 
     Returns:
         (S, S) probabilities of the next stage (column) given the current one (row).
+
+    Source: see the module.
     """
     transition = jnp.asarray(transition)
     owner, count = owners(stages), sum(stages)
@@ -103,7 +105,10 @@ def spread(params: Params, stages: Sequence[int]) -> Params:
         likelihood estimate of a negative binomial duration with so many stages.
 
     Raises:
-        ValueError: no phases, a wrong number of stages, or a phase that is on average shorter than its stages.
+        ValueError: no phases, a wrong number of stages, stages already, or a phase that is on average shorter than its
+            stages.
+
+    Source: see the module.
     """
     chain = params.phases
     if chain is None:
@@ -157,6 +162,8 @@ def choose(labels: Labels, mask: Any = None, *, most: int = 6, num_phases: int |
 
     Raises:
         ValueError: no phase labels.
+
+    Source: see the module; leave-one-out likelihood of negative binomial durations.
     """
     if labels.phases is None:
         raise ValueError("durations are counted in phase labels: give hmmjax.Labels(phases=...).")

@@ -134,7 +134,8 @@ def odds_ratios(
         TypeError: the block is of another kind.
         ValueError: bad input, an unknown block, or emissions of tools that nobody observes.
 
-    Source: model.md, "Interacting tools"; McCullagh and Nelder (1989), section 4.4, for the information.
+    Source: the paper's second extension (docs/interactions.md); McCullagh and Nelder (1989), section 4.4, for the
+    information.
     """
     if block not in ("tools.emission", "tools.transition"):
         raise ValueError(f"block={block!r} has no odds ratios; choose 'tools.emission' or 'tools.transition'.")

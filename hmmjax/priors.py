@@ -39,6 +39,8 @@ class Priors:
         tool_initial: (K, L), or (K, L, 2) as (absent, present).
         tool_transition: (K, L, 2, 2); of `Interacting` a ridge on weights (L, K, K + 1).
         tool_emission: see the family; of `ToolLogistic` a ridge on weights (K, K + 1).
+
+    Source: MAP estimates; with pseudo-counts of 0 the M-step is the paper's.
     """
 
     phase_initial: Any = 0.0

@@ -33,6 +33,8 @@ def rescale(params: Params, factor: float) -> Params:
         TypeError: interacting tools, whose joint steps have no such power.
         ValueError: a factor that is neither whole nor the reciprocal of a whole number; a chain without such a root,
             or phases that would be shorter than their stages.
+
+    Source: the Chapman-Kolmogorov equation: n steps of a chain are the n-th power of its matrix.
     """
     whole = round(max(factor, 1 / factor)) if factor > 0 else 0
     if whole < 1 or not np.isclose(max(factor, 1 / factor), whole, rtol=1e-6):

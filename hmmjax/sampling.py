@@ -30,6 +30,8 @@ def sample(params: Params, key: jax.Array, lengths: Any) -> tuple[Labels, Observ
 
     Raises:
         ValueError: a negative length, or invalid parameters.
+
+    Source: the paper's model, read as a recipe: start, transitions, emissions.
     """
     if is_concrete(params):
         validation.check_params(params)

@@ -119,6 +119,8 @@ class Stream:
 
     Raises:
         TypeError, ValueError: invalid parameters, or a negative lag.
+
+    Source: the forward recursion of Appendix S2.2, and the backward one over the last `lag` frames.
     """
 
     def __init__(self, params: Params, *, lag: int = 0) -> None:

@@ -31,6 +31,8 @@ class PhaseChain:
             None where none does.
         stages: (L,) stages that each phase goes through, see `hmmjax.durations`; a row of `transition` is then that of
             a stage. None is one stage each: durations are geometric.
+
+    Source: alpha (start) and A of the paper's phase model.
     """
 
     initial: Array
@@ -56,6 +58,8 @@ class ToolChains:
         transition: a transition model of `hmmjax.transitions`.
         emission: a tool emission family of `hmmjax.emissions`, or a tuple of them where several recognisers watch; None
             where none does.
+
+    Source: beta (start) of the paper's tool model; for transitions see theirs.
     """
 
     initial: Array

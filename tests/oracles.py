@@ -1,7 +1,7 @@
 """Slow, plain answers to check the library against: numpy float64 and scipy, sharing no code with it.
 
 `enumerate_paths` adds up every hidden path and fits on a page; `dense` runs log-space forward-backward over the joint
-space of L * 2^K states and reaches real sizes. Both take the parameters as arrays in model.md's axis order and the
+space of L * 2^K states and reaches real sizes. Both take the parameters as arrays in the library's axis order and the
 evidence as log-tables, and answer with one `Answer`. Without phases a dummy phase stands in, without tools K = 0.
 """
 

@@ -30,7 +30,7 @@ class ToolLogistic(ToolEmission):
     Raises:
         ValueError: with more than 10 tools, wherever the table is needed.
 
-    Source: zeta of the paper's second extension (model.md, "Interacting tools").
+    Source: zeta of the paper's second extension (docs/interactions.md).
     """
 
     weights: Array

@@ -45,7 +45,7 @@ def _module(backend: str, p: Potentials) -> ModuleType:
 def log_normalizer(potentials: Potentials, backend: str) -> Array:
     """Log-probability (B,) of each video's evidence; its gradient costs one backward sweep.
 
-    A video that is impossible has -inf and a gradient of zero. Source: model.md's identity, Eisner (2016).
+    A video that is impossible has -inf and a gradient of zero. Source: Eisner (2016), see docs/maths.md.
     """
     return _module(backend, potentials).forward(potentials, keep=False)[0]
 

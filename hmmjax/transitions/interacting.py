@@ -32,7 +32,7 @@ class Interacting(ToolTransition):
     Raises:
         ValueError: with more than 10 tools, wherever the table is needed.
 
-    Source: eta of the paper's second extension (model.md, "Interacting tools").
+    Source: eta of the paper's second extension (docs/interactions.md).
     """
 
     weights: Array

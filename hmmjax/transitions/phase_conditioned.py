@@ -22,6 +22,8 @@ class PhaseConditioned(ToolTransition):
         matrix: (K, L, 2, 2) probabilities, rows sum to one; (K, 2, 2) in a model without phases.
 
     Pseudo-counts: scalar or the matrix's shape.
+
+    Source: A~ of the paper's tool model.
     """
 
     matrix: Array
