@@ -24,7 +24,8 @@ class Layout:
         newline: line ending.
         trailing: whether rows end with a delimiter.
         spelling: phase names as this file spells them, for files that hold names; None for indices.
-        key: the array's name in an npz, and `frames_key` that of its frames, or None.
+        key: the array's name in an npz, or None.
+        frames_key: the name of its frames' array, or None where there is none.
         heads: (n,) beginnings of rows that are copied through unread.
     """
 
