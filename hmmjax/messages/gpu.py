@@ -48,9 +48,12 @@ def _factors(blocks: tuple[Array, ...]) -> tuple[Array, ...]:
 def _prepare(p: Potentials) -> tuple:
     evidence = scaled.evidence(p.phases, p.configs)
     evidence = dataclasses.replace(evidence, phases=_pad(evidence.phases, -1), scale=_pad(evidence.scale, -1))
-    table = scaled.split(_pad(_pad(p.transition, 0), 1))
-    initial = _pad(p.initial, 0).astype(p.phases.dtype)
+    table, initial = _tables(p)
     return evidence, table, _factors(p.blocks), initial
+
+
+def _tables(p: Potentials) -> tuple:
+    return scaled.split(_pad(_pad(p.transition, 0), 1)), _pad(p.initial, 0).astype(p.phases.dtype)
 
 
 def _value(p: Potentials, top: Array, scale: Array, totals: Array, references: Array) -> Array:
@@ -59,7 +62,7 @@ def _value(p: Potentials, top: Array, scale: Array, totals: Array, references: A
     last = jnp.maximum(length - 1, 0)[..., None]
     references = jnp.where(frames < length - 1, references, 0)
     whole = num.accurate_sum(references) * scaled.LN2 + num.accurate_sum(jnp.where(frames < length, top, 0))
-    scale, totals = (jnp.take_along_axis(x, last, 1)[:, 0] for x in (scale, totals))
+    scale = jnp.take_along_axis(scale, last, 1)[:, 0]
     return jnp.where(p.lengths > 0, whole + scaled.log_total(scale, totals), 0)
 
 
@@ -69,11 +72,11 @@ def forward(potentials: Potentials, keep: bool) -> tuple[Array, Any]:
         # Too many to hold: `backward` computes them again, a few videos at a time.
         return forward(potentials, keep=False)[0], None
     evidence, table, blocks, initial = _prepare(potentials)
-    rows, scale, totals, pulled, references = kernels.sweep(
+    rows, scale, totals, after, references = kernels.sweep(
         evidence, table, blocks, initial, potentials.lengths, both=keep, keep=keep
     )
     value = _value(potentials, evidence.top, scale[0], totals[0], references[0])
-    return value, (rows, scale, pulled) if keep else None
+    return value, (rows, scale, after) if keep else None
 
 
 def backward(potentials: Potentials, kept: Any, cotangent: Array) -> Potentials:
@@ -88,11 +91,9 @@ def _backward_again(potentials: Potentials, cotangent: Array) -> Potentials:
 
 
 def _backward(potentials: Potentials, kept: Any, cotangent: Array) -> Potentials:
-    rows, scale, pulled = kept
-    evidence, table, _, initial = _prepare(potentials)
-    phases, configs, pairs, before, after = kernels.pair(
-        rows, scale, pulled, evidence, table, potentials.lengths, cotangent
-    )
+    rows, scale, after = kept
+    table, initial = _tables(potentials)
+    phases, configs, pairs, before = kernels.pair(rows, scale, table, potentials.lengths, cotangent)
     counts = pairs.sum((0, 1))
     n = potentials.transition.shape[0]
     allowed = potentials.transition > 0
@@ -101,9 +102,9 @@ def _backward(potentials: Potentials, kept: Any, cotangent: Array) -> Potentials
     grouped, regroup = jax.vjp(lambda b: kronecker.group(_factors(b), DENSE), potentials.blocks)
     (blocks,) = regroup(_gradients(before, after, grouped))
 
-    # The first frame's backward message and evidence, each video normalised by its own sum.
-    first = rows[1][:, 0] * evidence.configs[:, 0, None, :] * evidence.phases[:, 0, :, None]
-    first_scale = scale[1][:, 0] + evidence.scale[:, 0]
+    # What all frames say of the first one's state, each video normalised by its own sum.
+    first = jnp.swapaxes(after[:, :: after.shape[1] // len(cotangent), 0], 0, 1)
+    first_scale = scale[1][:, 0]
     totals = jnp.sum(initial * first, -1)
     top = scaled.finite(jnp.max(first_scale + scaled.exponent(totals), -1))[:, None]
     weights = scaled.to_one(scaled.power(first_scale - top), scaled.power(first_scale - top) * totals, -1)
@@ -131,8 +132,9 @@ def _filter(potentials: Potentials) -> Filtered:
     rows, scale, totals, _, references = kernels.sweep(
         evidence, table, blocks, initial, potentials.lengths, both=False, keep=True
     )
-    rows, scale, totals = rows[0], scale[0], totals[0]
-    value = _value(potentials, evidence.top, scale, totals, references[0])
+    rows, scale = rows[0], scale[0]
+    value = _value(potentials, evidence.top, scale, totals[0], references[0])
+    totals = jnp.sum(rows, -1)
     # Frames after the end were never written.
     real = (jnp.arange(rows.shape[1]) < potentials.lengths[:, None])[..., None] & (totals > 0)
     top = scaled.finite(jnp.max(jnp.where(real, scale + scaled.exponent(totals), -jnp.inf), -1, keepdims=True))
@@ -174,7 +176,7 @@ def _viterbi(p: Potentials) -> Path:
 
 def _turns(potentials: Potentials) -> int:
     videos, num_frames, num_configs = potentials.configs.shape
-    one = 5 * num_frames * num_configs * _padded(potentials.phases.shape[-1]) * potentials.phases.dtype.itemsize
+    one = 4 * num_frames * num_configs * _padded(potentials.phases.shape[-1]) * potentials.phases.dtype.itemsize
     return -(-videos * one // STORED_BYTES)
 
 
