@@ -12,7 +12,7 @@ from hmmjax.counting import estimate
 from hmmjax.emissions import Fused, Tempered
 from hmmjax.learning import fit
 from hmmjax.priors import Priors
-from hmmjax.starting import init_params
+from hmmjax.starting import LABELS, init_params
 from hmmjax.types import FitResult, Labels, Observations, Params
 
 #: What `stabilize` assumes before it has seen anything. A phase change that no labelled video shows is very unlikely
@@ -191,10 +191,10 @@ def learn(
 
 
 def _families(said: Any, emissions: str) -> str | tuple[str, ...]:
-    """The family by name; of several recognisers each one's own, since those that give labels can only be confused."""
+    """The family by name; of several recognisers each one's own, since probabilities are not to be had of those that give labels."""
     if not isinstance(said, tuple):
         return emissions
-    return tuple(emissions if source.dtype.kind == "f" else "confusion" for source in said)
+    return tuple(emissions if source.dtype.kind == "f" or emissions in LABELS else "confusion" for source in said)
 
 
 def _has_labels(labels: Labels, observed: Sequence[str]) -> bool:
