@@ -8,7 +8,15 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax._checks import check_array, check_probabilities, check_rows, check_shape, check_square
+from hmmjax._checks import (
+    check_array,
+    check_label_dtype,
+    check_mask,
+    check_probabilities,
+    check_rows,
+    check_shape,
+    check_square,
+)
 from hmmjax._data import Data, is_float
 from hmmjax.durations import check_stages
 from hmmjax.emissions.fused import Fused, present
@@ -69,15 +77,6 @@ def _check_emission(track: str, emission: Any, size: int) -> None:
     own = emission.num_phases if track == "phases" else emission.num_tools
     if own != size:
         raise ValueError(f"{track}.emission {type(emission).__name__} is over {own} {track}, the model has {size}.")
-
-
-def check_mask(mask: Any) -> None:
-    """TypeError unless the mask is boolean."""
-    if mask is None:
-        return
-    dtype = mask.dtype if hasattr(mask, "dtype") else np.asarray(mask).dtype
-    if dtype != np.bool_:
-        raise TypeError(f"mask must be bool (True = observed), got {dtype}. Write mask.astype(bool) or mask > 0.")
 
 
 def check_data(params: Params, data: Data) -> None:
@@ -185,13 +184,6 @@ def _check_labels(track: str, labels: Any, chain: Any, size: int, real: np.ndarr
             f"labels.{track} is {int(values[at])} at {_place(at)}: no state satisfies it. "
             f"Labels are 0..{size - 1}, and -1 for unknown."
         )
-
-
-def check_label_dtype(name: str, x: Any) -> None:
-    """TypeError unless labels are integers (or booleans)."""
-    if x is not None and (not hasattr(x, "dtype") or x.dtype.kind not in "biu"):
-        kind = getattr(x, "dtype", type(x).__name__)
-        raise TypeError(f"{name} must be integers (-1 = unknown), got {kind}. Make NaN -1, then x.astype(int).")
 
 
 def check_observations(obs: Any) -> None:
