@@ -50,6 +50,12 @@ def dtype_of(params: Params) -> Any:
     return jnp.result_type(*leaves, jnp.float32) if leaves else jnp.dtype(jnp.float32)
 
 
+def require_observations(obs: Any) -> None:
+    """TypeError unless `Observations`."""
+    if not isinstance(obs, Observations):
+        raise TypeError(f"obs must be hmmjax.Observations(phases=..., tools=...), got {type(obs).__name__}.")
+
+
 def collect(obs: Observations, mask: Any, labels: Labels | None) -> tuple[Data, bool]:
     """Give everything a batch axis; also say whether it had one.
 
@@ -57,8 +63,7 @@ def collect(obs: Observations, mask: Any, labels: Labels | None) -> tuple[Data, 
         TypeError: something is not an array.
         ValueError: axes disagree, or there is nothing from which to tell how long the videos are.
     """
-    if not isinstance(obs, Observations):
-        raise TypeError(f"obs must be hmmjax.Observations(phases=..., tools=...), got {type(obs).__name__}.")
+    require_observations(obs)
     if labels is not None and not isinstance(labels, Labels):
         raise TypeError(f"labels must be hmmjax.Labels(phases=..., tools=...), got {type(labels).__name__}.")
     labels = Labels() if labels is None else labels

@@ -17,7 +17,7 @@ from hmmjax._checks import (
     check_shape,
     check_square,
 )
-from hmmjax._data import Data, is_float
+from hmmjax._data import Data, is_float, require_observations
 from hmmjax.durations import check_stages
 from hmmjax.emissions.fused import Fused, present
 from hmmjax.transitions import ToolTransition
@@ -187,7 +187,8 @@ def _check_labels(track: str, labels: Any, chain: Any, size: int, real: np.ndarr
 
 
 def check_observations(obs: Any) -> None:
-    """TypeError unless every array is of integers, booleans or floats."""
+    """TypeError unless `Observations`, of which every array is of integers, booleans or floats."""
+    require_observations(obs)
     for name in ("phases", "tools"):
         x = getattr(obs, name, None)
         kinds = [getattr(source, "dtype", None) for source in (x if isinstance(x, tuple) else (x,))]
