@@ -9,7 +9,7 @@ import numpy as np
 
 from hmmjax import _numerics as num
 from hmmjax import validation
-from hmmjax._checks import is_concrete
+from hmmjax._checks import check_array, is_concrete
 from hmmjax._configs import product
 from hmmjax._data import Data, collect, dtype_of
 from hmmjax.em import Expected, maximise, statistics
@@ -59,6 +59,9 @@ def estimate(
         track = "phases" if labels.phases is None else "tools"
         raise ValueError(f"obs.{track} is given but labels.{track} is not: drop the one or add the other, or use fit.")
     priors = Priors() if priors is None else priors
+    for name in ("phases", "tools"):
+        if getattr(labels, name) is not None:
+            check_array(f"labels.{name}", getattr(labels, name))
     k = 0 if labels.tools is None else labels.tools.shape[-1]
     start = _start(_count_phases(labels, obs, mask, num_phases), k, obs, emissions, interacting)
     data, _ = prepare(start, obs, mask, labels)
