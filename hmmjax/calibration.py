@@ -19,7 +19,7 @@ from hmmjax.counting import labelled
 from hmmjax.emissions.fused import Fused
 from hmmjax.emissions.tempered import Tempered
 from hmmjax.inference import prepare
-from hmmjax.priors import Priors, check_priors
+from hmmjax.priors import Priors, check_priors, of_source
 from hmmjax.types import Labels, Observations, Params
 
 FOLDS = 5
@@ -75,7 +75,7 @@ def calibrate(
         obs: (B, T, ...) observations of labelled videos.
         mask: (B, T) bool, True where observed.
         labels: known states; -1 is unknown.
-        folds: parts of the labelled videos (every folds-th is one), 0 for none: the given tables, which at best were not
+        folds: parts of the labelled videos (every folds-th is one), 0 for none: the given tables, at best not
             learnt from these videos. None is `FOLDS`, or one video a part where there are fewer, or 0 with fewer than
             `FEW_VIDEOS` videos that have labels.
         per_phase: a power for every phase instead of one for all.
@@ -220,6 +220,7 @@ def _evidence(params: Params, data: Data, parts: Sequence[np.ndarray], priors: P
         family, said = Fused((tempered.family,)), (_model.harmless(said, jnp.asarray(data.observed), dtype_of(params)),)
         labels = data.phase_labels if track == "phases" else data.tool_labels
         pseudo = priors.phase_emission if track == "phases" else priors.tool_emission
+        pseudo = of_source(pseudo, int(name.split("/")[1]))
         if not parts or labels is None:
             out[name] = _log_prob(family, said)
             continue

@@ -14,7 +14,7 @@ from hmmjax._typing import Float
 from hmmjax.em import expectations
 from hmmjax.emissions import Fused, Tempered, ToolLogistic
 from hmmjax.inference import prepare
-from hmmjax.priors import Priors, check_priors
+from hmmjax.priors import Priors, check_priors, of_source
 from hmmjax.transitions import Interacting
 from hmmjax.types import Labels, Observations, Params
 
@@ -144,10 +144,10 @@ def odds_ratios(
     check_priors(params, priors)
     emission = block == "tools.emission"
     family: Any = None if params.tools is None else getattr(params.tools, block.split(".")[1])
-    pseudo = priors.tool_emission if emission else priors.tool_transition
     families = family.families if isinstance(family, Fused) else (family,)
     if not 0 <= source < len(families):
         raise ValueError(f"source={source} is none of the {len(families)} recognisers, numbered from 0.")
+    pseudo = of_source(priors.tool_emission, source) if emission else priors.tool_transition
     chosen = families[source]
     chosen = chosen.family if isinstance(chosen, Tempered) else chosen
     wanted = ToolLogistic if emission else Interacting
@@ -167,8 +167,8 @@ def odds_ratios(
     values, expected = _expected(params, data, _model.choose_backend(backend, params))
     if (bad := np.flatnonzero(~np.isfinite(np.asarray(values)))).size:
         raise ValueError(
-            f"video {bad[0]} is impossible under params (log-likelihood {float(values[bad[0]])}), so nothing is expected "
-            "in it: correct its labels, or give pseudo-counts where tables were estimated (hmmjax.Priors)."
+            f"video {bad[0]} is impossible under params (log-likelihood {float(values[bad[0]])}), so nothing is "
+            "expected in it: correct its labels, or give pseudo-counts where tables were estimated (hmmjax.Priors)."
         )
     counts = expected.tool_emission if emission else expected.tool_transition
     counts = counts[source] if isinstance(counts, tuple) else counts

@@ -10,8 +10,6 @@ import numpy as np
 
 from hmmjax._checks import (
     check_array,
-    check_label_dtype,
-    check_mask,
     check_probabilities,
     check_rows,
     check_shape,
@@ -121,10 +119,23 @@ def _check_track(track: str, observations: Any, chain: Any, size: int, observed:
         raise ValueError(f"{name} holds no source: give None in place of the tuple.")
     for i, (family, x) in enumerate(zip(families, observations, strict=True)):
         if x is not None:
+            _check_silence(f"{name}[{i}]", track, np.asarray(x), observed)
             there, values = present(np.asarray(x), track)
             if track == "phases" and is_float(x):
                 values = np.where(there[..., None], values, 1 / size)
             check_source(f"{name}[{i}]", track, values, family, size, observed)
+
+
+def _check_silence(name: str, track: str, x: np.ndarray, observed: np.ndarray) -> None:
+    """ValueError where it is not clear whether a fused source says something: -2, or a softmax half of NaN."""
+    if is_float(x):
+        missing = np.isnan(x.astype(np.float32))
+        if track == "phases" and (bad := observed & missing.any(-1) & ~missing.all(-1)).any():
+            at = tuple(int(i) for i in np.argwhere(bad)[0])
+            raise ValueError(f"{name} is NaN in some classes at {_place(at)}: make all of them NaN where it is silent.")
+    elif (bad := (observed if x.ndim == 2 else observed[..., None]) & (x < -1)).any():
+        at = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise ValueError(f"{name} is {int(x[at])} at {_place(at)}; only -1 says that it is silent there.")
 
 
 def check_source(name: str, track: str, x: Any, family: Any, size: int, observed: np.ndarray) -> None:

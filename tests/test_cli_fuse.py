@@ -130,7 +130,7 @@ def test_frames_that_one_lacks_do_not_thin_out_the_other(world):
 
 def test_recognisers_of_other_videos_are_refused_and_copies_named(world):
     phases = [t for t in read_both(world)[0] if t.track == "phases"]
-    with pytest.raises(io.FormatError, match="recogniser 1 shares no video of phases .*video01.*video91"):
+    with pytest.raises(io.FormatError, match=r"recogniser 1 shares no video of phases .*video01.*video91"):
         union([phases, [dataclasses.replace(t, video=t.video.replace("0", "9")) for t in phases]])
     assert "recognisers 1 and 2 say the same of phases everywhere" in union([phases, phases])[2][0]
 

@@ -222,7 +222,7 @@ def test_options_of_fit_and_the_starts():
         hmmjax.init_params(0, 0)
     with pytest.raises(ValueError, match="Labels"):
         hmmjax.estimate(hmmjax.Labels())
-    with pytest.raises(TypeError, match="labels.tools must be an array, got list"):
+    with pytest.raises(TypeError, match=r"labels.tools must be an array, got list"):
         hmmjax.estimate(hmmjax.Labels(tools=[[0, 1], [1, 0]]))
 
 

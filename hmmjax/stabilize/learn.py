@@ -191,10 +191,11 @@ def learn(
 
 
 def _families(said: Any, emissions: str) -> str | tuple[str, ...]:
-    """The family by name; of several recognisers each one's own, since probabilities are not to be had of those that give labels."""
+    """The family by name; of several recognisers each one's own, since those that give labels have no probabilities."""
     if not isinstance(said, tuple):
         return emissions
-    return tuple(emissions if source.dtype.kind == "f" or emissions in LABELS else "confusion" for source in said)
+    suits = (source.dtype.kind == "f" or emissions in LABELS for source in said)
+    return tuple(emissions if suited else "confusion" for suited in suits)
 
 
 def _has_labels(labels: Labels, observed: Sequence[str]) -> bool:
