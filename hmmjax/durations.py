@@ -158,7 +158,7 @@ def choose(labels: Labels, mask: Any = None, *, most: int = 6, num_phases: int |
     Args:
         labels: phases (B, T); -1 is unknown. One video or several.
         mask: (B, T) bool; frames after the last observed one are ignored.
-        most: largest number of stages. A phase never gets more than its shortest run has frames.
+        most: largest number of stages. A phase never gets more than its shortest run has frames, or its counted mean.
         num_phases: L; by default what the labels show.
 
     Returns:
@@ -193,7 +193,14 @@ def choose(labels: Labels, mask: Any = None, *, most: int = 6, num_phases: int |
             if row[start] >= 0 and (start == 0 or row[start - 1] >= 0):
                 ended = end < len(row) and row[end] >= 0
                 runs[row[start]].append((video, int(end - start), bool(ended)))
-    return tuple(_best_number(own, most) for own in runs)
+    # Frames of a phase that are followed by a known one, over those in which it ends: what counting calls its mean.
+    # It is shorter than the runs are where the starts of some are unknown.
+    now, then = phases[:, :-1], phases[:, 1:]
+    means = []
+    for p in range(count):
+        followed = (now == p) & (then >= 0)
+        means.append(followed.sum() / max((followed & (then != p)).sum(), 1))
+    return tuple(_best_number(own, max(1, min(most, int(mean)))) for own, mean in zip(runs, means, strict=True))
 
 
 def _best_number(runs: list[tuple[int, int, bool]], most: int) -> int:

@@ -135,6 +135,12 @@ def test_recognisers_of_other_videos_are_refused_and_copies_named(world):
     assert "recognisers 1 and 2 say the same of phases everywhere" in union([phases, phases])[2][0]
 
 
+def test_chosen_videos_that_one_lacks(world, second, tmp_path):
+    options = (*NAMES, "--dry-run", "--out", tmp_path / "o", "--videos")
+    assert "2 recognisers" in run("stabilize", world / "said", "--fuse", second, *options, "4,5").stdout
+    assert "no video 5" in run("stabilize", world / "said", "--fuse", second, *options, "5", code=2).stderr
+
+
 def test_labels_take_the_family_that_was_asked_for():
     said = (np.zeros((1, 2, 2), np.int32), np.zeros((1, 2, 2), np.float32))
     assert _families(said, "logistic") == ("logistic", "logistic")

@@ -188,6 +188,25 @@ def test_labels_of_any_kind_and_videos_that_nobody_sees():
     assert found == durations.choose(Labels(known.astype(np.uint8)), seen) and len(found) == 2
 
 
+def test_a_phase_never_gets_more_stages_than_its_counted_mean():
+    """Runs whose start is unknown count for transitions, and made `spread` refuse what `choose` chose."""
+    rows = [[0] * 6 + [1] * 6] * 2 + [[-1] * 3 + [0] + [1] * 8] * 20
+    labels = Labels(np.array(rows))
+    assert durations.spread(hmmjax.estimate(labels), durations.choose(labels)).phases.stages == (1, 1)
+
+
+def test_pseudo_counts_that_shorten_phases_take_stages_away():
+    from hmmjax.stabilize import Examples, learn
+
+    phases = np.tile([0, 0, 0, 0, 1, 1, 1, 1], (3, 1))
+    examples = Examples(Observations(phases), Labels(phases), np.ones(phases.shape, bool))
+    found = [
+        learn(examples, num_phases=2, num_tools=0, priors=hmmjax.Priors(phase_transition=p), stages=True, iterations=0)
+        for p in (1e-8, 3.0)
+    ]
+    assert [f.params.phases.stages for f in found] == [(4, 1), (3, 1)]
+
+
 def test_a_phase_may_last_exactly_as_many_frames_as_it_has_stages():
     """9 in 10 stay, in float32, is 1e-7 short of ten frames."""
     stay = np.float32(0.9)

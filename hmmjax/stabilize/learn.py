@@ -165,6 +165,9 @@ def learn(
         where = (labels, examples.mask) if transitions is None else transitions
         if where[0].phases is not None:
             found = durations.choose(where[0], where[1], num_phases=num_phases)
+            # Pseudo-counts may have made phases shorter than the labels do.
+            leave = 1 - np.diagonal(np.asarray(params.phases.transition, np.float64))
+            found = tuple(min(n, max(1, int(1.000001 / max(x, 1e-9)))) for n, x in zip(found, leave, strict=True))
             params = durations.spread(params, found)
             said += f"; phases in {', '.join(map(str, found))} stages"
     # Tracks that the model has none of may be annotated all the same.
