@@ -151,7 +151,7 @@ def test_the_number_of_stages_is_found_in_labelled_videos():
     assert found[0] == 1 and 3 <= found[1] <= 6 and found[3] == 1
 
 
-def test_bad_stages_are_named():
+def test_bad_stages_are_named(unchecked):
     params = hmmjax.init_params(3, 0)
     with pytest.raises(ValueError, match="tuple of 3 positive"):
         durations.spread(params, (1, 2))
