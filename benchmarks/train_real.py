@@ -9,11 +9,13 @@ optimistic; they compare systems, and do not say how well any does on a new vide
 """
 
 import argparse
+import itertools
 import json
+import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +25,19 @@ import numpy as np
 from hmmjax.io import save_npz
 from hmmjax.metrics import average_precision
 from models.data.cache import load_images, read_cache, write_cache
-from models.data.frames import m2cai16_locations, pack, read_packed, take
+from models.data.frames import Source, m2cai16_locations, pack, read_packed, take
 from models.data.loader import epoch_order, prefetch, read_batches
 from models.detect import box_scores, detect
 from models.detection import DETECTORS
 from models.detection.scores import pointing
 from models.predict import Reading, predict
-from models.training.config import read_config
+from models.training.config import Config, read_config
 from models.training.loop import fit
+from models.training.optimizer import make_optimizer, schedule
 from models.training.record import environment
 from models.training.scores import score
+from models.training.step import data_mesh, init_state, make_program, replicate, spread
+from models.training.system import make_system
 
 SIZE = (216, 384)
 
@@ -46,26 +51,70 @@ def pack_frames(options: argparse.Namespace) -> None:
 
 
 def measure_input(options: argparse.Namespace) -> None:
-    """Frames a second from JPEG bytes and from arrays, put on the accelerator."""
+    """Frames a second from JPEG bytes and from arrays, put on the accelerator; with --train also into a ResNet50."""
+    config = read_config(None, ["system=toolnet", "backbone=resnet50", "size=[224,224]", "batch=256", *options.set])
     packed = read_packed(options.packed, SIZE)
     arrays = load_images(packed, workers=options.workers)
-    rates = {}
-    for name, source, workers in (
-        ("jpeg, one thread", packed, 0),
-        (f"jpeg, {options.workers} threads", packed, options.workers),
-        ("arrays, one thread", arrays, 0),
-    ):
-        rows = np.resize(np.arange(len(source)), options.frames if workers or source is arrays else 2048)
-        begin = 0.0
-        seen = 0
-        for batch in prefetch(read_batches(source, epoch_order(rows, 256, 0, 0), workers=workers), jax.device_put):
-            jax.block_until_ready(batch["images"])
-            # The first batch pays for starting threads.
-            begin, seen = (begin, seen + len(batch["images"])) if begin else (time.perf_counter(), 0)
-        rates[name] = seen / (time.perf_counter() - begin)
-        print(f"{name}: {rates[name]:.0f} frames/s of {SIZE[0]}x{SIZE[1]}")
-    results = {"size": SIZE, "frames_per_second": rates, "environment": environment()}
-    Path(options.out).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    rows = np.resize(np.arange(len(packed)), 1_000_000 // config.batch * config.batch)
+    about = {"size": SIZE, "batch": config.batch, "cores": os.cpu_count()}
+    results: dict[str, Any] = {"environment": environment(), **about}
+
+    def note(part: str, name: str, rate: float) -> None:
+        results.setdefault(part, {})[name] = rate
+        print(f"{part}, {name}: {rate:.0f} frames/s of {SIZE[0]}x{SIZE[1]}", flush=True)
+        Path(options.out).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+    def batches(source: Source, workers: int = 0) -> Iterator[Any]:
+        order = epoch_order(rows, config.batch, 0, 0)
+        return prefetch(read_batches(source, order, workers=workers), lambda x: spread(x, data_mesh()), 3)
+
+    uses: dict[str, Callable[[Any], Any]] = {"frames_per_second": lambda batch: jax.block_until_ready(batch["images"])}
+    if options.train:
+        uses["beside training"] = train = training(config)
+        name = f"{config.backbone} alone, the same batch again and again"
+        note("beside training", name, rate(itertools.repeat(next(batches(arrays))), train, options.seconds))
+    for part, use in uses.items():
+        for name, source, workers in (
+            ("jpeg, one thread", packed, 0),
+            (f"jpeg, {options.workers} threads", packed, options.workers),
+            ("arrays, one thread", arrays, 0),
+            (f"arrays, {options.workers} threads", arrays, options.workers),
+        ):
+            note(part, name, rate(batches(source, workers), use, options.seconds))
+    # Grain's threads may still read ahead.
+    os._exit(0)
+
+
+def training(config: Config) -> Callable[[Any], Any]:
+    """A function that trains on a batch, and answers with the loss."""
+    system = make_system(config, 7, 7)
+    learning_rate = schedule(config.optimizer, 10_000, 100)
+    optimizer = make_optimizer(config.optimizer, learning_rate)
+    program = make_program(system, optimizer, learning_rate, config, None, data_mesh())
+    state = replicate(init_state(system, optimizer), data_mesh())
+
+    def train(batch: Any) -> Any:
+        nonlocal state
+        state, metrics = program.train(state, batch)
+        return metrics["loss"]
+
+    return train
+
+
+def rate(batches: Iterator[Any], use: Callable[[Any], Any], seconds: float) -> float:
+    """Frames a second after the first three batches, which start threads and compile."""
+    begin, seen = 0.0, 0
+    for number, batch in enumerate(batches):
+        answer = use(batch)
+        if number == 2:
+            jax.block_until_ready(answer)
+            begin = time.perf_counter()
+        elif number > 2:
+            seen += len(batch["images"])
+            if time.perf_counter() - begin > seconds:
+                break
+    jax.block_until_ready(answer)
+    return seen / (time.perf_counter() - begin)
 
 
 def fit_recipes(options: argparse.Namespace) -> None:
@@ -169,7 +218,9 @@ def main() -> None:
     feeding.add_argument("packed")
     feeding.add_argument("--out", required=True)
     feeding.add_argument("--workers", type=int, default=16)
-    feeding.add_argument("--frames", type=int, default=20480)
+    feeding.add_argument("--seconds", type=float, default=6.0, help="for each figure")
+    feeding.add_argument("--train", action="store_true", help="measure beside a network that trains, too")
+    feeding.add_argument("--set", action="append", default=[], metavar="key=value", help="of that network")
     feeding.set_defaults(run=measure_input)
     fitting = commands.add_parser("fit", help="train and score")
     fitting.add_argument("packed")
