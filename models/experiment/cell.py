@@ -16,6 +16,7 @@ from hmmjax.stabilize import Examples
 from models.data.cache import read_cache
 from models.data.frames import FrameTable
 from models.data.scenarios import Scenario
+from models.detection import DETECTORS
 from models.experiment.figures import measure, truth_changes
 from models.experiment.plan import Cell, Plan
 from models.experiment.stabilise import (
@@ -47,7 +48,7 @@ def predict_cell(plan: Plan, cell: Cell, view: Path, scenario: Scenario) -> None
     config, elapsed = train(plan, cell, view)
     table = read_cache(view).table
     train_rows = table.parts == "train"
-    heads = SYSTEMS[config.system].heads
+    heads = ("tools",) if config.system in DETECTORS else SYSTEMS[config.system].heads
     tracks = [t for t in ("phases", "tools") if t in heads and (getattr(table, t)[train_rows] >= 0).any()]
     begin = time.perf_counter()
     predicted = predict(cell.folder / "run", view, ("val", "test"), tracks)
@@ -128,6 +129,15 @@ def predict(run: Path, view: Path, parts: Sequence[str | None], tracks: Sequence
     """What a run says of the videos of some parts: track to (n, ...), and "frames"."""
     recogniser, source = Recogniser(run), read_cache(view)
     table = source.table
+    if recogniser.config.system in DETECTORS:
+        # Maps in place of features: too many to keep.
+        pictures = {
+            str(table.videos[rows[0]]): ((int(table.frames[row]), source[int(row)]) for row in rows)
+            for part in parts
+            for rows in video_rows(table, part)
+        }
+        said = {video: recogniser.predict(frames, recogniser.config.eval_batch) for video, frames in pictures.items()}
+        return {video: {name: answer[name] for name in ("frames", *tracks)} for video, answer in said.items()}
     # What a frozen backbone sees is already on disk, beside its own run.
     frozen = recogniser.config.frozen
     features = cached_features(frozen or run, source, batch=recogniser.config.eval_batch)

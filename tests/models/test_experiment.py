@@ -191,6 +191,16 @@ def test_an_experiment_goes_on_where_it_stopped(grid, capsys):
     assert again["summary"] == json.loads(before)["summary"]
 
 
+def test_a_detector_is_a_cell_like_others(tmp_path):
+    plan = tmp_path / "plan.yaml"
+    systems = {"FCN": {"system": "fcn", "backbone": "tiny"}}
+    plan.write_text(yaml.safe_dump(PLAN | {"out": str(tmp_path / "out"), "systems": systems}))
+    main([str(plan)])
+    (cell,) = json.loads((tmp_path / "out" / "grid.json").read_text())["cells"]
+    assert cell["tracks"] == ["tools"] and cell["cost"]["labels"] == 7 * cell["cost"]["frames"] > 0
+    assert "mAP" in cell["M"] and "tool F1" in cell["M_H, confusion"] and "accuracy" not in cell["M"]
+
+
 def test_self_training(grid, capsys):
     view = grid / "out" / "seed0" / "S_C"
     words = [str(view / "PhaseNet" / "run"), str(view / "view"), "--out", str(grid / "self"), "--rounds", "1"]
