@@ -18,13 +18,15 @@ import numpy as np
 from hmmjax.io import FormatError, save_npz
 from models.data.cache import open_source
 from models.data.frames import FrameTable, take
-from models.detection import DETECTORS, FCN
+from models.detection.faster_rcnn import FasterRCNN
 from models.detection.localise import map_boxes
 from models.detection.scores import BoxPrecision, box_precision
 from models.predict import Reading, add_reading, open_clips, reading_of
 from models.recogniser import Recogniser
 from models.training.config import read_config
 
+#: Systems that say of single frames where tools are.
+LOCATORS = ("frcnn", "fcn")
 FIELDS = ("boxes", "box_scores", "box_tools")
 
 
@@ -41,14 +43,14 @@ class Locator(Recogniser):
 
     def __init__(self, run: str | Path, which: str = "best"):
         system = read_config(Path(run) / "config.yaml").system
-        if system not in DETECTORS:
-            raise FormatError(f"{system} finds no boxes", file=run, fix=f"give a run of {' or '.join(DETECTORS)}")
+        if system not in LOCATORS:
+            raise FormatError(f"{system} finds no boxes", file=run, fix=f"give a run of {' or '.join(LOCATORS)}")
         super().__init__(run, which)
 
     def _answer(self, system: Any, images: jax.Array) -> dict[str, jax.Array]:
-        if isinstance(system, FCN):
-            return {"maps": system.maps(images)}
-        return dict(zip(FIELDS, system.detect(images), strict=True))
+        if isinstance(system, FasterRCNN):
+            return dict(zip(FIELDS, system.detect(images), strict=True))
+        return {"maps": system.maps(images)}
 
     def __call__(self, images: np.ndarray) -> dict[str, np.ndarray]:
         """Boxes of pictures (N, H, W, 3) uint8; for FCN also its "maps" (N, h, w, K)."""

@@ -13,8 +13,7 @@ from flax import nnx
 
 from hmmjax.io import FormatError
 from models.data.loader import prefetch
-from models.detection import Detector
-from models.systems import System, normalise, probabilities
+from models.systems import probabilities
 from models.training.augment import resize
 from models.training.checkpoint import Checkpoints
 from models.training.config import read_config
@@ -34,7 +33,7 @@ class Recogniser:
         config: of the run.
         names: of the classes, by track.
         step: updates that the checkpoint had.
-        width: length of the backbone's features.
+        width: length of a frame's features.
     """
 
     def __init__(self, run: str | Path, which: str = "best"):
@@ -51,12 +50,12 @@ class Recogniser:
         self.step = checkpoints.restore_model(which, system)
         checkpoints.close()
         system.eval()
-        self.width: int = system.backbone.width
-        self.temporal = isinstance(system, System) and system.temporal is not None
+        self.width: int = system.width
+        self.temporal = system.temporal is not None
         graph, self._state = nnx.split(system)
         size = self.config.size
         self._run = jax.jit(lambda state, images: self._answer(nnx.merge(graph, state), resize(images, size)))
-        self._features = jax.jit(lambda state, images: _pooled(nnx.merge(graph, state), resize(images, size)))
+        self._features = jax.jit(lambda state, images: nnx.merge(graph, state).features(resize(images, size)))
         self._decide = jax.jit(lambda state, *args: probabilities(nnx.merge(graph, state).decide(*args)))
 
     def _answer(self, system: Any, images: jax.Array) -> dict[str, jax.Array]:
@@ -68,7 +67,7 @@ class Recogniser:
         return {name: np.asarray(x) for name, x in self._run(self._state, images).items()}
 
     def features(self, images: np.ndarray) -> np.ndarray:
-        """The backbone's features (N, width) of pictures (N, H, W, 3) uint8, float32."""
+        """Features (N, width) of pictures (N, H, W, 3) uint8, float32, which temporal models read."""
         if self._frozen is not None:
             return self._frozen.features(images)
         return np.asarray(self._features(self._state, images), np.float32)
@@ -134,13 +133,6 @@ class Recogniser:
             raise FormatError("a video has no frames")
         joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         return {"frames": joined["frames"], **self.decide(joined["features"])} if whole else joined
-
-
-def _pooled(system: System | Detector, images: jax.Array) -> jax.Array:
-    """A backbone's pooled features (N, D), whatever the system makes of its maps."""
-    if isinstance(system, System):
-        return system.features(images)
-    return system.backbone(normalise(images, system.mean, system.std)).pooled
 
 
 def _pieces(items: Iterator[T], length: int) -> Iterator[list[T]]:

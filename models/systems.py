@@ -18,6 +18,7 @@ from jax.typing import DTypeLike
 from models import temporal as sequences
 from models import weights
 from models.backbones import Backbone, build
+from models.detection.maps import Cells, Flattened, MapHead, map_cells
 from models.temporal import Temporal
 
 #: Of ImageNet, as torchvision's weights expect; RGB in [0, 1].
@@ -47,11 +48,13 @@ class HeadSpec:
         also: heads before it whose logits it reads beside the features, as EndoNet's phases read its tools.
         temporal: whether it reads the temporal model's features, where there is one, or the frame's own.
         hidden: width of a rectified layer before the last; 0 for none.
+        least: for a head that pools maps, the share of the least value; see `models.detection.maps.MapHead`.
     """
 
     also: tuple[str, ...] = ()
     temporal: bool = True
     hidden: int = 0
+    least: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,20 +62,27 @@ class SystemSpec:
     """What a system is made of.
 
     Attributes:
-        backbone: the usual one.
+        backbone: the usual one; None for a system that only ever reads features of a frozen one.
         heads: by track, "phases" or "tools", in the order in which they are computed.
         temporal: a key of `models.temporal.TEMPORAL`, or None to decide each frame alone.
         penalties: what is added to the losses, by key of `models.temporal.PENALTIES`, and its weight.
         frames: the system whose backbone it takes when that is trained first and frozen.
+        maps: its features are the backbone's last map, and not pooled.
+        options: of the backbone, unless others are given.
     """
 
-    backbone: str
+    backbone: str | None
     heads: Mapping[str, HeadSpec]
     temporal: str | None = None
     penalties: Mapping[str, float] = dataclasses.field(default_factory=dict)
     frames: str | None = None
+    maps: bool = False
+    options: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
 
+# Late stages at stride 1 keep maps fine.
+_FINE = {"maps": True, "options": {"strides": (1, 2, 1, 1)}}
+_POOLED = {"tools": HeadSpec(least=0.6)}
 _TOOLS, _PHASES = {"tools": HeadSpec()}, {"phases": HeadSpec()}
 _MTRCNET = {"tools": HeadSpec(temporal=False), "phases": HeadSpec()}
 _ENDONET = {"tools": HeadSpec(temporal=False), "phases": HeadSpec(also=("tools",))}
@@ -94,13 +104,15 @@ SYSTEMS: dict[str, SystemSpec] = {
         frames="endonet",
     ),
     "endonet_a": SystemSpec("resnet50", _ENDONET, "lapformer", frames="endonet"),
-    # On the backbones of detectors (`models.detection`), frozen: what these see, pooled over the picture.
-    "fcn_a": SystemSpec("resnet18", _TOOLS, "lapformer", frames="fcn"),
-    "frcnn_l": SystemSpec("resnet50", _TOOLS, "lstm", frames="frcnn"),
-    "frcnn_a": SystemSpec("resnet50", _TOOLS, "lapformer", frames="frcnn"),
     "swinnet": SystemSpec("swin_b", _PHASES | _TOOLS),
     "swinnet_l": SystemSpec("swin_b", _PHASES | _TOOLS, "lstm", frames="swinnet"),
     "swinnet_a": SystemSpec("swin_b", _PHASES | _TOOLS, "last", {"vae": 100.0}, frames="swinnet"),
+    "fcn": SystemSpec("resnet18", _POOLED, **_FINE),
+    "fcn_l": SystemSpec("resnet18", _POOLED, "conv_lstm", frames="fcn", **_FINE),
+    "fcn_a": SystemSpec("resnet18", _TOOLS, "map_attention", frames="fcn", **_FINE),
+    # Faster R-CNN learns from boxes and is a class of its own, `models.detection.FasterRCNN`.
+    "frcnn_l": SystemSpec(None, _TOOLS, "lstm", frames="frcnn"),
+    "frcnn_a": SystemSpec(None, _TOOLS, "lapformer", frames="frcnn"),
 }
 
 
@@ -125,6 +137,7 @@ class System(nnx.Module):
         heads: see `SystemSpec`.
         temporal: a model of sequences (B, T, D), which never sees images. None decides each frame alone.
         penalties: modules of `models.temporal.penalties` by name, and their weights.
+        cells: rows, columns and channels of the features where they are maps.
         mean: of RGB in [0, 1], subtracted from images.
         std: by which they are divided.
         rngs: for the initial parameters of the heads.
@@ -138,6 +151,7 @@ class System(nnx.Module):
         *,
         temporal: Temporal | None = None,
         penalties: Mapping[str, tuple[nnx.Module, float]] | None = None,
+        cells: Cells | None = None,
         mean: tuple[float, ...] = IMAGENET_MEAN,
         std: tuple[float, ...] = IMAGENET_STD,
         rngs: nnx.Rngs,
@@ -148,6 +162,9 @@ class System(nnx.Module):
         for name, spec in heads.items():
             read = temporal if temporal is not None and spec.temporal else backbone
             width = read.width + sum(sizes[other] for other in spec.also)
+            if spec.least is not None and cells is not None:
+                self.heads[name] = MapHead(cells, sizes[name], spec.least, rngs=rngs)
+                continue
             if spec.hidden:
                 self.heads[name] = Head(width, spec.hidden, sizes[name], rngs=rngs)
                 continue
@@ -158,6 +175,7 @@ class System(nnx.Module):
             self.penalties = nnx.Dict({name: module for name, (module, _) in penalties.items()})
         self.penalty_weights = tuple((name, weight) for name, (_, weight) in (penalties or {}).items())
         self.specs = tuple(heads.items())
+        self.width = backbone.width
         self.mean = tuple(mean)
         self.std = tuple(std)
 
@@ -179,6 +197,10 @@ class System(nnx.Module):
         leading = images.shape[:-3]
         pooled = self.backbone(normalise(images, self.mean, self.std).reshape(-1, *images.shape[-3:]), key=key).pooled
         return pooled.reshape(*leading, -1)
+
+    def maps(self, images: Array) -> Array:
+        """Logits of tools in every cell (N, rows, columns, K) of images (N, H, W, 3), by a head that pools maps."""
+        return self.heads["tools"].maps(self.features(images).astype(jnp.float32))
 
     def decide(self, features: Array, mask: Array | None = None, *, key: Array | None = None) -> Logits:
         """Logits from features (N, D), or (B, T, D) where there is a temporal model."""
@@ -231,6 +253,7 @@ def build_system(
     pretrained: str | None = None,
     temporal: str | Temporal | None = None,
     temporal_options: Mapping[str, object] | None = None,
+    size: tuple[int, int] = (224, 224),
     mean: tuple[float, ...] = IMAGENET_MEAN,
     std: tuple[float, ...] = IMAGENET_STD,
     dtype: DTypeLike = jnp.float32,
@@ -247,26 +270,42 @@ def build_system(
         pretrained: a torchvision state dict for the backbone, ``.pth`` or ``.safetensors``.
         temporal: a key of `models.temporal.TEMPORAL`, or a model; the system's usual one, or none, when left out.
         temporal_options: of the temporal model, such as `width`.
+        size: (height, width) of images; only systems whose features are maps depend on it.
         mean: see `System`.
         std: see `System`.
         dtype: of the backbone's computation; parameters are float32 whatever it is.
         rngs: for the initial parameters.
 
     Raises:
-        ValueError: for an unknown name.
+        ValueError: for an unknown name, and for a backbone that does not fit.
     """
     if name not in SYSTEMS:
-        raise ValueError(f"unknown system {name!r}: choose one of {', '.join(SYSTEMS)}")
+        raise ValueError(f"unknown system {name!r}: choose one of {', '.join(SYSTEMS)}, frcnn")
     spec = SYSTEMS[name]
-    network = backbone
+    network, cells = backbone, None
     if not isinstance(network, Backbone):
-        network = build(network or spec.backbone, dtype=dtype, rngs=rngs, **(options or {}))
+        network = network or spec.backbone
+        if spec.backbone is None:
+            raise ValueError(
+                f"{name} reads what {spec.frames} says of frames. Fix: set frozen to a run of {spec.frames}"
+            )
+        settings = {"dtype": dtype, **spec.options, **(options or {})}
+        if spec.maps:
+            cells = _cells(name, network, settings, size)
+        network = build(network, rngs=rngs, **settings)
+    elif spec.maps:
+        # The features of a frozen backbone: their shape is that of the backbone they are from.
+        rows, columns, _ = _cells(name, spec.backbone or "", {**spec.options, **(options or {})}, size)
+        cells = (rows, columns, network.width // (rows * columns))
     if pretrained is not None:
         weights.load_weights(network, pretrained)
+    if cells is not None and not isinstance(backbone, Backbone):
+        network = Flattened(network, cells)
     sizes = {"phases": phases, "tools": tools}
     temporal = temporal or spec.temporal
     if isinstance(temporal, str):
-        temporal = sequences.build(temporal, network.width, rngs=rngs, **(temporal_options or {}))
+        shape = {} if cells is None else {"cells": cells}
+        temporal = sequences.build(temporal, network.width, rngs=rngs, **shape, **(temporal_options or {}))
     penalties = {}
     if temporal is not None:
         own = {track: sizes[track] for track in spec.heads}
@@ -274,4 +313,13 @@ def build_system(
             key: (sequences.PENALTIES[key](temporal.width, own, rngs=rngs), weight)
             for key, weight in spec.penalties.items()
         }
-    return System(network, sizes, spec.heads, temporal=temporal, penalties=penalties, mean=mean, std=std, rngs=rngs)
+    return System(
+        network, sizes, spec.heads, temporal=temporal, penalties=penalties, cells=cells, mean=mean, std=std, rngs=rngs
+    )
+
+
+def _cells(name: str, backbone: str, settings: Mapping[str, object], size: tuple[int, int]) -> Cells:
+    try:
+        return map_cells(backbone, settings, size)
+    except TypeError as error:
+        raise ValueError(f"{name} on {backbone}: {error}. Fix: choose a ResNet") from error

@@ -6,11 +6,19 @@ from flax import nnx
 
 from models.temporal.attention import CausalTransformer, lapformer
 from models.temporal.base import Temporal
+from models.temporal.conv_lstm import ConvLSTM, MapAttention
 from models.temporal.last import Last
 from models.temporal.lstm import LSTM
 from models.temporal.penalties import Correlation, SequenceVAE
 
-TEMPORAL: dict[str, Callable[..., Temporal]] = {"lstm": LSTM, "lapformer": lapformer, "last": Last}
+TEMPORAL: dict[str, Callable[..., Temporal]] = {
+    "lstm": LSTM,
+    "lapformer": lapformer,
+    "last": Last,
+    # Of maps; they are told their shape.
+    "conv_lstm": ConvLSTM,
+    "map_attention": MapAttention,
+}
 
 #: What a system may add to its losses; see `models.temporal.penalties`.
 PENALTIES: dict[str, Callable[..., nnx.Module]] = {"correlation": Correlation, "vae": SequenceVAE}
@@ -38,8 +46,10 @@ __all__ = [
     "PENALTIES",
     "TEMPORAL",
     "CausalTransformer",
+    "ConvLSTM",
     "Correlation",
     "Last",
+    "MapAttention",
     "SequenceVAE",
     "Temporal",
     "build",

@@ -8,7 +8,7 @@ from jax import numpy as jnp
 
 from models.backbones import Backbone
 from models.backbones.base import Features
-from models.detection import DETECTORS, Detector, build_detector
+from models.detection.faster_rcnn import FasterRCNN, build_faster_rcnn
 from models.systems import System, build_system
 from models.training.config import Config
 
@@ -34,7 +34,7 @@ class Precomputed(Backbone):
 
 def make_system(
     config: Config, phases: int, tools: int, *, pretrained: bool = True, width: int | None = None
-) -> System | Detector:
+) -> System | FasterRCNN:
     """The system with its initial parameters.
 
     Args:
@@ -53,13 +53,14 @@ def make_system(
         dtype=jnp.dtype(config.dtype),
         rngs=nnx.Rngs(config.seed),
     )
-    if config.system in DETECTORS:
-        return build_detector(config.system, backbone=config.backbone, config=config.detection, **common)
+    if config.system == "frcnn":
+        return build_faster_rcnn(backbone=config.backbone, config=config.detection, **common)
     return build_system(
         config.system,
         backbone=config.backbone if width is None else Precomputed(width),
         phases=phases,
         temporal=config.temporal,
         temporal_options=config.temporal_options,
+        size=config.size,
         **common,
     )

@@ -22,10 +22,12 @@ from models.data.frames import pack, read_packed, stack_boxes
 from models.data.simsurg import simulated_frames
 from models.detect import box_scores
 from models.detect import main as detect_main
-from models.detection import FCN, build_detector
-from models.detection.faster_rcnn import best_logits
-from models.detection.fcn import ConvLSTM
+from models.detection.faster_rcnn import best_logits, build_faster_rcnn
+from models.detection.maps import MapHead
 from models.predict import main as predict_main
+from models.recogniser import Recogniser
+from models.systems import build_system
+from models.temporal import ConvLSTM
 from models.train import main as train_main
 from models.training.config import Detection, read_config
 from models.training.record import read_metrics
@@ -41,7 +43,7 @@ SMALL = Detection(
 @pytest.fixture(scope="module")
 def detector():
     """A small Faster R-CNN of three tools, and pictures with two boxes, one (at the border), and none."""
-    model = build_detector("frcnn", backbone="divided", tools=3, config=SMALL, rngs=nnx.Rngs(0))
+    model = build_faster_rcnn(backbone="divided", tools=3, config=SMALL, rngs=nnx.Rngs(0))
     images = np.random.default_rng(0).integers(0, 256, (3, 26, 38, 3)).astype(np.uint8)
     boxes = np.zeros((3, 2, 4), np.float32)
     boxes[0] = [[0.1, 0.2, 0.5, 0.9], [0.4, 0.0, 0.9, 0.6]]
@@ -150,7 +152,7 @@ def test_a_divided_backbone_is_the_whole():
 
 @pytest.mark.parametrize(("backbone", "bins", "channels"), [("resnet50", 14, 1024), ("vgg16", 7, 512)])
 def test_the_published_networks(backbone, bins, channels):
-    model = nnx.eval_shape(lambda: build_detector("frcnn", backbone=backbone, rngs=nnx.Rngs(0)))
+    model = nnx.eval_shape(lambda: build_faster_rcnn(backbone=backbone, rngs=nnx.Rngs(0)))
     assert model.backbone.bins == bins and model.look.kernel.shape == (3, 3, channels, 512)
     assert model.classify.kernel.shape == (model.backbone.width, 8)
     assert model.refine.kernel.shape == (model.backbone.width, 28)
@@ -163,36 +165,37 @@ def test_the_published_networks(backbone, bins, channels):
 
 def test_what_does_not_fit_is_said():
     with pytest.raises(ValueError, match="cannot be divided"):
-        nnx.eval_shape(lambda: build_detector("frcnn", backbone="swin_t", rngs=nnx.Rngs(0)))
+        nnx.eval_shape(lambda: build_faster_rcnn(backbone="swin_t", rngs=nnx.Rngs(0)))
     with pytest.raises(ValueError, match="choose a ResNet"):
-        build_detector("fcn", backbone="swin_t", rngs=nnx.Rngs(0))
-    with pytest.raises(ValueError, match="frcnn, fcn"):
-        build_detector("yolo", rngs=nnx.Rngs(0))
+        build_system("fcn", backbone="swin_t", rngs=nnx.Rngs(0))
+    with pytest.raises(ValueError, match="set frozen to a run of frcnn"):
+        build_system("frcnn_l", rngs=nnx.Rngs(0))
     with pytest.raises(ValueError, match="overlap is 0: give a share"):
         read_config(None, ["detection.overlap=0"])
     assert read_config(None, ["detection.sizes=[0.5, 1]"]).detection.sizes == (0.5, 1.0)
 
 
 def test_fcn_is_the_published_network():
-    model = nnx.eval_shape(lambda: build_detector("fcn", rngs=nnx.Rngs(0)))
-    assert isinstance(model, FCN)
+    model = nnx.eval_shape(lambda: build_system("fcn", size=(480, 854), rngs=nnx.Rngs(0)))
     maps = nnx.eval_shape(lambda m: m.maps(jnp.zeros((1, 480, 854, 3), jnp.uint8)), model)
     assert maps.shape == (1, 60, 107, 7)
-    pooled = FCN.pool(model, jnp.asarray(np.arange(12.0).reshape(1, 2, 3, 2)))
-    np.testing.assert_allclose(pooled, [[10 + 0.6 * 0, 11 + 0.6 * 1]])
+    recurrent = nnx.eval_shape(lambda: build_system("fcn_l", size=(480, 854), rngs=nnx.Rngs(0)))
+    assert recurrent.temporal.of_state.kernel.shape == (3, 3, 512, 4 * 512)
 
 
-@pytest.fixture(scope="module")
-def recurrent():
-    """A ConvLSTM, compiled, and maps of two sequences of six frames."""
-    graph, state = nnx.split(ConvLSTM(5, rngs=nnx.Rngs(0)))
-    run = jax.jit(lambda maps, first=None, past=None: nnx.merge(graph, state).run(maps, first=first, state=past))
-    return run, np.random.default_rng(2).normal(size=(2, 6, 3, 4, 5)).astype(np.float32)
+def test_maps_are_pooled():
+    head = MapHead((2, 3, 4), 2, 0.6, rngs=nnx.Rngs(0))
+    features = np.random.default_rng(4).normal(size=(5, 2, 3, 4)).astype(np.float32)
+    maps = features @ np.asarray(head.localise.kernel[...])
+    np.testing.assert_allclose(head.maps(features.reshape(5, -1)), maps, atol=1e-6)
+    cells = maps.reshape(5, 6, 2)
+    np.testing.assert_allclose(head(features.reshape(5, -1)), cells.max(1) + 0.6 * cells.min(1), atol=1e-6)
 
 
-def test_conv_lstm_by_hand(recurrent):
-    run, maps = recurrent
-    model = ConvLSTM(5, rngs=nnx.Rngs(0))
+def test_a_conv_lstm_is_its_equations():
+    model = ConvLSTM(60, cells=(3, 4, 5), rngs=nnx.Rngs(0))
+    maps = np.random.default_rng(2).normal(size=(6, 3, 4, 5)).astype(np.float32)
+    answer = jax.jit(lambda x: model(x))(maps.reshape(1, 6, 60))
     into, kernel = (np.asarray(layer.kernel[...], float) for layer in (model.of_input, model.of_state))
 
     def convolve(x, kernel):
@@ -204,33 +207,11 @@ def test_conv_lstm_by_hand(recurrent):
 
     hidden, cell = np.zeros((3, 4, 5)), np.zeros((3, 4, 5))
     for t in range(6):
-        gates = convolve(maps[0, t], into) + convolve(hidden, kernel)
+        gates = convolve(maps[t], into) + convolve(hidden, kernel)
         write, forget, candidate, show = np.split(gates, 4, -1)
         cell = sigmoid(forget + 1) * cell + sigmoid(write) * np.tanh(candidate)
         hidden = sigmoid(show) * np.tanh(cell)
-        np.testing.assert_allclose(run(maps)[0][0, t], maps[0, t] + hidden, atol=1e-5)
-
-
-def test_conv_lstm_does_not_see_the_future(recurrent):
-    run, maps = recurrent
-    changed = maps.copy()
-    changed[:, 4:] += 1
-    a, b = run(maps)[0], run(changed)[0]
-    np.testing.assert_array_equal(a[:, :4], b[:, :4])
-    assert (np.abs(a[:, 4:] - b[:, 4:]) > 0).all()
-
-
-def test_conv_lstm_goes_on_and_forgets(recurrent):
-    run, maps = recurrent
-    whole, _ = run(maps)
-    head, past = run(maps[:, :3])
-    tail, _ = run(maps[:, 3:], None, past)
-    np.testing.assert_allclose(np.concatenate([head, tail], 1), whole, atol=1e-6)
-    first = np.zeros((2, 6), bool)
-    first[0, 3] = True
-    apart, _ = run(maps, first)
-    np.testing.assert_allclose(apart[0, 3:], run(maps[:, 3:])[0][0], atol=1e-6)
-    np.testing.assert_allclose(apart[1], whole[1], atol=1e-6)
+        np.testing.assert_allclose(answer[0, t].reshape(3, 4, 5), maps[t] + hidden, atol=1e-5)
 
 
 def boxed_frames():
@@ -248,6 +229,17 @@ def detection_settings(folder, **more):
     words = {name: list(value) if isinstance(value, tuple) else value for name, value in sizes.items()}
     learn = {"optimizer.learning_rate": 0.003, "augment.scale": 0.9, "augment.aspect": 1.0}
     return settings(folder, **words, **learn, **more)
+
+
+def best_of(scores, table, rows):
+    """The first tool's predicted probabilities of some rows."""
+    with np.load(scores) as predicted:
+        found = {
+            (f"video{v}", frame): value
+            for v in ("01", "02")
+            for frame, value in zip(predicted[f"frames_{v}"], predicted[f"tools_{v}"][:, 0], strict=True)
+        }
+    return [found[table.videos[row], table.frames[row]] for row in rows]
 
 
 def test_faster_rcnn_learns_and_finds(tmp_path, capsys):
@@ -275,6 +267,15 @@ def test_faster_rcnn_learns_and_finds(tmp_path, capsys):
         shown = best > 0
         np.testing.assert_allclose(predicted["tools_02"][shown, 0], best[shown], rtol=1e-5)
         assert shown.any() and (predicted["tools_02"][~shown, 0] < 0.01).all()
+    # What temporal models are told of a frame holds its best detections.
+    told = Recogniser(run).features(open_source(cache).images[rows])
+    assert told.shape == (len(rows), 5 * 2 + 64)
+    np.testing.assert_allclose(1 / (1 + np.exp(-told[:, 0])), best_of(scores, table, rows), rtol=1e-3)
+    lamp = told[:, 2:6]
+    assert (lamp[:, 2:] >= lamp[:, :2]).all() and (lamp >= 0).all() and (lamp <= 1).all()
+    more = {"system": "frcnn_l", "frozen": run, "temporal_options": "{width: 8}", "batch": 2, "epochs": 2}
+    train_main(["--quiet", *settings(tmp_path, **more, run=tmp_path / "lstm")])
+    assert all(np.isfinite(line["train/loss"]) for line in read_metrics(tmp_path / "lstm") if "train/loss" in line)
     # Frames that were not looked at are missed, not skipped.
     with pytest.raises(ValueError, match="was not looked at"):
         box_scores(arrays, table)
@@ -290,6 +291,12 @@ def test_fcn_learns_from_frames_alone(tmp_path, capsys):
     assert "box AP" not in capsys.readouterr().out  # this cache knows no boxes
     with np.load(out) as found:
         assert found["boxes_02"].shape == (20, 20, 4) and not any("maps" in name for name in found)
+    for system, own in (("fcn_l", "{}"), ("fcn_a", "{width: 8, heads: 2, layers: 1}")):
+        frozen = {"frozen": tmp_path / "run", "temporal_options": own, "batch": 2, "epochs": 2}
+        train_main(["--quiet", *settings(tmp_path, system=system, backbone="divided", run=tmp_path / system, **frozen)])
+        predict_main([str(tmp_path / system), str(tmp_path / "cache"), "--out", str(tmp_path / f"{system}.npz")])
+        with np.load(tmp_path / f"{system}.npz") as predicted:
+            assert predicted["tools_02"].shape == (20, 2)
     with pytest.raises(SystemExit, match="frames without boxes"):
         train_main(["--quiet", *settings(tmp_path, system="frcnn", backbone="divided", run=tmp_path / "other")])
     with pytest.raises(SystemExit, match="finds no boxes"):

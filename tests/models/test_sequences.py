@@ -31,6 +31,7 @@ from models.training.step import data_mesh, init_state, make_program
 from models.training.system import make_system
 
 SMALL = {"lstm": "{width: 8}", "lapformer": "{width: 8, heads: 2, layers: 1}"}
+SMALL["map_attention"] = SMALL["lapformer"]
 SETTINGS = ["backbone=micro", "size=[16,24]", "dtype=float32", "optimizer.backbone_scale=1", "batch=2"]
 SMALL["last"] = "{width: 8, heads: 2, layers: 1, phase_band: 20, tool_band: 3}"
 
@@ -57,7 +58,10 @@ def losses(folder, name="train/loss"):
 def test_every_system_trains(name):
     """A few updates on one batch, of frames or of sequences, lower the loss."""
     cache, spec = frames(), SYSTEMS[name]
-    config = read_config(None, [*SETTINGS, f"system={name}", f"temporal_options={SMALL.get(spec.temporal, '{}')}"])
+    backbone = ["backbone=tiny"] if spec.maps else []
+    config = read_config(
+        None, [*SETTINGS, *backbone, f"system={name}", f"temporal_options={SMALL.get(spec.temporal, '{}')}"]
+    )
     batch = {"phases": cache.table.phases, "tools": cache.table.tools}
     if spec.temporal:
         batch = {key: x.reshape(2, 20, *x.shape[1:]) for key, x in batch.items()}
