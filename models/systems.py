@@ -69,6 +69,7 @@ class SystemSpec:
         frames: the system whose backbone it takes when that is trained first and frozen.
         maps: its features are the backbone's last map, and not pooled.
         options: of the backbone, unless others are given.
+        boxes: it learns from boxes, and is a class of its own, `models.detection.faster_rcnn.FasterRCNN`.
     """
 
     backbone: str | None
@@ -78,6 +79,7 @@ class SystemSpec:
     frames: str | None = None
     maps: bool = False
     options: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    boxes: bool = False
 
 
 # Late stages at stride 1 keep maps fine.
@@ -110,7 +112,7 @@ SYSTEMS: dict[str, SystemSpec] = {
     "fcn": SystemSpec("resnet18", _POOLED, **_FINE),
     "fcn_l": SystemSpec("resnet18", _POOLED, "conv_lstm", frames="fcn", **_FINE),
     "fcn_a": SystemSpec("resnet18", _TOOLS, "map_attention", frames="fcn", **_FINE),
-    # Faster R-CNN learns from boxes and is a class of its own, `models.detection.FasterRCNN`.
+    "frcnn": SystemSpec("resnet50", _TOOLS, boxes=True),
     "frcnn_l": SystemSpec(None, _TOOLS, "lstm", frames="frcnn"),
     "frcnn_a": SystemSpec(None, _TOOLS, "lapformer", frames="frcnn"),
 }
@@ -280,8 +282,10 @@ def build_system(
         ValueError: for an unknown name, and for a backbone that does not fit.
     """
     if name not in SYSTEMS:
-        raise ValueError(f"unknown system {name!r}: choose one of {', '.join(SYSTEMS)}, frcnn")
+        raise ValueError(f"unknown system {name!r}: choose one of {', '.join(SYSTEMS)}")
     spec = SYSTEMS[name]
+    if spec.boxes:
+        raise ValueError(f"{name} learns from boxes. Fix: build it with models.detection.faster_rcnn.build_faster_rcnn")
     network, cells = backbone, None
     if not isinstance(network, Backbone):
         network = network or spec.backbone

@@ -103,11 +103,16 @@ class FasterRCNN(nnx.Module):
         Returns:
             "tools" (N, K): the logit of the best box's probability of each tool.
         """
-        _, real, logits, _ = self._regions(images, key)
-        return {"tools": best_logits(logits, real)}
+        return self.decide(self.features(images, key=key))
+
+    def decide(self, features: Array) -> Logits:
+        """As the call, from `features` (..., width)."""
+        return {"tools": features[..., : self.tools]}
 
     def features(self, images: Array, *, key: Array | None = None) -> Array:
         """What a temporal model is told of frames: the best detection of each tool, and the mean of the trunk's map.
+
+        Suppression never removes a tool's best box, so that it need not be done first.
 
         Args:
             images: (N, H, W, 3) uint8, or floats in [0, 1].
@@ -126,7 +131,7 @@ class FasterRCNN(nnx.Module):
 
     def detect(self, images: Array) -> Detections:
         """The boxes found in pictures (N, H, W, 3), uint8 or floats in [0, 1]."""
-        regions, real, logits, deltas = self._regions(images, None)
+        regions, real, logits, deltas = self._judge(self._trunk(images), images.shape[1:3], None)
         boxes = clip(decode(deltas, regions[:, :, None]))
         chance = jax.nn.softmax(logits)[..., 1:]
         return jax.vmap(self._choose)(boxes, chance, real)
@@ -154,12 +159,8 @@ class FasterRCNN(nnx.Module):
         parts |= region_losses(logits, deltas, sampled, SPREAD)
         return jnp.asarray(sum(parts.values())), parts
 
-    def _regions(self, images: Array, key: Array | None) -> tuple[Array, Array, Array, Array]:
-        """Proposals (N, P, 4), which are real (N, P), their logits (N, P, K + 1) and deltas (N, P, K, 4)."""
-        return self._judge(self._trunk(images), images.shape[1:3], key)
-
     def _judge(self, features: Array, picture: tuple[int, int], key: Array | None) -> tuple[Array, Array, Array, Array]:
-        """`_regions` from the trunk's maps."""
+        """Proposals (N, P, 4), which are real (N, P), their logits (N, P, K + 1) and deltas (N, P, K, 4)."""
         regions, real = self._survivors(self._propose(features, picture))
         logits, deltas = self._heads(features, regions, picture, key)
         return regions, real, logits, deltas * jnp.array(SPREAD)
@@ -221,21 +222,6 @@ class FasterRCNN(nnx.Module):
         return Detections(
             jnp.where(kept[:, None], boxes[rows], 0), jnp.where(kept, scores[rows], 0), jnp.where(kept, tools[rows], -1)
         )
-
-
-def best_logits(logits: Array, real: Array) -> Array:
-    """Log-odds of the best region for each tool.
-
-    Suppression never removes a class's best box, so that it need not be done first.
-
-    Args:
-        logits: (..., R, K + 1), background first.
-        real: (..., R) bool, at least one of them True.
-
-    Returns:
-        (..., K).
-    """
-    return jnp.where(real[..., None], log_odds(logits), -jnp.inf).max(-2)
 
 
 def log_odds(logits: Array) -> Array:

@@ -15,7 +15,7 @@ from models.data.cache import open_source
 from models.data.frames import Source
 from models.data.loader import prefetch
 from models.recogniser import Recogniser
-from models.systems import System
+from models.systems import SYSTEMS, System
 from models.training.checkpoint import Checkpoints
 from models.training.config import Config
 from models.training.features import cached_features
@@ -66,7 +66,7 @@ def fit(config: Config, *, resume: bool = False, quiet: bool = False) -> dict[st
     if not resume and (folder / "checkpoints").exists():
         raise FileExistsError(f"{folder} holds a run already. Fix: choose another run=..., or go on with --resume")
     source, val = open_source(config.data.train, config.data.load), open_source(config.data.val, config.data.load)
-    if config.system == "frcnn" and source.table.boxes is None:
+    if config.system in SYSTEMS and SYSTEMS[config.system].boxes and source.table.boxes is None:
         raise FormatError("frames without boxes", file=config.data.train, fix="train fcn, which needs none")
     mesh = data_mesh()
     for name, count in (("batch", config.batch // config.accumulate), ("eval_batch", config.eval_batch)):

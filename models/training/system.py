@@ -9,7 +9,7 @@ from jax import numpy as jnp
 from models.backbones import Backbone
 from models.backbones.base import Features
 from models.detection.faster_rcnn import FasterRCNN, build_faster_rcnn
-from models.systems import System, build_system
+from models.systems import SYSTEMS, System, build_system
 from models.training.config import Config
 
 
@@ -53,7 +53,7 @@ def make_system(
         dtype=jnp.dtype(config.dtype),
         rngs=nnx.Rngs(config.seed),
     )
-    if config.system == "frcnn":
+    if config.system in SYSTEMS and SYSTEMS[config.system].boxes:
         return build_faster_rcnn(backbone=config.backbone, config=config.detection, **common)
     return build_system(
         config.system,
