@@ -104,10 +104,10 @@ def main() -> None:
             begin = time.perf_counter()
             for kind, answer in stabilised(*arrays, model, emissions, calibrated).items():
                 figures[f"{name}, {kind}"] = score(arrays[0], answer, arrays[2])
+            results["systems"][file.stem] = figures
+            Path(options.out).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
             seconds, shown = time.perf_counter() - begin, figures[f"{name}, smoothed"]
             print(f"{file.stem}: {name}: {seconds:.0f} s, mAP {next(iter(shown.values())):.4f}", flush=True)
-        results["systems"][file.stem] = figures
-        Path(options.out).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
