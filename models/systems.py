@@ -299,7 +299,13 @@ def build_system(
         network = build(network, rngs=rngs, **settings)
     elif spec.maps:
         # The features of a frozen backbone: their shape is that of the backbone they are from.
-        rows, columns, _ = _cells(name, spec.backbone or "", {**spec.options, **(options or {})}, size)
+        source = getattr(network, "source", None) or spec.backbone
+        rows, columns, _ = _cells(name, source, {**spec.options, **(options or {})}, size)
+        if network.width % (rows * columns):
+            raise ValueError(
+                f"{name}: {network.width} features are no map of {rows} x {columns} cells."
+                " Fix: give the backbone, options and size of the frozen run"
+            )
         cells = (rows, columns, network.width // (rows * columns))
     if pretrained is not None:
         weights.load_weights(network, pretrained)

@@ -18,10 +18,11 @@ class Precomputed(Backbone):
 
     Args:
         width: D of the features.
+        source: name of the backbone that they are from; None for the system's usual one.
     """
 
-    def __init__(self, width: int):
-        self.width = width
+    def __init__(self, width: int, source: str | None = None):
+        self.width, self.source = width, source
 
     def __call__(self, images: Array, *, key: Array | None = None) -> Features:
         """Not possible.
@@ -57,7 +58,7 @@ def make_system(
         return build_faster_rcnn(backbone=config.backbone, config=config.detection, **common)
     return build_system(
         config.system,
-        backbone=config.backbone if width is None else Precomputed(width),
+        backbone=config.backbone if width is None else Precomputed(width, config.backbone),
         phases=phases,
         temporal=config.temporal,
         temporal_options=config.temporal_options,
