@@ -10,8 +10,15 @@ QUICK ?=
 demo: $(VENV)/demo.stamp
 	$(BIN)/python -m models.demo --out demo-output $(if $(QUICK),--quick)
 
+# Most of the tests' time is compilation. Those marked `shipped` are compiled as users' programs are; the others with
+# less optimisation, by the flags below that the installed jaxlib knows.
 test: lint
-	$(BIN)/python -m pytest -n 2 tests
+	$(BIN)/python -m pytest -n 2 -m "shipped and not slow and not gpu" tests
+	XLA_FLAGS="$(call known,$(HASTY))" $(BIN)/python -m pytest -n 2 -m "not shipped and not slow and not gpu" tests
+
+HASTY := --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0
+known = $(shell for flag in $(1); do \
+	XLA_FLAGS=$$flag $(BIN)/python -c 'import jax; jax.devices("cpu")' 2>/dev/null && echo $$flag; done)
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .

@@ -47,7 +47,6 @@ def main() -> None:
             "versions": {
                 "python": platform.python_version(),
                 **{name: version(name) for name in ("av", "numpy", "pillow")},
-                "libavcodec": ".".join(map(str, av.library_versions["libavcodec"])),
             },
             "video": {
                 "minutes": length / 60,

@@ -55,14 +55,36 @@ def chains(tools_only: bool = False) -> Params:
     return hmmjax.estimate(labels, None, mask, num_phases=7, priors=PRIORS)
 
 
-def tmrnet() -> dict[str, Any]:
-    """Phases of videos 41-60: raw, smoothed, filtered, decoded."""
+def phase_figures(truth: Sequence[np.ndarray], predicted: Sequence[np.ndarray]) -> dict[str, float]:
+    """The three figures of phases."""
+    return {
+        "accuracy, pooled over frames": metrics.accuracy(truth, predicted, mean="pooled").value,
+        "Jaccard, strict, per video then mean over phases": metrics.jaccard(truth, predicted).value,
+        "phase changes": metrics.phase_changes(predicted).value,
+    }
+
+
+def tool_figures(truth: Sequence[np.ndarray], tools: Sequence[np.ndarray]) -> dict[str, float]:
+    """The three figures of tools."""
+    return {
+        "mAP, scikit-learn step AP, pooled over videos": metrics.average_precision(truth, tools).value,
+        "F1, macro over tools, pooled, threshold 0.5": metrics.tool_f1(truth, tools).value,
+        "on/off changes": metrics.tool_changes(tools).value,
+    }
+
+
+def tmrnet_videos() -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """True and predicted phases of videos 41-60."""
 
     def read(kind: str, video: int) -> np.ndarray:
         return np.loadtxt(DATA / "tmrnet" / f"{kind}-phase" / f"video{video}-phase.txt", dtype=int)[:, 1]
 
-    videos = range(41, 61)
-    truth, said = [read("gt", v) for v in videos], [read("pred", v) for v in videos]
+    return [read("gt", v) for v in range(41, 61)], [read("pred", v) for v in range(41, 61)]
+
+
+def tmrnet() -> dict[str, Any]:
+    """Phases of videos 41-60: raw, smoothed, filtered, decoded."""
+    truth, said = tmrnet_videos()
     model = chains().phases
     answers: dict[str, list[np.ndarray]] = {"smoothed": [], "filtered": [], "decoded": []}
     for held_out in np.array_split(np.arange(20), 5):
@@ -77,14 +99,8 @@ def tmrnet() -> dict[str, Any]:
         answers["filtered"] += metrics.unpad(np.argmax(hmmjax.filter(params, obs, mask).phases, -1), mask)
         answers["decoded"] += metrics.unpad(hmmjax.decode(params, obs, mask).phases, mask)
 
-    def score(predicted: list[np.ndarray]) -> dict[str, float]:
-        return {
-            "accuracy, pooled over frames": metrics.accuracy(truth, predicted, mean="pooled").value,
-            "Jaccard, strict, per video then mean over phases": metrics.jaccard(truth, predicted).value,
-            "phase changes": metrics.phase_changes(predicted).value,
-        }
-
-    return {"raw": score(said)} | {name: score(x) for name, x in answers.items()}
+    raw = phase_figures(truth, said)
+    return {"raw": raw} | {name: phase_figures(truth, x) for name, x in answers.items()}
 
 
 def frcnn() -> dict[str, Any]:
@@ -95,14 +111,7 @@ def frcnn() -> dict[str, Any]:
         truth = [file["tools_61"].astype(int), file["tools_62"].astype(int)]
         phases = [file["phase_61"].astype(int), file["phase_62"].astype(int)]
 
-    def score(tools: list[np.ndarray]) -> dict[str, float]:
-        return {
-            "mAP, scikit-learn step AP, pooled over videos": metrics.average_precision(truth, tools).value,
-            "F1, macro over tools, pooled, threshold 0.5": metrics.tool_f1(truth, tools).value,
-            "on/off changes": metrics.tool_changes(tools).value,
-        }
-
-    results = {"raw": score(scores)}
+    results = {"raw": tool_figures(truth, scores)}
     for name, tools_only in (("coupled, phases unobserved", False), ("tools only", True)):
         model = chains(tools_only)
         smoothed, filtered, inferred = [], [], []
@@ -120,8 +129,8 @@ def frcnn() -> dict[str, Any]:
             filtered.append(np.asarray(hmmjax.filter(params, obs).tools))
             if not tools_only:
                 inferred.append(np.argmax(posterior.phases, -1))
-        results[f"{name}, smoothed"] = score(smoothed)
-        results[f"{name}, filtered"] = score(filtered)
+        results[f"{name}, smoothed"] = tool_figures(truth, smoothed)
+        results[f"{name}, filtered"] = tool_figures(truth, filtered)
         if not tools_only:
             accuracy = metrics.accuracy(phases, inferred, mean="pooled").value
             results[f"{name}, smoothed"]["phase accuracy from tools alone, pooled over frames"] = accuracy

@@ -142,3 +142,17 @@ def pad_frames(data: Data, num_frames: int) -> Data:
         return (np if isinstance(x, np.ndarray) else jnp).pad(x, [(0, 0), (0, extra)] + [(0, 0)] * (x.ndim - 2))
 
     return jax.tree.map(pad, data)
+
+
+def count_videos(obs: Observations, mask: Any, labels: Labels | None) -> int:
+    """Videos on the leading axis; 1 where there is no such axis."""
+    data, batched = collect(obs, mask, labels)
+    return len(data.observed) if batched else 1
+
+
+def require_known(data: Data, caller: str) -> None:
+    """Raise ValueError unless some frame of some video has a known state."""
+    real = np.arange(data.observed.shape[1]) < np.asarray(data.lengths)[:, None]
+    labels = (data.phase_labels, data.tool_labels)
+    if not any((np.asarray(x)[real] >= 0).any() for x in labels if x is not None):
+        raise ValueError(f"{caller} needs labels, but every frame's is -1 (unknown), or there is no video at all.")

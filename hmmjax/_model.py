@@ -1,5 +1,6 @@
 """From parameters and data to potentials: emission tables, labels, and the three shapes a model can have."""
 
+import dataclasses
 from functools import partial
 from typing import Any
 
@@ -8,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmmjax import _numerics as num
-from hmmjax import messages
+from hmmjax import durations, messages
 from hmmjax._checks import is_concrete
+from hmmjax._configs import joint, product
 from hmmjax._data import Data, dtype_of, is_float
 from hmmjax._pytree import pytree
 from hmmjax._typing import Array
@@ -27,7 +29,8 @@ class Tables:
         tool_initial: (K, L, 2) probabilities, or (K, 2) without phases.
         tool_transition: the transition model's probability tables.
         phases: (B, T, L) log-evidence.
-        tools: (B, T, K, 2) log-evidence.
+        tools: (B, T, K, 2) log-evidence about each tool on its own, labels included.
+        configs: (B, T, 2**K) log-evidence about configurations, of a joint emission; None of others.
     """
 
     phase_initial: Any
@@ -36,6 +39,7 @@ class Tables:
     tool_transition: Any
     phases: Any
     tools: Any
+    configs: Any = None
 
 
 def both_states(present: Any) -> Array:
@@ -58,15 +62,29 @@ def tables(params: Params, data: Data) -> Tables:
         evidence = _evidence(phases.emission, data.phases, data.observed, dtype)
         shape = (*data.observed.shape, phases.num_phases)
         evidence = jnp.zeros(shape, dtype) if evidence is None else evidence
-        out["phases"] = _clamp(evidence, data.phase_labels, real)
+        out["phases"] = clamp(evidence, data.phase_labels, real)
     if tools is not None:
         out["tool_initial"] = both_states(cast(tools.initial))
         out["tool_transition"] = jax.tree.map(cast, tools.transition.tables())
         evidence = _evidence(tools.emission, data.tools, data.observed, dtype)
+        if tools.emission is not None and tools.emission.joint:
+            shape = (*data.observed.shape, 2**tools.num_tools)
+            out["configs"] = jnp.zeros(shape, dtype) if evidence is None else evidence.sum(-2)
+            evidence = None
         shape = (*data.observed.shape, tools.num_tools, 2)
         evidence = jnp.zeros(shape, dtype) if evidence is None else evidence
-        out["tools"] = _clamp(evidence, data.tool_labels, real)
+        out["tools"] = clamp(evidence, data.tool_labels, real)
     return Tables(**out)
+
+
+def separate(params: Params, table: Tables | None = None) -> bool:
+    """Whether the model is K chains that know nothing of each other: tools without phases that do not interact."""
+    tools = params.tools
+    if params.phases is not None or tools is None or tools.transition.joint:
+        return False
+    if table is not None:
+        return table.configs is None
+    return tools.emission is None or not tools.emission.joint
 
 
 SAFE_NATS = 70.0
@@ -79,17 +97,14 @@ def mixes(params: Params) -> bool:
     They give each phase its own exponent, but the tools' configurations within a phase share one, so evidence against
     a configuration by more than float32 holds loses it. That is harmless where every configuration is reached again
     from any other, in one frame, with a probability that float32 still resolves; it is not where tools cannot switch.
-    Tracks alone are computed in logs altogether and always mix.
+    Tracks alone have a scale for every state and always mix.
     """
-    if params.phases is None or params.tools is None:
+    if params.tools is None or separate(params):
         return True
-    matrix = getattr(params.tools.transition, "matrix", None)
-    if matrix is None:
-        return False
     present = np.asarray(params.tools.initial, np.float64)
-    tables = np.asarray(matrix, np.float64).min((-1, -2)), np.minimum(present, 1 - present)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return all((-np.log(np.maximum(t, 0)).sum(0) <= SAFE_NATS).all() for t in tables)
+    with np.errstate(divide="ignore"):
+        start = np.log(np.maximum(np.minimum(present, 1 - present), 0)).sum(0)
+    return all((rarest >= -SAFE_NATS).all() for rarest in (params.tools.transition.rarest(), start))
 
 
 def choose_backend(backend: str, params: Params) -> str:
@@ -104,6 +119,8 @@ def harmless(observations: Any, observed: Array, dtype: Any) -> Any:
     """Observations with unobserved frames replaced, so that neither values nor gradients see what is there."""
     if observations is None:
         return None
+    if isinstance(observations, tuple):
+        return tuple(harmless(x, observed, dtype) for x in observations)
     keep = observed if observations.ndim == 2 else observed[..., None]
     if is_float(observations):
         return jnp.where(keep, observations.astype(dtype), 0.5)
@@ -117,7 +134,7 @@ def _evidence(emission: Any, observations: Any, observed: Array, dtype: Any) -> 
     return jnp.where(observed.reshape(*observed.shape, *[1] * (table.ndim - 2)), table, 0)
 
 
-def _clamp(evidence: Array, labels: Any, real: Array) -> Array:
+def clamp(evidence: Array, labels: Any, real: Array) -> Array:
     """Remove the states that a known label contradicts."""
     real = real.reshape(*real.shape, *[1] * (evidence.ndim - 2))
     evidence = jnp.where(real, evidence, 0)
@@ -128,43 +145,72 @@ def _clamp(evidence: Array, labels: Any, real: Array) -> Array:
     return jnp.where(contradicted, -jnp.inf, evidence)
 
 
-def joint(per_tool: Array) -> Array:
-    """(..., K, 2) log-tables to their sums (..., 2**K) over configurations, tool 0 slowest."""
-    out = per_tool[..., 0, :]
-    for k in range(1, per_tool.shape[-2]):
-        out = (out[..., :, None] + per_tool[..., k, None, :]).reshape(*out.shape[:-1], -1)
-    return out
-
-
-def bits(num_tools: int) -> Array:
-    """(2**K, K) presence of each tool in each configuration."""
-    return (jnp.arange(2**num_tools)[:, None] >> jnp.arange(num_tools - 1, -1, -1)) & 1
-
-
 def potentials(params: Params, table: Tables, lengths: Array) -> Potentials:
-    """The coupled chain; without phases, K chains stacked on a leading axis of everything but lengths."""
+    """The coupled chain, with one phase where the model has none.
+
+    Tools that are `separate` are K chains stacked on a leading axis of everything but lengths.
+    """
     if params.tools is None:
         nothing = jnp.zeros((*table.phases.shape[:2], 1), table.phases.dtype)
-        return Potentials(table.phase_initial[:, None], table.phase_transition, (), table.phases, nothing, lengths)
-    if params.phases is None:
+        plain = Potentials(table.phase_initial[:, None], table.phase_transition, (), table.phases, nothing, lengths)
+        return _staged(plain, params)
+    if separate(params, table):
         evidence = jnp.moveaxis(table.tools, 2, 0)
         nothing = jnp.zeros((*evidence.shape[:-1], 1), evidence.dtype)
         return Potentials(table.tool_initial[..., None], table.tool_transition, (), evidence, nothing, lengths)
-    initial = table.phase_initial[:, None]
-    for k in range(params.num_tools):
-        initial = (initial[:, :, None] * table.tool_initial[k][:, None, :]).reshape(initial.shape[0], -1)
-    blocks = params.tools.transition.blocks(table.tool_transition)
-    return Potentials(initial, table.phase_transition, blocks, table.phases, joint(table.tools), lengths)
+    phases = table.phase_initial, table.phase_transition, table.phases
+    first, blocks = table.tool_initial, params.tools.transition.blocks(table.tool_transition)
+    if params.phases is None:
+        one = jnp.ones((), table.tools.dtype)
+        phases = one[None], one[None, None], jnp.zeros((*table.tools.shape[:2], 1), one.dtype)
+        first, blocks = first[:, None], jax.tree.map(lambda block: block[None], blocks)
+    initial = phases[0][:, None] * product(jnp.moveaxis(first, 0, 1))
+    configs = joint(table.tools) if table.configs is None else joint(table.tools) + table.configs
+    return _staged(Potentials(initial, phases[1], blocks, phases[2], configs, lengths), params)
+
+
+def _staged(p: Potentials, params: Params) -> Potentials:
+    """Phases replaced by their stages; derivatives with respect to phases' tables come back summed over stages."""
+    stages = None if params.phases is None else params.phases.stages
+    if stages is None:
+        return p
+    owner = durations.owners(stages)
+    return Potentials(
+        durations.staged_initial(p.initial, stages),
+        durations.staged_transition(p.transition, stages),
+        jax.tree.map(lambda block: block[owner], p.blocks),
+        p.phases[..., owner],
+        p.configs,
+        p.lengths,
+    )
 
 
 PER_TOOL = Potentials(0, 0, 0, 0, 0, None)
-"""vmap axes of a model without phases: one chain a tool."""
+"""vmap axes of separate tools: one chain each."""
 
 
 def log_normalizer(params: Params, table: Tables, lengths: Array, backend: str) -> Array:
     """Log-likelihood (B,) as a differentiable function of the tables."""
     p = potentials(params, table, lengths)
     run = partial(messages.log_normalizer, backend=backend)
-    if params.phases is None:
+    if separate(params, table):
         return num.accurate_sum(jax.vmap(lambda p: run(p), (PER_TOOL,))(p), 0)
     return run(p)
+
+
+def conditional(params: Params, free: Tables, data: Data, backend: str) -> Array:
+    """Log-probability (B,) of each video's labels given its observations, `free` being tables without labels."""
+    real = jnp.arange(data.observed.shape[1]) < data.lengths[:, None]
+
+    def twice(table: Any, labels: Any) -> Any:
+        # Both questions as one batch: a scan's steps cost alike for few videos and for twice as many.
+        return None if table is None else jnp.concatenate([clamp(table, labels, real), table])
+
+    both = dataclasses.replace(
+        free,
+        phases=twice(free.phases, data.phase_labels),
+        tools=twice(free.tools, data.tool_labels),
+        configs=None if free.configs is None else jnp.concatenate([free.configs, free.configs]),
+    )
+    clamped, whole = jnp.split(log_normalizer(params, both, jnp.concatenate([data.lengths, data.lengths]), backend), 2)
+    return clamped - whole

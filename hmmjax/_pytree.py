@@ -10,7 +10,14 @@ T = TypeVar("T")
 
 
 def static(default: Any = dataclasses.MISSING) -> Any:
-    """A field that is part of the tree's structure (hashable, compared by value), not a leaf."""
+    """A field that is part of the tree's structure (hashable, compared by value), not a leaf.
+
+    Args:
+        default: of the field; without one it must be given.
+
+    Returns:
+        A `dataclasses.field`, for the body of a class that `pytree` decorates.
+    """
     if default is dataclasses.MISSING:
         return dataclasses.field(metadata={"static": True})
     return dataclasses.field(default=default, metadata={"static": True})
@@ -22,6 +29,12 @@ def pytree(cls: type[T]) -> type[T]:
 
     Rebuilding a tree bypasses ``__init__``, so that JAX may put anything (axis numbers, tracers, sentinels) at the
     leaves.
+
+    Args:
+        cls: a class with annotated fields.
+
+    Returns:
+        The class itself.
     """
     cls = dataclasses.dataclass(frozen=True)(cls)
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]

@@ -10,8 +10,10 @@ import numpy as np
 from hmmjax import _numerics as num
 from hmmjax import validation
 from hmmjax._checks import is_concrete
+from hmmjax._configs import product
 from hmmjax._data import Data, collect, dtype_of
 from hmmjax.em import Expected, maximise, statistics
+from hmmjax.emissions import Fused
 from hmmjax.inference import prepare
 from hmmjax.priors import Priors, check_priors
 from hmmjax.starting import init_params
@@ -23,9 +25,10 @@ def estimate(
     obs: Observations | None = None,
     mask: Any = None,
     *,
-    emissions: str = "confusion",
+    emissions: str | tuple[str, ...] = "confusion",
     priors: Priors | None = None,
     num_phases: int | None = None,
+    interacting: bool = False,
 ) -> Params:
     """Parameters of labelled videos by counting, in one pass: the paper's shortcut, no EM.
 
@@ -34,9 +37,12 @@ def estimate(
         obs: what the recogniser said, for the emissions; None, or a track that is None, leaves that track's emission
             at its default start (`init_params`).
         mask: (B, T) bool; frames after the last observed one are ignored, unobserved frames do not enter emissions.
-        emissions: families by name, see `init_params`; must suit `obs`.
+        emissions: families by name, see `init_params`; must suit `obs`. A tuple of names, one a source, where `obs` is
+            a tuple.
         priors: pseudo-counts, for rare transitions.
         num_phases: L; by default what `obs` or the labels show. Give it when the last phase may be absent.
+        interacting: learn `transitions.Interacting`, from frames whose tools are all known, as "logistic" emissions
+            are. Both are regressions on the labels; `priors` are then a ridge.
 
     Returns:
         `Params` with a track for each that is labelled. Rows that no label visits are those of `init_params`.
@@ -54,11 +60,31 @@ def estimate(
         raise ValueError(f"obs.{track} is given but labels.{track} is not: drop the one or add the other, or use fit.")
     priors = Priors() if priors is None else priors
     k = 0 if labels.tools is None else labels.tools.shape[-1]
-    start = init_params(_count_phases(labels, obs, mask, num_phases), k, emissions=emissions)
+    start = _start(_count_phases(labels, obs, mask, num_phases), k, obs, emissions, interacting)
     data, _ = prepare(start, obs, mask, labels)
     if is_concrete(priors):
         check_priors(start, priors)
     return _estimate(start, data, priors)
+
+
+def _start(
+    num_phases: int, num_tools: int, obs: Observations, emissions: str | tuple[str, ...], interacting: bool
+) -> Params:
+    """Initial families, fused where a track's observations are a tuple."""
+    names = emissions if isinstance(emissions, tuple) else (emissions,)
+    starts = [init_params(num_phases, num_tools, emissions=name, interacting=interacting) for name in names]
+    chains = {}
+    for track in ("phases", "tools"):
+        own, said = [getattr(start, track) for start in starts], getattr(obs, track)
+        chains[track] = own[0]
+        if own[0] is not None and isinstance(said, tuple):
+            if isinstance(emissions, tuple) and len(own) != len(said):
+                raise ValueError(f"emissions names {len(own)} families, obs.{track} holds {len(said)} sources.")
+            families = (
+                tuple(c.emission for c in own) if isinstance(emissions, tuple) else (own[0].emission,) * len(said)
+            )
+            chains[track] = dataclasses.replace(own[0], emission=families)
+    return Params(**chains)
 
 
 def _count_phases(labels: Labels, obs: Observations, mask: Any, num_phases: int | None) -> int:
@@ -67,8 +93,9 @@ def _count_phases(labels: Labels, obs: Observations, mask: Any, num_phases: int 
     validation.check_label_dtype("labels.phases", labels.phases)
     if num_phases is not None:
         return num_phases
-    if obs.phases is not None and jnp.issubdtype(obs.phases.dtype, jnp.floating):
-        return obs.phases.shape[-1]
+    for source in jax.tree.leaves(obs.phases):
+        if jnp.issubdtype(source.dtype, jnp.floating):
+            return source.shape[-1]
     if not is_concrete(labels, obs):
         raise ValueError("Inside jax.jit, estimate needs num_phases: labels have no values to count phases by.")
     data, _ = collect(obs, mask, Labels(phases=labels.phases))
@@ -76,8 +103,8 @@ def _count_phases(labels: Labels, obs: Observations, mask: Any, num_phases: int 
     known = np.where(real, data.phase_labels, -1).max(initial=-1)
     if known < 0:
         raise ValueError("labels.phases holds no known phase (all are -1 or padding): label some frames.")
-    said = -1 if data.phases is None else np.where(data.observed, data.phases, -1).max(initial=-1)
-    return int(max(known, said)) + 1
+    said = [np.where(data.observed, source, -1).max(initial=-1) for source in jax.tree.leaves(data.phases)]
+    return int(max(known, *said)) + 1 if said else int(known) + 1
 
 
 @jax.jit
@@ -94,14 +121,14 @@ def _estimate(start: Params, data: Data, priors: Priors) -> Params:
         expected["phase_emission"] = statistics(start.phases, data.phases, phase, data)
     if start.tools is not None:
         tool = jax.nn.one_hot(data.tool_labels, 2, dtype=dtype) * real[..., None, None]
+        first, into = tool[:, 0], None
         if phase is None:
-            expected["tool_initial"] = tool[:, 0].sum(0)
-            expected["tool_transition"] = num.einsum("btki,btkj->kij", tool[:, :-1], tool[:, 1:])
+            expected["tool_initial"] = first.sum(0)
         else:
-            expected["tool_initial"] = num.einsum("bkj,bq->kqj", tool[:, 0], phase[:, 0])
-            pairs = num.einsum("btki,btkj,btq->kqij", tool[:, :-1], tool[:, 1:], phase[:, 1:])
-            expected["tool_transition"] = pairs
-        expected["tool_emission"] = statistics(start.tools, data.tools, tool, data)
+            expected["tool_initial"] = num.einsum("bkj,bq->kqj", first, phase[:, 0])
+            into = phase[:, 1:]
+        expected["tool_transition"] = start.tools.transition.count(tool[:, :-1], tool[:, 1:], into)
+        expected["tool_emission"] = statistics(start.tools, data.tools, labelled(start.tools.emission, tool), data)
     params = maximise(start, Expected(**expected), priors, frozenset())
     return Params(
         _count_frequencies(params.phases, expected["phase_emission"], priors.phase_emission),
@@ -109,8 +136,26 @@ def _estimate(start: Params, data: Data, priors: Priors) -> Params:
     )
 
 
+def labelled(emission: Any, states: Any) -> Any:
+    """One-hot states (..., K, 2) of tools, zeros where unknown, as the weights that an emission's statistics take.
+
+    A joint emission takes whole configurations (..., K, 2**K): those of frames in which every tool is known.
+    """
+    if emission is None or not emission.joint:
+        return states
+    configs = product(states)
+    return jnp.broadcast_to(configs[..., None, :], (*states.shape[:-1], configs.shape[-1]))
+
+
 def _count_frequencies(chain: Any, statistics: Any, pseudo_counts: Any) -> Any:
     """Families that EM cannot learn, because they are no densities, take class frequencies from labels."""
-    if chain is None or statistics is None or not hasattr(chain.emission, "counted"):
+
+    def count(family: Any, statistics: Any) -> Any:
+        if isinstance(family, Fused):
+            return Fused(tuple(map(count, family.families, statistics)))
+        known = statistics is not None and hasattr(family, "counted")
+        return family.counted(statistics, pseudo_counts) if known else family
+
+    if chain is None or statistics is None:
         return chain
-    return dataclasses.replace(chain, emission=chain.emission.counted(statistics, pseudo_counts))
+    return dataclasses.replace(chain, emission=count(chain.emission, statistics))

@@ -53,7 +53,12 @@ def expectations(
     if "phases.emission" not in freeze:
         phases = statistics(params.phases, data.phases, grads.phases, data)
     if "tools.emission" not in freeze:
-        tools = statistics(params.tools, data.tools, grads.tools, data)
+        weights = grads.tools
+        if table.configs is not None:
+            # What is said of each tool is weighed by whole configurations.
+            shape = (*weights.shape[:-1], grads.configs.shape[-1])
+            weights = jnp.broadcast_to(grads.configs[..., None, :], shape)
+        tools = statistics(params.tools, data.tools, weights, data)
     return value, Expected(
         counts(table.phase_initial, grads.phase_initial),
         counts(table.phase_transition, grads.phase_transition),

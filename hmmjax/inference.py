@@ -1,5 +1,6 @@
 """Posterior, filter, most probable path and likelihood of given parameters."""
 
+import dataclasses
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
@@ -8,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax import _data, _model, messages, validation
+from hmmjax import _configs, _data, _model, durations, messages, validation
 from hmmjax import _numerics as num
 from hmmjax._checks import is_concrete
 from hmmjax._data import Data
@@ -81,9 +82,7 @@ def _posterior(params: Params, data: Data, backend: str) -> tuple[Array, tuple]:
     table = _model.tables(params, data)
 
     def run(phases: Any, tools: Any) -> Array:
-        changed = _model.Tables(
-            table.phase_initial, table.phase_transition, table.tool_initial, table.tool_transition, phases, tools
-        )
+        changed = dataclasses.replace(table, phases=phases, tools=tools)
         return _model.log_normalizer(params, changed, data.lengths, backend)
 
     value, vjp = jax.vjp(run, table.phases, table.tools)
@@ -99,7 +98,7 @@ def _filter(params: Params, data: Data, backend: str) -> tuple[Array, tuple]:
     p = _model.potentials(params, table, data.lengths)
     real = (jnp.arange(data.observed.shape[1]) < data.lengths[:, None])[..., None]
     run = partial(messages.filter, backend=backend)
-    if params.phases is None:
+    if _model.separate(params, table):
         out = jax.vmap(lambda p: run(p), (_model.PER_TOOL,))(p)
         value = num.accurate_sum(out.log_normalizer, 0)
         # One impossible tool makes the whole video impossible.
@@ -107,9 +106,13 @@ def _filter(params: Params, data: Data, backend: str) -> tuple[Array, tuple]:
         return value, (None, jnp.where(real, tools, 0))
     out = run(p)
     possible = real & (out.log_normalizer > -jnp.inf)[:, None, None]
-    phases, tools = jnp.where(possible, out.phases, 0), None
+    phases = tools = None
+    if params.phases is not None:
+        stages = params.phases.stages
+        phases = out.phases if stages is None else durations.merge(out.phases, stages)
+        phases = jnp.where(possible, phases, 0)
     if params.tools is not None:
-        presence = _model.bits(params.num_tools).astype(out.configs.dtype)
+        presence = _configs.bits(params.num_tools).astype(out.configs.dtype)
         tools = jnp.where(possible, num.einsum("btc,ck->btk", out.configs, presence), 0)
     return out.log_normalizer, (phases, tools)
 
@@ -119,14 +122,17 @@ def _decode(params: Params, data: Data, backend: str) -> tuple[Array, tuple]:
     table = _model.tables(params, data)
     p = _model.potentials(params, table, data.lengths)
     real = jnp.arange(data.observed.shape[1]) < data.lengths[:, None]
-    if params.phases is None:
+    if _model.separate(params, table):
         path = jax.vmap(partial(messages.viterbi, backend=backend), (_model.PER_TOOL,))(p)
         value = num.accurate_sum(path.log_prob, 0)
         phases, tools = None, jnp.moveaxis(path.phases, 0, -1)
     else:
         path = messages.viterbi(p, backend)
-        value, phases = path.log_prob, path.phases
-        tools = None if params.tools is None else _model.bits(params.num_tools)[path.configs]
+        value, phases = path.log_prob, None
+        if params.phases is not None:
+            phases, stages = path.phases, params.phases.stages
+            phases = phases if stages is None else jnp.asarray(durations.owners(stages), jnp.int32)[phases]
+        tools = None if params.tools is None else _configs.bits(params.num_tools)[path.configs]
     real = real & (value > -jnp.inf)[:, None]
     phases = None if phases is None else jnp.where(real, phases, -1)
     tools = None if tools is None else jnp.where(real[..., None], tools, -1).astype(jnp.int32)
@@ -166,11 +172,19 @@ def posterior(
 ) -> Posterior:
     """Marginals of every hidden state given the whole video: the smoother.
 
-    Arguments and errors as `log_likelihood`.
+    Args:
+        params: the model, L phases and K tools.
+        obs: (B, T, ...) observations, or (T, ...) of a single video.
+        mask: (B, T) bool, True where observed; None is all.
+        labels: known states, evidence in their own right.
+        backend: as in `log_likelihood`.
 
     Returns:
         `Posterior` with phases (B, T, L), tools (B, T, K) = P(tool present), log_likelihood (B,). Frames after the
         last observed one are 0.
+
+    Raises:
+        TypeError, ValueError: as `log_likelihood`.
 
     Source: the paper's E-step (Appendix S2.2, misprints put right), as derivatives of the log-likelihood with respect
     to log-evidence.
@@ -182,7 +196,17 @@ def posterior(
 def filter(params: Params, obs: Observations, mask: Any = None, *, backend: str = "auto") -> Posterior:
     """Marginals of every hidden state given the past and present only: what can be said live.
 
-    Arguments, errors and shapes as `posterior`; the answer for a frame never depends on later frames.
+    Args:
+        params: the model, L phases and K tools.
+        obs: (B, T, ...) observations, or (T, ...) of a single video.
+        mask: (B, T) bool, True where observed; None is all.
+        backend: as in `log_likelihood`.
+
+    Returns:
+        `Posterior` in the shapes of `posterior`; the answer for a frame never depends on later frames.
+
+    Raises:
+        TypeError, ValueError: as `log_likelihood`.
 
     Source: the forward recursion of Appendix S2.2.
     """
@@ -193,13 +217,24 @@ def filter(params: Params, obs: Observations, mask: Any = None, *, backend: str 
 def decode(
     params: Params, obs: Observations, mask: Any = None, labels: Labels | None = None, *, backend: str = "auto"
 ) -> Decoded:
-    """The jointly most probable path of phases and tools (Viterbi).
+    """The jointly most probable path of phases and tools.
 
-    Arguments and errors as `log_likelihood`.
+    Args:
+        params: the model, L phases and K tools.
+        obs: (B, T, ...) observations, or (T, ...) of a single video.
+        mask: (B, T) bool, True where observed; None is all.
+        labels: known states; the path agrees with them.
+        backend: as in `log_likelihood`.
 
     Returns:
         `Decoded` with phases (B, T), tools (B, T, K) int32, -1 after the last observed frame, and log_prob (B,), the
-        log-probability of that path together with the observations.
+        log-probability of that path together with the observations. Where phases have stages the path is of stages
+        too, and so is its probability.
+
+    Raises:
+        TypeError, ValueError: as `log_likelihood`.
+
+    Source: Viterbi (1967), over the coupled chain's joint states.
     """
     value, (phases, tools) = _call(_decode, params, obs, mask, labels, backend)
     return Decoded(phases, tools, value)

@@ -73,7 +73,7 @@ def fit(
 
     Warns:
         UserWarning: concentrations at their cap (outputs of a state all alike), or a start that cannot tell the
-        states apart.
+            states apart.
 
     Source: the paper's semi-supervised EM (section 3.2 and Appendix S2.2, misprints put right).
     """

@@ -29,9 +29,18 @@ BLOCKS = (
 class Priors:
     """Pseudo-counts (Dirichlet concentration minus one, so 0 is no prior) for MAP estimates.
 
-    Each is a scalar or broadcasts against its block: phase_initial (L,), phase_transition (L, L), tool_initial
-    (K, L) or (K, L, 2) as (absent, present), tool_transition (K, L, 2, 2); for emissions see the family. A
-    pseudo-count never fills an entry that is exactly zero: structural zeros stay zero.
+    Each is a scalar or broadcasts against its block. A pseudo-count never fills an entry that is exactly zero:
+    structural zeros stay zero. Without phases there is no axis L.
+
+    Attributes:
+        phase_initial: (L,).
+        phase_transition: (L, L).
+        phase_emission: see the family.
+        tool_initial: (K, L), or (K, L, 2) as (absent, present).
+        tool_transition: (K, L, 2, 2); of `Interacting` a ridge on weights (L, K, K + 1).
+        tool_emission: see the family; of `ToolLogistic` a ridge on weights (K, K + 1).
+
+    Source: MAP estimates; with pseudo-counts of 0 the M-step is the paper's.
     """
 
     phase_initial: Any = 0.0
@@ -81,10 +90,7 @@ def _block_shape(params: Params, name: str) -> tuple[int, ...] | None:
         return None if chain.emission is None else getattr(chain.emission, "prior_shape", None)
     if track == "phase":
         return np.shape(getattr(chain, part))
-    tables = chain.transition.tables()
-    return (
-        (*np.shape(chain.initial), 2) if part == "initial" else np.shape(tables) if hasattr(tables, "shape") else None
-    )
+    return (*np.shape(chain.initial), 2) if part == "initial" else chain.transition.prior_shape
 
 
 def log_prior(params: Params, priors: Priors, freeze: Collection[str], data: Data) -> Array:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from hmmjax import _model, validation
+from hmmjax import _configs, _model, durations, validation
 from hmmjax import _numerics as num
 from hmmjax._checks import is_concrete
 from hmmjax._data import Data, bucket
@@ -30,6 +30,8 @@ def sample(params: Params, key: jax.Array, lengths: Any) -> tuple[Labels, Observ
 
     Raises:
         ValueError: a negative length, or invalid parameters.
+
+    Source: the paper's model, read as a recipe: start, transitions, emissions.
     """
     if is_concrete(params):
         validation.check_params(params)
@@ -52,39 +54,47 @@ def _sample(params: Params, key: jax.Array, length: Any, num_frames: int) -> tup
     table = _model.tables(params, empty)
     key_chain, key_phases, key_tools = jax.random.split(key, 3)
     with_phases, with_tools = params.phases is not None, params.tools is not None
+    # The chain below is of stages, which are the phases themselves where there is one each.
+    transition, initial_phase, owner = table.phase_transition, table.phase_initial, None
+    if params.phases is not None and params.phases.stages is not None:
+        owner = jnp.asarray(durations.owners(params.phases.stages))
+        transition = durations.staged_transition(transition, params.phases.stages)
+        initial_phase = durations.staged_initial(initial_phase[:, None], params.phases.stages)[:, 0]
+
+    def phase_of(stage: Any) -> Any:
+        return stage if owner is None else owner[stage]
+
     factors: Any = ()
-    if params.tools is not None and with_phases:
+    if params.tools is not None:
         factors = params.tools.transition.blocks(table.tool_transition)
 
     def first(key: jax.Array) -> tuple[Any, Any]:
         key_phase, key_tool = jax.random.split(key)
-        phase = jax.random.categorical(key_phase, num.log(table.phase_initial)) if with_phases else None
+        phase = jax.random.categorical(key_phase, num.log(initial_phase)) if with_phases else None
         if not with_tools:
             return phase, None
-        initial = table.tool_initial[:, phase, 1] if with_phases else table.tool_initial[:, 1]
+        initial = table.tool_initial[:, phase_of(phase), 1] if with_phases else table.tool_initial[:, 1]
         return phase, jax.random.bernoulli(key_tool, initial).astype(jnp.int32)
 
     def step(state: tuple, key: jax.Array) -> tuple:
         phase, tools = state
         key_phase, key_tool = jax.random.split(key)
         if with_phases:
-            phase = jax.random.categorical(key_phase, num.log(table.phase_transition)[phase])
+            phase = jax.random.categorical(key_phase, num.log(transition)[phase])
         if with_tools:
-            tools = _next_tools(key_tool, phase, tools)
+            tools = _next_tools(key_tool, phase_of(phase), tools)
         return (phase, tools), (phase, tools)
 
     def _next_tools(key: jax.Array, phase: Any, tools: Any) -> Any:
-        if not with_phases:
-            matrix = table.tool_transition
-            present = jnp.where(tools == 1, matrix[:, 1, 1], matrix[:, 0, 1])
-        elif len(factors) == params.num_tools:
-            matrix = jnp.stack([f[phase] for f in factors])
+        chosen = [f[phase] for f in factors] if with_phases else factors
+        if len(chosen) == params.num_tools:
+            matrix = jnp.stack(chosen)
             present = jnp.where(tools == 1, matrix[:, 1, 1], matrix[:, 0, 1])
         else:
             # Interacting tools: one joint table, drawn as a whole configuration.
             config = jnp.sum(tools * 2 ** jnp.arange(params.num_tools - 1, -1, -1))
-            config = jax.random.categorical(key, num.log(factors[0][phase, config]))
-            return _model.bits(params.num_tools)[config]
+            config = jax.random.categorical(key, num.log(chosen[0][config]))
+            return _configs.bits(params.num_tools)[config]
         return jax.random.bernoulli(key, present).astype(jnp.int32)
 
     keys = jax.random.split(key_chain, num_frames)
@@ -92,13 +102,14 @@ def _sample(params: Params, key: jax.Array, length: Any, num_frames: int) -> tup
     _, rest = lax.scan(step, start, keys[1:])
     states = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), start, rest)
     phases, tools = states
+    phases = phase_of(phases)
     mask = jnp.arange(num_frames) < length
 
     def said(chain: Any, key: jax.Array, states: Any) -> Any:
         if chain is None or chain.emission is None:
             return None
         drawn = chain.emission.sample(key, states)
-        return jnp.where(mask.reshape(-1, *[1] * (drawn.ndim - 1)), drawn, 0)
+        return jax.tree.map(lambda x: jnp.where(mask.reshape(-1, *[1] * (x.ndim - 1)), x, 0), drawn)
 
     obs = Observations(said(params.phases, key_phases, phases), said(params.tools, key_tools, tools))
     phases = jnp.where(mask, phases, -1).astype(jnp.int32) if with_phases else None

@@ -83,11 +83,16 @@ def shard(
     Returns:
         obs, mask and labels, with unobserved videos added at the end where B is not a multiple of the number of
         devices. Those change no log-likelihood, count or parameter.
+
+    Raises:
+        ValueError: obs, mask and labels are all empty.
     """
+    arrays = [x for x in (mask, *jax.tree.leaves((obs, labels))) if x is not None]
+    if not arrays:
+        raise ValueError("obs, mask and labels are all empty, so the number of videos is unknown: pass mask (B, T).")
     devices = jax.devices() if devices is None else list(devices)
     mesh = Mesh(np.array(devices), ("videos",))
-    first = next(x for x in (mask, *jax.tree.leaves((obs, labels))) if x is not None)
-    videos, num_frames = first.shape[:2]
+    videos, num_frames = arrays[0].shape[:2]
     mask = np.ones((videos, num_frames), bool) if mask is None else np.asarray(mask)
     extra = -videos % len(devices)
     place = NamedSharding(mesh, PartitionSpec("videos"))

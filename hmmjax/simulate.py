@@ -128,6 +128,9 @@ def simulate_surgeries(
         minutes: mean length of a video; phases shrink in proportion, tools keep their pace.
         recogniser: how the network errs; `Recogniser()` when left out.
 
+    Returns:
+        The surgeries, "sim01" first.
+
     Raises:
         ValueError: when `num_videos` is negative or `minutes` is not positive.
     """
@@ -154,7 +157,15 @@ def simulate_surgeries(
 
 
 def simulate_phases(rng: np.random.Generator, minutes: float = MEAN_MINUTES) -> np.ndarray:
-    """(T,) int32 phases of one video: an order as often as it occurs, log-normal durations."""
+    """Phases of one video: an order as often as it occurs, log-normal durations of 5 seconds at least.
+
+    Args:
+        rng: what is drawn from.
+        minutes: mean length of a video.
+
+    Returns:
+        (T,) int32 indices into `PHASES`, one a second.
+    """
     counts = np.array([count for _, count in PHASE_ORDERS])
     order = list(PHASE_ORDERS[rng.choice(len(counts), p=counts / counts.sum())][0])
     mean = PHASE_SECONDS[order] / PHASE_VIDEOS[order] * (minutes / MEAN_MINUTES)
@@ -166,7 +177,15 @@ def simulate_phases(rng: np.random.Generator, minutes: float = MEAN_MINUTES) -> 
 
 
 def simulate_tools(rng: np.random.Generator, phases: np.ndarray) -> np.ndarray:
-    """(T, K) int32 tools of one video: two-state chains whose stationary law in each phase is `TOOL_USE`."""
+    """Tools of one video: two-state chains whose stationary law in each phase is `TOOL_USE`.
+
+    Args:
+        rng: what is drawn from.
+        phases: (T,) int indices into `PHASES`, one a second.
+
+    Returns:
+        (T, K) int32 presence, 0 or 1, in the order of `TOOLS`.
+    """
     used = rng.random(len(TOOLS)) >= TOOL_MISSING
     use = TOOL_USE / (1 - TOOL_MISSING)[:, None] * used[:, None]
     # In equilibrium as many tools come as go: P(0) P(0->1) = P(1) P(1->0).
@@ -185,7 +204,16 @@ def simulate_tools(rng: np.random.Generator, phases: np.ndarray) -> np.ndarray:
 
 
 def recognise_phases(rng: np.random.Generator, phases: np.ndarray, recogniser: Recogniser) -> np.ndarray:
-    """(T, L) float32 phase probabilities: neighbouring phases are confused more than distant ones."""
+    """What a recogniser says of phases: neighbouring ones are confused more than distant ones.
+
+    Args:
+        rng: what is drawn from.
+        phases: (T,) int indices into `PHASES`, one a second.
+        recogniser: how the network errs.
+
+    Returns:
+        (T, L) float32 probabilities; rows sum to one.
+    """
     num = len(PHASES)
     distance = np.abs(np.arange(num)[:, None] - np.arange(num))
     score = -np.where(distance == 0, 0.0, recogniser.phase_gap + 0.35 * (distance - 1))[phases]
@@ -199,7 +227,19 @@ def recognise_phases(rng: np.random.Generator, phases: np.ndarray, recogniser: R
 
 
 def recognise_tools(rng: np.random.Generator, tools: np.ndarray, recogniser: Recogniser) -> np.ndarray:
-    """(T, K) float32 tool probabilities whose hit and false alarm rates are the recogniser's."""
+    """What a recogniser says of tools, at its hit and false alarm rates.
+
+    Args:
+        rng: what is drawn from.
+        tools: (T, K) presence, 0 or 1, in the order of `TOOLS`, one a second.
+        recogniser: how the network errs.
+
+    Returns:
+        (T, K) float32 probabilities of presence.
+
+    Raises:
+        ValueError: a rate that does not lie strictly between 0 and 1.
+    """
     quantile = NormalDist().inv_cdf
     hit = np.array([quantile(rate) for rate in recogniser.hit_rate])
     false_alarm = np.array([quantile(rate) for rate in recogniser.false_alarm_rate])
@@ -215,11 +255,19 @@ def recognise_tools(rng: np.random.Generator, tools: np.ndarray, recogniser: Rec
 def stack(surgeries: Sequence[Surgery]) -> tuple[Labels, Observations, np.ndarray]:
     """Pad surgeries to one batch, as the library's functions take it.
 
+    Args:
+        surgeries: B of them, the longest of T frames.
+
     Returns:
         Labels with phases (B, T) and tools (B, T, K), -1 on padding; Observations with probabilities (B, T, L) and
         (B, T, K), 0 on padding; mask (B, T), False on padding.
+
+    Raises:
+        ValueError: no surgeries.
     """
-    longest = max(map(len, surgeries), default=0)
+    if not surgeries:
+        raise ValueError("there are no surgeries to stack: simulate at least one.")
+    longest = max(map(len, surgeries))
 
     def pad(field: str, fill: float) -> np.ndarray:
         arrays = [getattr(s, field) for s in surgeries]

@@ -9,8 +9,15 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax._pytree import pytree
+from hmmjax._pytree import pytree, static
 from hmmjax._typing import Array
+from hmmjax.emissions.fused import Fused
+
+
+def _fuse(chain: Any) -> None:
+    """A tuple of families is short for `emissions.Fused`."""
+    if isinstance(chain.emission, tuple):
+        object.__setattr__(chain, "emission", Fused(chain.emission))
 
 
 @pytree
@@ -20,12 +27,21 @@ class PhaseChain:
     Attributes:
         initial: (L,) probabilities of the first frame's phase.
         transition: (L, L) probabilities of the next phase (column) given the current one (row); rows sum to one.
-        emission: a phase emission family of `hmmjax.emissions`, or None where no recogniser watches the phase.
+        emission: a phase emission family of `hmmjax.emissions`, or a tuple of them where several recognisers watch;
+            None where none does.
+        stages: (L,) stages that each phase goes through, see `hmmjax.durations`; a row of `transition` is then that of
+            a stage. None is one stage each: durations are geometric.
+
+    Source: alpha (start) and A of the paper's phase model.
     """
 
     initial: Array
     transition: Array
     emission: Any = None
+    stages: tuple[int, ...] | None = static(default=None)
+
+    def __post_init__(self) -> None:
+        _fuse(self)
 
     @property
     def num_phases(self) -> int:
@@ -40,12 +56,18 @@ class ToolChains:
     Attributes:
         initial: (K, L) probability that tool k is present in the first frame given its phase; (K,) without phases.
         transition: a transition model of `hmmjax.transitions`.
-        emission: a tool emission family of `hmmjax.emissions`, or None where no recogniser watches the tools.
+        emission: a tool emission family of `hmmjax.emissions`, or a tuple of them where several recognisers watch; None
+            where none does.
+
+    Source: beta (start) of the paper's tool model; for transitions see theirs.
     """
 
     initial: Array
     transition: Any
     emission: Any = None
+
+    def __post_init__(self) -> None:
+        _fuse(self)
 
     @property
     def num_tools(self) -> int:
@@ -55,7 +77,12 @@ class ToolChains:
 
 @pytree
 class Params:
-    """The coupled hidden Markov model; either track may be None (phases only, tools only)."""
+    """The coupled hidden Markov model.
+
+    Attributes:
+        phases: the phases' chain; None in a model of tools only.
+        tools: the tools' chains; None in a model of phases only.
+    """
 
     phases: PhaseChain | None = None
     tools: ToolChains | None = None
@@ -78,6 +105,9 @@ class Observations:
     Attributes:
         phases: int labels (B, T), or probabilities (B, T, L); None when nobody looks at the phase.
         tools: int labels (B, T, K), or probabilities of presence (B, T, K); None when nobody looks at the tools.
+
+    Where several recognisers watch a track it is a tuple with one entry each (see `hmmjax.emissions.Fused`), in which
+    an entry may be None, and a frame NaN or -1 where that recogniser says nothing.
     """
 
     phases: Any = None
@@ -86,24 +116,48 @@ class Observations:
     def discretize(self, threshold: float = 0.5) -> "Observations":
         """Probabilities to labels: the most probable phase, and each tool at or above `threshold`.
 
-        Labels pass through unchanged. Undefined (NaN) frames become label 0 and must be masked, as before.
+        Args:
+            threshold: of tools' probabilities.
+
+        Returns:
+            Observations with phases (B, T) and tools (B, T, K), int32. Labels pass through unchanged. Undefined (NaN)
+            frames become label 0 and must be masked, as before; of several recognisers on one track, where NaN is a
+            frame in which one says nothing, they become -1, which says the same.
         """
 
         def is_float(x: Any) -> bool:
             return x is not None and jnp.issubdtype(x.dtype, jnp.floating)
 
-        phases, tools = self.phases, self.tools
-        if is_float(phases):
-            xp = np if isinstance(phases, np.ndarray) else jnp
-            phases = xp.argmax(xp.nan_to_num(phases), -1).astype(np.int32)
-        if is_float(tools):
-            tools = (tools >= threshold).astype(np.int32)
-        return dataclasses.replace(self, phases=phases, tools=tools)
+        def phases(x: Any) -> Any:
+            if not is_float(x):
+                return x
+            xp = np if isinstance(x, np.ndarray) else jnp
+            return xp.argmax(xp.nan_to_num(x), -1).astype(np.int32)
+
+        def tools(x: Any) -> Any:
+            return (x >= threshold).astype(np.int32) if is_float(x) else x
+
+        def silent(x: Any, labels: Any) -> Any:
+            if not is_float(x):
+                return labels
+            xp = np if isinstance(x, np.ndarray) else jnp
+            missing = xp.isnan(x)
+            return xp.where(missing.any(-1) if labels.ndim < x.ndim else missing, -1, labels).astype(np.int32)
+
+        def each(function: Any, x: Any) -> Any:
+            return tuple(silent(s, function(s)) for s in x) if isinstance(x, tuple) else function(x)
+
+        return dataclasses.replace(self, phases=each(phases, self.phases), tools=each(tools, self.tools))
 
 
 @pytree
 class Labels:
-    """What is known for certain: phases int (B, T), tools int (B, T, K); -1 is unknown, None is all unknown."""
+    """What is known for certain.
+
+    Attributes:
+        phases: int (B, T), -1 is unknown; None is all unknown.
+        tools: int (B, T, K), 0, 1 or -1; likewise.
+    """
 
     phases: Any = None
     tools: Any = None

@@ -10,6 +10,8 @@ import numpy as np
 
 from hmmjax._checks import check_array, check_probabilities, check_rows, check_shape, check_square
 from hmmjax._data import Data, is_float
+from hmmjax.durations import check_stages
+from hmmjax.emissions.fused import Fused, present
 from hmmjax.transitions import ToolTransition
 from hmmjax.types import Params, PhaseChain, ToolChains
 
@@ -34,6 +36,7 @@ def check_params(params: Params) -> None:
         check_rows("phases.transition", phases.transition, square=True)
         check_shape("phases.initial", phases.initial, (phases.num_phases,), "(L,), as phases.transition is (L, L)")
         check_rows("phases.initial", phases.initial)
+        check_stages(phases.stages, phases.num_phases)
         _check_emission("phases", phases.emission, phases.num_phases)
     if tools is not None:
         check_array("tools.initial", tools.initial)
@@ -50,9 +53,7 @@ def check_params(params: Params) -> None:
         check_shape("tools.initial", tools.initial, shape, meaning)
         check_probabilities("tools.initial", tools.initial)
         tools.transition.check()
-        matrix = getattr(tools.transition, "matrix", None)
-        if matrix is not None:
-            check_shape("tools.transition.matrix", matrix, (*shape, 2, 2), f"{meaning[:-1]}, 2, 2)")
+        tools.transition.check_size(k, None if phases is None else phases.num_phases)
         _check_emission("tools", tools.emission, k)
 
 
@@ -106,7 +107,25 @@ def _check_track(track: str, observations: Any, chain: Any, size: int, observed:
         raise ValueError(f"{name} is given but params.{track} is None. Drop it from hmmjax.Observations.")
     if chain.emission is None:
         raise ValueError(f"{name} is given but params.{track}.emission is None. Give the chain an emission family.")
-    check_source(name, track, observations, chain.emission, size, observed)
+    if not isinstance(observations, tuple):
+        if isinstance(chain.emission, Fused):
+            raise TypeError(f"{name} is one array but params.{track}.emission fuses several sources: give a tuple.")
+        check_source(name, track, observations, chain.emission, size, observed)
+        return
+    families = chain.emission.families if isinstance(chain.emission, Fused) else ()
+    if len(families) != len(observations):
+        raise TypeError(
+            f"{name} is a tuple of {len(observations)} sources, and params.{track}.emission has {len(families)}: give "
+            "a tuple of emission families, one a source."
+        )
+    if all(x is None for x in observations):
+        raise ValueError(f"{name} holds no source: give None in place of the tuple.")
+    for i, (family, x) in enumerate(zip(families, observations, strict=True)):
+        if x is not None:
+            there, values = present(np.asarray(x), track)
+            if track == "phases" and is_float(x):
+                values = np.where(there[..., None], values, 1 / size)
+            check_source(f"{name}[{i}]", track, values, family, size, observed)
 
 
 def check_source(name: str, track: str, x: Any, family: Any, size: int, observed: np.ndarray) -> None:
@@ -179,11 +198,10 @@ def check_observations(obs: Any) -> None:
     """TypeError unless every array is of integers, booleans or floats."""
     for name in ("phases", "tools"):
         x = getattr(obs, name, None)
-        if isinstance(x, tuple):
-            raise TypeError(f"obs.{name} is a tuple; one recogniser a track is supported: give its array.")
-        kind = getattr(x, "dtype", None)
-        if kind is not None and kind.kind not in "biu" and not jnp.issubdtype(kind, jnp.floating):
-            raise TypeError(f"obs.{name} has dtype {kind}; give integer labels or floating point probabilities.")
+        kinds = [getattr(source, "dtype", None) for source in (x if isinstance(x, tuple) else (x,))]
+        for kind in kinds:
+            if kind is not None and kind.kind not in "biu" and not jnp.issubdtype(kind, jnp.floating):
+                raise TypeError(f"obs.{name} has dtype {kind}; give integer labels or floating point probabilities.")
 
 
 def _place(at: tuple[int, ...]) -> str:

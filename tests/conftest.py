@@ -61,3 +61,42 @@ def frcnn(data_dir):
         np.load(data_dir / "frcnn" / "scores_1fps.npz") as scores,
     ):
         return [labels[f"tools_{v}"] for v in (61, 62)], [scores[f"score_{v}"] for v in (61, 62)]
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory):
+    """Five videos of files: true phases and tools, and a recogniser that errs in one frame of six."""
+    import commands  # not above: it imports hmmjax, whose annotations are to be checked
+
+    folder = tmp_path_factory.mktemp("world")
+    rng = np.random.default_rng(0)
+    arrays = {"phase_names": np.array(commands.PHASES), "tool_names": np.array(commands.TOOLS)}
+    for kind in ("truth", "said"):
+        (folder / kind).mkdir()
+    for v in range(1, 6):
+        n = 40 + 5 * v
+        phases = np.minimum(np.arange(n) * 3 // n, 2)
+        tools = np.stack([phases == 1, (np.arange(n) // 8) % 2 == 0], 1).astype(int)
+        said = np.where(rng.random(n) < 1 / 6, rng.integers(0, 3, n), phases)
+        scores = np.clip(np.abs(tools - (rng.random(tools.shape) < 1 / 6)) * 0.6 + rng.random(tools.shape) * 0.4, 0, 1)
+        arrays[f"phases_{v}"], arrays[f"tools_{v}"] = phases, tools
+        text = "".join(f"{25 * i}\t{commands.PHASES[p]}\n" for i, p in enumerate(phases))
+        (folder / "truth" / f"video{v:02d}-phase.txt").write_text("Frame\tPhase\n" + text)
+        text = "".join(f"{25 * i}\t{a}\t{b}\n" for i, (a, b) in enumerate(tools))
+        (folder / "truth" / f"video{v:02d}-tool.txt").write_text("Frame\t" + "\t".join(commands.TOOLS) + "\n" + text)
+        text = "".join(f"{25 * i}\t{p}\n" for i, p in enumerate(said))
+        (folder / "said" / f"video{v:02d}-phase.txt").write_text(text)
+        text = "".join(f"{25 * i},{b:.4f},{a:.4f}\n" for i, (a, b) in enumerate(scores))
+        (folder / "said" / f"video{v:02d}-tool.csv").write_text("Frame,Fork,Knife\n" + text)
+    np.savez(folder / "labels.npz", **arrays)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def both(world, tmp_path_factory):
+    """The plain command on phases and tools of all five videos."""
+    import commands
+
+    out = tmp_path_factory.mktemp("out") / "all"
+    result = commands.run("stabilize", world / "said", "--annotations", world / "truth", *commands.NAMES, "--out", out)
+    return out, result

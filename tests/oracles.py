@@ -1,7 +1,7 @@
 """Slow, plain answers to check the library against: numpy float64 and scipy, sharing no code with it.
 
 `enumerate_paths` adds up every hidden path and fits on a page; `dense` runs log-space forward-backward over the joint
-space of L * 2^K states and reaches real sizes. Both take the parameters as arrays in model.md's axis order and the
+space of L * 2^K states and reaches real sizes. Both take the parameters as arrays in the library's axis order and the
 evidence as log-tables, and answer with one `Answer`. Without phases a dummy phase stands in, without tools K = 0.
 """
 
@@ -9,18 +9,23 @@ import dataclasses
 import itertools
 
 import numpy as np
-from scipy import stats
-from scipy.special import logsumexp
+from scipy import optimize, stats
+from scipy.special import expit, log_expit, logsumexp
 
 
 @dataclasses.dataclass
 class Model:
-    """Initial (L,), transition (L, L), tool_initial (K, L) or (K,), tool_transition (K, L, 2, 2) or (K, 2, 2)."""
+    """Initial (L,), transition (L, L), tool_initial (K, L) or (K,), tool_transition (K, L, 2, 2) or (K, 2, 2).
+
+    `interactions` (L, K, K + 1) or (K, K + 1), where given, are log-odds that replace tool_transition: only
+    `enumerate_paths` knows them.
+    """
 
     initial: np.ndarray | None = None
     transition: np.ndarray | None = None
     tool_initial: np.ndarray | None = None
     tool_transition: np.ndarray | None = None
+    interactions: np.ndarray | None = None
 
     def full(self) -> "Model":
         """The same model with both tracks: one dummy phase, or no tools."""
@@ -34,18 +39,23 @@ class Model:
             beta, tools = self.tool_initial, self.tool_transition
             if beta.ndim == 1:
                 beta, tools = beta[:, None], tools[:, None]
-        return Model(*(np.asarray(x, np.float64) for x in (initial, transition, beta, tools)))
+        weights = self.interactions
+        if weights is not None:
+            weights = np.asarray(weights, np.float64).reshape(num_phases, len(beta), -1)
+        return Model(*(np.asarray(x, np.float64) for x in (initial, transition, beta, tools)), weights)
 
 
 @dataclasses.dataclass
 class Evidence:
-    """Log-evidence of the frames that count: phases (T, L) and tools (T, K, 2)."""
+    """Log-evidence of the frames that count: phases (T, L), tools (T, K, 2), and configurations (T, 2^K) or None."""
 
     phases: np.ndarray
     tools: np.ndarray
+    configs: np.ndarray | None = None
 
     def __getitem__(self, frames: slice) -> "Evidence":
-        return Evidence(self.phases[frames], self.tools[frames])
+        configs = None if self.configs is None else self.configs[frames]
+        return Evidence(self.phases[frames], self.tools[frames], configs)
 
     def __len__(self) -> int:
         return len(self.phases)
@@ -117,9 +127,68 @@ def path_log_prob(model: Model, table: Evidence, phases, tools) -> np.ndarray:
     first = m.tool_initial[k, phases[..., :1]]
     total = _log(m.initial[phases[..., 0]]) + _log(np.where(tools[..., 0, :] == 1, first, 1 - first)).sum(-1)
     total = total + _log(m.transition[phases[..., :-1], phases[..., 1:]]).sum(-1)
-    moves = m.tool_transition[k, phases[..., 1:, None], tools[..., :-1, :], tools[..., 1:, :]]
+    if m.interactions is None:
+        moves = m.tool_transition[k, phases[..., 1:, None], tools[..., :-1, :], tools[..., 1:, :]]
+    else:
+        eta = m.interactions[phases[..., 1:]]  # (..., T - 1, K, K + 1)
+        present = expit(eta[..., 0] + (eta[..., 1:] * tools[..., :-1, None, :]).sum(-1))
+        moves = np.where(tools[..., 1:, :] == 1, present, 1 - present)
     total = total + _log(moves).sum((-1, -2))
+    if table.configs is not None:
+        total = total + table.configs[frames, config_of(tools)].sum(-1)
     return total + table.phases[frames, phases].sum(-1) + table.tools[frames[:, None], k, tools].sum((-1, -2))
+
+
+def config_of(tools) -> np.ndarray:
+    """Numbers of configurations (...,) from tools (..., K), tool 0 the highest bit."""
+    return sum(2 ** (tools.shape[-1] - 1 - k) * tools[..., k] for k in range(tools.shape[-1]))
+
+
+def config_counts(model: Model, table: Evidence) -> tuple[np.ndarray, np.ndarray]:
+    """Posteriors of configurations (T, C) and expected counts of their moves into each phase (L, C, C)."""
+    m = model.full()
+    num_configs = 2 ** len(m.tool_initial)
+    phases, tools, log_prob = _enumerate(m, table)
+    weight = np.exp(log_prob - logsumexp(log_prob))
+    config = np.eye(num_configs)[config_of(tools)]  # (N, T, C)
+    into = np.eye(len(m.initial))[phases[:, 1:]]
+    return (
+        np.einsum("n,ntc->tc", weight, config),
+        np.einsum("n,ntq,ntc,ntd->qcd", weight, into, config[:, :-1], config[:, 1:]),
+    )
+
+
+def tool_logistic(weights, labels) -> np.ndarray:
+    """(T, K, 2^K) log-probability of labels (T, K) under every configuration, from weights (K, K + 1)."""
+    weights, labels = np.asarray(weights, np.float64), np.asarray(labels)
+    out = np.empty((*labels.shape, 2 ** len(weights)))
+    for c, tools in enumerate(itertools.product(range(2), repeat=len(weights))):
+        present = expit(weights[:, 0] + weights[:, 1:] @ np.array(tools))
+        out[..., c] = _log(np.where(labels == 1, present, 1 - present))
+    return out
+
+
+def ridge_regression(counts, penalty) -> tuple[np.ndarray, np.ndarray]:
+    """Weights (K + 1,) of a logistic regression on configurations, and the Hessian of its loss, from (C, 2) counts.
+
+    By scipy's minimiser, and by differences of its gradient.
+    """
+    counts, penalty = np.asarray(counts, np.float64), np.asarray(penalty, np.float64)
+    size = len(penalty)
+    x = np.array([[1, *tools] for tools in itertools.product(range(2), repeat=size - 1)], float)
+
+    def loss(w):
+        odds = x @ w
+        return -(counts[:, 1] @ log_expit(odds) + counts[:, 0] @ log_expit(-odds)) + penalty @ w**2 / 2
+
+    def slope(w):
+        return (counts.sum(-1) * expit(x @ w) - counts[:, 1]) @ x + penalty * w
+
+    found = optimize.minimize(
+        loss, np.zeros(size), jac=slope, method="BFGS", options={"gtol": 1e-10, "maxiter": 1000}
+    ).x
+    steps = 1e-5 * np.eye(size)
+    return found, np.array([(slope(found + s) - slope(found - s)) / 2e-5 for s in steps])
 
 
 def _enumerate(model: Model, table: Evidence):
@@ -366,5 +435,6 @@ def log_densities(family: str, table: np.ndarray, observations: np.ndarray) -> n
         "ToolInflatedBeta": tool_inflated_beta,
         "PhaseLogitNormal": phase_logit_normal,
         "ToolLogitNormal": tool_logit_normal,
+        "ToolLogistic": tool_logistic,
     }
     return functions[family](table, observations)

@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import oracles
 import pytest
 
 import hmmjax
@@ -68,6 +69,45 @@ def test_calibration_finds_that_repeated_errors_are_worth_less():
         assert float(value) < found.after + 1.0
 
 
+def test_held_out_folds_look_through_tables_of_the_other_videos():
+    """`before` is the sum of what the oracle says with each fold's tables counted in the other folds."""
+    labels, obs, mask = hmmjax.sample(hmmjax.init_params(3, 1, emissions="confusion"), jax.random.key(5), [40] * 4)
+    priors = hmmjax.Priors(*[0.5] * 6)
+    params = hmmjax.estimate(labels, obs, mask, priors=priors, num_phases=3)
+    found = hmmjax.calibrate(params, obs, mask, labels, folds=2, priors=priors)
+    assert found.folds == 2 and found.after > found.before
+
+    states = [np.asarray(x) for x in (labels.phases, labels.tools[..., 0], obs.phases, obs.tools[..., 0])]
+    chain, tools = params.phases, params.tools
+    model = oracles.Model(
+        *map(np.asarray, (chain.initial, chain.transition, tools.initial, tools.transition.matrix)),
+    )
+    expected = 0.0
+    for part in ([0, 2], [1, 3]):
+        others = np.setdiff1d(range(4), part)
+        tables = []
+        for true, said, size in ((states[0], states[2], 3), (states[1], states[3], 2)):
+            counts = np.full((size, size), 0.5)
+            np.add.at(counts, (true[others].ravel(), said[others].ravel()), 1)
+            tables.append(counts / counts.sum(1, keepdims=True))
+        for i in part:
+            said = oracles.phase_confusion(tables[0], states[2][i]), oracles.tool_confusion(tables[1:], obs.tools[i])
+            known = labels.phases[i], labels.tools[i]
+            clamped = oracles.dense(model, oracles.evidence(40, 3, 1, *said, labels=known))
+            expected += clamped.log_likelihood - oracles.dense(model, oracles.evidence(40, 3, 1, *said)).log_likelihood
+    assert found.before == pytest.approx(expected, rel=1e-4)
+
+
+def test_powers_per_phase_of_any_family_and_with_few_videos():
+    obs = _in_runs(CLEAN)
+    found = hmmjax.calibrate(_params(obs), obs, MASK, LABELS, per_phase=True)
+    assert found.folds == 0 and found.params.phases.emission.power.shape == (3,)
+    # Starting from powers is allowed, and finds the same ones.
+    again = hmmjax.calibrate(found.params, obs, MASK, LABELS, per_phase=True)
+    np.testing.assert_allclose(again.params.phases.emission.power, found.params.phases.emission.power, rtol=0.2)
+    assert again.before == pytest.approx(found.before, rel=1e-5) and again.after >= found.after - 0.1
+
+
 def test_em_keeps_the_power_and_never_lowers_its_objective():
     params = _tempered(_params(CLEAN), jnp.array(0.3), jnp.array([0.5, 0.7]))
     result = hmmjax.fit(params, CLEAN, MASK, max_iterations=5)
@@ -79,6 +119,8 @@ def test_bad_input_is_named():
     params = _params(CLEAN)
     with pytest.raises(ValueError, match="needs labels"):
         hmmjax.calibrate(params, CLEAN, MASK)
+    with pytest.raises(ValueError, match="folds=4 needs"):
+        hmmjax.calibrate(params, CLEAN, MASK, LABELS, folds=4)
     with pytest.raises(ValueError, match=r"power must be positive"):
         hmmjax.posterior(_tempered(params, jnp.array(-1.0), jnp.ones(2)), CLEAN, MASK)
     with pytest.raises(ValueError, match=r"power has shape"):

@@ -5,17 +5,10 @@ import json
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from commands import run
 
 from hmmjax import io
-from hmmjax.cli import app
 from hmmjax.simulate import simulate_surgeries
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(a) for a in arguments])
-    assert result.exit_code == code, result.output + result.stderr
-    return result
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +99,7 @@ def test_data_check_names_damage(simulated, tmp_path):
     assert "no such folder" in run("data", "check", "cholec80", tmp_path, code=2).stderr
 
 
+@pytest.mark.slow
 def test_data_check_accepts_the_real_labels(data_dir, tmp_path):
     """The real labels at one frame a second, written out as Cholec80 lays them out, but for the number of rows."""
     from hmmjax.data.simulated import write_lines

@@ -33,6 +33,7 @@ ORACLES = {
     "ToolInflatedBeta",
     "PhaseLogitNormal",
     "ToolLogitNormal",
+    "ToolLogistic",
 }
 
 
@@ -79,6 +80,9 @@ def states(family, rng, *lead):
 
 
 def onehot(family, hidden):
+    if family.joint:
+        configs = np.eye(2**N, dtype=np.float32)[hidden @ 2 ** np.arange(N)[::-1]]
+        return jnp.asarray(np.broadcast_to(configs[:, None], (len(hidden), *tail(family))))
     return jnp.asarray(np.eye(N if family.track == "phases" else 2, dtype=np.float32)[hidden])
 
 
@@ -93,8 +97,16 @@ def draw(family, n=200, seed=1):
     return hidden[:n], said[:n]
 
 
+def tail(family):
+    """Of tables over states: a joint family's are configurations."""
+    return (N,) if family.track == "phases" else (N, 2**N if family.joint else 2)
+
+
 def weights(family, n, seed=2):
-    shape = (n, N) if family.track == "phases" else (n, N, 2)
+    shape = (n, *tail(family))
+    if family.joint:  # of whole configurations: the same for every tool
+        w = np.random.default_rng(seed).dirichlet(np.ones(shape[-1]), (n, 1))
+        return jnp.asarray(np.broadcast_to(w, shape), jnp.float32)
     w = np.random.default_rng(seed).dirichlet(np.ones(shape[-1]), shape[:-1])
     return jnp.asarray(w, jnp.float32)
 
@@ -133,13 +145,12 @@ def test_log_prob_has_the_shape_of_the_track_whatever_leads(family):
     built = perturbed(family)
     _, said = draw(built, 6)
     table = built.log_prob(said)
-    tail = (N,) if family.track == "phases" else (N, 2)
-    assert table.shape == (6, *tail) and table.dtype == jnp.float32
+    assert table.shape == (6, *tail(family)) and table.dtype == jnp.float32
     single = built.log_prob(jnp.asarray(said[0]))
-    assert single.shape == tail
+    assert single.shape == tail(family)
     assert_allclose(single, table[0], rtol=1e-5, atol=1e-6)
     block = built.log_prob(said.reshape(2, 3, *said.shape[1:]))
-    assert_allclose(block.reshape(6, *tail), table, rtol=1e-5, atol=1e-6)
+    assert_allclose(block.reshape(6, *tail(family)), table, rtol=1e-5, atol=1e-6)
     assert_allclose(jax.jit(built.log_prob)(said), table, rtol=1e-5, atol=1e-6)
 
 
@@ -177,8 +188,7 @@ def test_sample_is_what_the_family_observes(family):
     _, said = draw(built, 12)
     floats = family.observes == "probabilities"
     assert jnp.issubdtype(said.dtype, jnp.floating if floats else jnp.integer)
-    tail = (12, N) if family.track == "tools" or floats else (12,)
-    assert said.shape == tail
+    assert said.shape == ((12, N) if family.track == "tools" or floats else (12,))
     assert np.isfinite(built.log_prob(said)).all()
     assert (np.asarray(said) >= 0).all() and (np.asarray(said) <= (1 if floats or family.track == "tools" else 2)).all()
     assert_array_equal(draw(built, 12)[1], said)  # the key decides
@@ -227,11 +237,15 @@ def test_maximize_recovers_what_made_the_data(family):
     built = perturbed(family)
     hidden, said = draw(built, 20000)
     fitted = maximize(family.initial(N), statistics_of(built, said, onehot(family, hidden)))
-    jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=0.08, atol=0.02), fitted, built)
+    # A weight is known to about 0.05 nats from so many frames.
+    atol = 0.2 if family.joint else 0.02
+    jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=0.08, atol=atol), fitted, built)
 
 
 @every_density
 def test_states_of_weight_zero_keep_their_value(family):
+    if family.joint:
+        return  # no parameter belongs to a state: tests/test_interactions.py leaves out a tool altogether
     built = perturbed(family)
     _, said = draw(built, 20)
     posterior = weights(family, 20).at[..., 0].set(0)
@@ -275,7 +289,8 @@ def test_gradients_are_finite_everywhere_a_recogniser_can_go(family):
 @pytest.mark.parametrize("bad", [np.nan, -1.0])
 def test_check_names_the_field(family, bad):
     built = perturbed(family)
-    # A mean may be negative; its scale may not.
+    # A mean may be negative; its scale may not. A weight may be anything finite.
+    bad = bad if hasattr(built, "scale") or not hasattr(built, "weights") else np.nan
     name = "scale" if hasattr(built, "scale") else dataclasses.fields(built)[0].name
     table = jnp.asarray(getattr(built, name))
     broken = dataclasses.replace(built, **{name: table.at[(0,) * min(table.ndim, 2)].set(bad)})

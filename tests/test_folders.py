@@ -64,7 +64,11 @@ def test_claims(tmp_path):
         pass
     with io.claim(out, force=True) as overwrite:
         assert overwrite
+    with pytest.raises(RuntimeError), io.claim(tmp_path / "empty"):
+        raise RuntimeError("nothing written")
+    assert not (tmp_path / "empty").exists()
     with pytest.raises(RuntimeError), io.claim(tmp_path / "b"):
+        (tmp_path / "b" / "a").write_text("half")
         raise RuntimeError("killed")
     with io.claim(tmp_path / "b") as overwrite:
         assert overwrite

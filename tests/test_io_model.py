@@ -1,6 +1,7 @@
 """Model files: any family, no pickle, clear refusals."""
 
 import json
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ import pytest
 
 import hmmjax
 from hmmjax import io
+from hmmjax.io import model_file
 
 
 def example(emissions="probability"):
@@ -78,7 +80,9 @@ def edit(path, change):
 @pytest.mark.parametrize(
     ("change", "cause"),
     [
-        (lambda h, a: h.update(version=2), "model format 2.*update hmmjax"),
+        (lambda h, a: h.update(version=2), "made by a newer hmmjax.*format 2.*upgrade"),
+        (lambda h, a: h.update(version=0), "impossible version 0"),
+        (lambda h, a: h.update(version="1"), "impossible version '1'"),
         (lambda h, a: h.update(format="other"), "'other' file, not a model"),
         (lambda h, a: h["params"].update({"class": "os.system"}), "unknown model part 'os.system'.*this version knows"),
         (lambda h, a: h["params"]["fields"].update(colour={"value": 1}), "do not fit together"),
@@ -93,6 +97,37 @@ def test_bad_headers(tmp_path, change, cause):
     edit(path, change)
     with pytest.raises(io.FormatError, match=cause):
         io.load_params(path)
+
+
+@pytest.mark.parametrize("dtype", [">f4", "<f4", ">f8"])
+def test_files_of_other_machines_and_precisions_load(tmp_path, dtype):
+    path = tmp_path / "m.npz"
+    io.save_params(path, example())
+    edit(path, lambda h, arrays: arrays.update({k: v.astype(dtype) for k, v in arrays.items() if v.dtype.kind == "f"}))
+    params, obs = io.load_params(path).params, hmmjax.Observations(tools=np.full((4, 3), 0.7, np.float32))
+    assert all(np.asarray(x).dtype.isnative for x in jax.tree.leaves(params))
+    np.testing.assert_allclose(hmmjax.posterior(params, obs).tools, hmmjax.posterior(example(), obs).tools, atol=1e-6)
+
+
+OLD = sorted((Path(__file__).parent / "fixtures").glob("model_v*.npz"))
+
+
+def test_there_is_a_file_of_every_version():
+    assert [int(p.stem.removeprefix("model_v")) for p in OLD] == list(range(1, model_file.VERSION + 1))
+
+
+@pytest.mark.parametrize("path", OLD, ids=lambda p: p.stem)
+def test_files_of_every_version_load(path):
+    """Never made again: each was written by the hmmjax of its time."""
+    model = io.load_params(path)
+    assert (model.phase_names, model.tool_names, model.fps) == (("Alpha", "Beta", "Gamma"), ("Knife", "Fork"), 1.0)
+    assert model.metadata == {"videos": ["video01"], "method": "for tests"}
+    phases, tools = model.params.phases, model.params.tools
+    np.testing.assert_allclose(phases.transition, [[0.9, 0.05, 0.05], [0.05, 0.9, 0.05], [0.05, 0.05, 0.9]], rtol=1e-6)
+    assert [type(f).__name__ for f in phases.emission.families] == ["PhaseConfusion", "Tempered"]
+    assert type(tools.emission).__name__ == "ToolBeta" and tools.transition.matrix.shape == (2, 3, 2, 2)
+    obs = hmmjax.Observations((np.array([0, 1]), np.full((2, 3), 1 / 3, np.float32)), np.full((2, 2), 0.5, np.float32))
+    assert np.isfinite(hmmjax.log_likelihood(model.params, obs))
 
 
 def test_bad_files(tmp_path):

@@ -19,6 +19,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import hmmjax
 
+pytestmark = pytest.mark.shipped
 CONFUSION = ("PhaseConfusion", "ToolConfusion")
 
 

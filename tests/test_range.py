@@ -12,6 +12,8 @@ import hmmjax
 from hmmjax import _model
 from hmmjax.types import Labels, Observations, Params
 
+pytestmark = pytest.mark.shipped
+
 
 def _never_switching(num_tools=3):
     """Phase 0 without tools, then phase 1 with all of them, counted without priors; default Dirichlet and Beta."""
@@ -196,6 +198,6 @@ def test_wrong_kinds_of_objects_are_named():
     raw = dataclasses.replace(params.tools, transition=params.tools.transition.matrix)
     with pytest.raises(TypeError, match="PhaseConditioned"):
         hmmjax.posterior(Params(params.phases, raw), obs)
-    with pytest.raises(TypeError, match="one recogniser"):
+    with pytest.raises(TypeError, match="give a tuple of emission families"):
         hmmjax.posterior(params, Observations((obs.phases, obs.phases), obs.tools))
     assert hmmjax.sample(params, jax.random.key(0), np.array([], int))[2].shape == (0, 0)

@@ -164,6 +164,8 @@ def test_bands_hold_what_they_promise():
     assert 0.88 < inside.mean() < 0.92
     few = spent.Minutes(P[:2], truth[:9], truth[:9], truth[:9], None)
     assert few.bands() is None
+    with pytest.raises(ValueError, match="no deviations"):
+        few.coverage()
 
 
 def test_what_is_missing_is_left_out(result, tmp_path):

@@ -41,3 +41,5 @@ def test_one_device_is_no_different():
     spread = hmmjax.shard(*jax.tree.map(np.asarray, (obs, mask)), devices=jax.devices()[:1])
     answers = hmmjax.log_likelihood(start, *spread[:2]), hmmjax.log_likelihood(start, obs, mask)
     np.testing.assert_allclose(*answers, rtol=1e-6)
+    with pytest.raises(ValueError, match="all empty"):
+        hmmjax.shard(hmmjax.Observations())

@@ -119,3 +119,5 @@ def test_bad_arguments_name_themselves():
         simulate_surgeries(-1)
     with pytest.raises(ValueError, match="minutes"):
         simulate_surgeries(1, minutes=0.0)
+    with pytest.raises(ValueError, match="no surgeries"):
+        simulate.stack(())

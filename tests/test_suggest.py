@@ -177,6 +177,10 @@ def test_unanswered_questions_stay_unknown(asked, tmp_path):
         (lambda text: text.replace("video02,", "video02,x", 1), "is no number"),
         (lambda text: text.replace("video,frame", "film,frame"), "columns video, frame"),
         (lambda text: text.rstrip("\n") + ",1\n", "cells expected"),
+        (lambda text: text.replace(",25,", ",1,", 1), r"line 3: fps is 25, and 1 above"),
+        (lambda text: text.replace(",25,", ",inf,", 1), "a row needs video, frame and fps"),
+        (lambda text: text.replace("video02,", f"video02,{2**63}", 1), "a row needs video, frame and fps"),
+        (lambda text: text + "x" * 200_000, "the file cannot be read"),
     ],
 )
 def test_damaged_answers_name_the_line(asked, tmp_path, change, message):
@@ -185,6 +189,14 @@ def test_damaged_answers_name_the_line(asked, tmp_path, change, message):
     path.write_text(change(path.read_text().replace("\r\n", "\n")))
     with pytest.raises(FormatError, match=message):
         suggest.read_answers(path)
+
+
+def test_answers_that_cannot_be_read_are_refused(tmp_path):
+    with pytest.raises(FormatError, match="cannot be read"):
+        suggest.read_answers(tmp_path / "nowhere.csv")
+    (tmp_path / "picture.csv").write_bytes(b"\xff\xd8")
+    with pytest.raises(FormatError, match="cannot be read"):
+        suggest.read_answers(tmp_path / "picture.csv")
 
 
 def test_a_filled_in_file_is_not_overwritten(asked, tmp_path):

@@ -8,7 +8,7 @@ try:
 except ImportError as error:
     raise SystemExit(f"{error}. The command line needs more than the core: pip install 'hmmjax[data]'") from None
 
-from hmmjax.cli import bench, commands, data, explore, report, simulate, suggest
+from hmmjax.cli import bench, commands, compare, data, explore, report, simulate, suggest
 from hmmjax.cli.console import examples
 
 app = typer.Typer(
@@ -34,6 +34,7 @@ app.command(
     epilog=examples(
         "hmmjax stabilize predictions/ --annotations annotations/ --phase-names cholec80 --out results/",
         "hmmjax stabilize scores.npz --kind logits --model results/model.npz --out new-videos/ --online",
+        "hmmjax stabilize resnet/ --fuse vit/ --fuse-kind logits --annotations labels/ --calibrate --out fused/",
         "hmmjax stabilize --tools tools/ --annotations labels/ --transitions-from cholec80/ --out results/ --dry-run",
     )
 )(commands.stabilize)
@@ -43,6 +44,12 @@ app.command(
         "hmmjax evaluate results/ --truth annotations/ --json > figures.json",
     )
 )(commands.evaluate)
+app.command(
+    epilog=examples(
+        "hmmjax compare scores/ --annotations annotations/ --phase-names cholec80",
+        "hmmjax compare scores.npz --annotations labels.npz --emissions confusion --emissions inflated --json",
+    )
+)(compare.compare)
 app.command(
     epilog=examples(
         "hmmjax report results/", "hmmjax report results/ --out page/ --frames frames/ --costs costs.csv --force"

@@ -4,16 +4,16 @@ import contextlib
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import typer
 
 import hmmjax
 from hmmjax import io
 from hmmjax import stabilize as job
-from hmmjax.cli import console
+from hmmjax.cli import console, reading
 from hmmjax.cli import options as o
 from hmmjax.io import FormatError, Track
+from hmmjax.starting import FAMILIES
 
 
 @console.friendly
@@ -22,9 +22,13 @@ def stabilize(
     predictions: o.Predictions = None,
     phases: o.Phases = None,
     tools: o.Tools = None,
+    fuse: o.Fuse = None,
     kind: o.Kind = None,
     phase_kind: o.PhaseKind = None,
     tool_kind: o.ToolKind = None,
+    fuse_kind: o.FuseKind = None,
+    fuse_phase_names: o.FusePhaseNames = None,
+    fuse_fps: o.FuseFps = None,
     phase_names: o.PhaseNames = None,
     tool_names: o.ToolNames = None,
     fps: o.Fps = None,
@@ -46,6 +50,8 @@ def stabilize(
     folds: o.Folds = 5,
     leave_one_out: o.LeaveOneOut = False,
     iterations: o.Iterations = None,
+    calibrate: o.Calibrate = False,
+    durations: o.Durations = False,
     no_hidden_phases: o.NoHiddenPhases = False,
     unseen_phase_change: o.UnseenPhaseChange = 1e-8,
     threshold: o.Threshold = 0.5,
@@ -64,8 +70,8 @@ def stabilize(
     a model that has not seen it. A run that was killed is followed by another with the same --out; a folder of results
     is never overwritten without --force, nor written to by two runs at once.
     """
-    if emissions not in ("confusion", "probability"):
-        raise FormatError(f"unknown emissions {emissions!r}", fix="say confusion or probability")
+    if emissions not in FAMILIES:
+        raise FormatError(f"unknown emissions {emissions!r}", fix=f"say {', '.join(FAMILIES)}")
     if model is not None and (transitions_from or leave_one_out):
         raise FormatError("a given model learns nothing", fix="drop --model, or --transitions-from and --leave-one-out")
     if transition_videos and not transitions_from:
@@ -73,19 +79,23 @@ def stabilize(
     given = io.load_params(model) if model is not None else None
     claimed = contextlib.nullcontext(True) if dry_run else io.claim(out, force=force)
     with claimed as overwrite, console.Stages() as stages:
-        options = _reading(kind, phase_kind, tool_kind, phase_names, tool_names, fps, row_step, offset, header, lenient)
-        said = _read_predictions(predictions, phases, tools, options, rename, videos, stages)
-        shared = _truth_options(
+        options = reading.prediction_options(
+            kind, phase_kind, tool_kind, phase_names, tool_names, fps, row_step, offset, header, lenient
+        )
+        said = reading.predictions(predictions, phases, tools, options, rename, videos, stages)
+        more = reading.further(fuse, options, fuse_kind, fuse_phase_names, fuse_fps, videos, stages)
+        shared = reading.truth_options(
             annotations_fps, annotations_phase_names or phase_names, annotations_tool_names or tool_names, row_step
         )
-        truth = _read_truth(annotations, shared, stages, "annotations")
-        others = io.select(_read_truth(transitions_from, shared, stages, "transitions"), transition_videos)
+        truth = reading.truth(annotations, shared, stages, "annotations")
+        others = io.select(reading.truth(transitions_from, shared, stages, "transitions"), transition_videos)
         if dry_run:
-            _say_plan(said, truth, others, out, json)
+            _say_plan([t for s in (said, *more) for t in s], 1 + len(more), truth, others, out, json)
             return
         result = job.stabilize(
             said,
             truth,
+            fuse=more,
             transitions=others,
             model=given,
             emissions=emissions,
@@ -93,13 +103,16 @@ def stabilize(
             iterations=iterations,
             priors=dataclasses.replace(job.PRIORS, phase_transition=unseen_phase_change),
             hidden_phases=not no_hidden_phases,
+            calibrated=calibrate,
+            stages=durations,
             step=time_step,
             threshold=threshold,
             relaxed=relaxed,
             progress=stages,
         )
+        like = job.originals((said, *more))
         files = job.write_results(
-            result, out, like=said, online=online, pictures=not no_pictures, force=overwrite, progress=stages
+            result, out, like=like, online=online, pictures=not no_pictures, force=overwrite, progress=stages
         )
     console.notices(result.notices)
     if json:
@@ -107,6 +120,8 @@ def stabilize(
         return
     if result.table:
         console.print_table(result.table, f"{console.videos(len(result.ids))}; {result.protocol}")
+        for i, path in enumerate(fuse or (), 2):
+            print(f"M {i}: {path}")
     else:
         print(f"{console.videos(len(result.ids))} stabilised; no annotations, so there is no table")
     print(f"{len(files)} files written to {out}")
@@ -141,12 +156,14 @@ def evaluate(
 ) -> None:
     """Print the table of any predictions against ground truth, joined on frame numbers."""
     with console.Stages() as stages:
-        options = _reading(kind, phase_kind, tool_kind, phase_names, tool_names, fps, row_step, offset, header, lenient)
-        said = _read_predictions(predictions, phases, tools, options, rename, videos, stages)
-        shared = _truth_options(
+        options = reading.prediction_options(
+            kind, phase_kind, tool_kind, phase_names, tool_names, fps, row_step, offset, header, lenient
+        )
+        said = reading.predictions(predictions, phases, tools, options, rename, videos, stages)
+        shared = reading.truth_options(
             annotations_fps, annotations_phase_names or phase_names, annotations_tool_names or tool_names, row_step
         )
-        rows, told = job.evaluate(said, _read_truth(truth, shared, stages, "truth"), relaxed=relaxed)
+        rows, told = job.evaluate(said, reading.truth(truth, shared, stages, "truth"), relaxed=relaxed)
     console.notices(told)
     if csv is not None:
         io.write_csv(csv, job.records(rows), force=force)
@@ -158,22 +175,31 @@ def evaluate(
         raise FormatError("no predicted frame has truth", fix="check fps, step and offset of both")
 
 
-def _say_plan(said: Sequence[Track], truth: Sequence[Track], others: Sequence[Track], out: Path, as_json: bool) -> None:
+def _say_plan(
+    said: Sequence[Track], count: int, truth: Sequence[Track], others: Sequence[Track], out: Path, as_json: bool
+) -> None:
     """What `stabilize` would do with what it has read."""
     ids = list(dict.fromkeys(t.video for t in said))
     known = [v for v in ids if any(t.video == v for t in truth)]
-    tracks, frames = sorted({t.track for t in said}), sum(len(t.frames) for t in said if t.track == said[0].track)
+    tracks = sorted({t.track for t in said})
+    spoken: dict[str, int] = {}
+    for t in said:
+        if t.track == said[0].track:
+            spoken[t.video] = max(spoken.get(t.video, 0), len(t.frames))
+    frames = sum(spoken.values())
     counted = list(dict.fromkeys(t.video for t in others))
     plan = {
         "would_stabilise": ids,
         "tracks": tracks,
         "frames": frames,
+        "recognisers": count,
         "annotated": known,
         "transitions_from": counted,
         "would_write_to": str(out),
     }
     learnt = f"{len(known)} of them annotated" if known else "none of them annotated"
-    more = f"; transitions from {console.videos(len(counted))}" if counted else ""
+    more = f" by {count} recognisers" if count > 1 else ""
+    more += f"; transitions from {console.videos(len(counted))}" if counted else ""
     text = f"would stabilise {' and '.join(tracks)} of {console.videos(len(ids))}, {frames:,} frames"
     console.answer(plan, f"{text}, {learnt}{more}; results to {out}. Nothing was written.", as_json)
 
@@ -184,64 +210,3 @@ def version(value: bool) -> bool:
         print(hmmjax.__version__)
         raise typer.Exit
     return value
-
-
-def _reading(
-    kind: str | None,
-    phase_kind: str | None,
-    tool_kind: str | None,
-    phase_names: str | None,
-    tool_names: str | None,
-    fps: float | None,
-    row_step: int,
-    offset: int | None,
-    header: str,
-    lenient: bool,
-) -> dict[str, Any]:
-    return {
-        "kind": {"phases": phase_kind or kind, "tools": tool_kind or kind},
-        "phase_names": phase_names,
-        "tool_names": tool_names,
-        "fps": fps,
-        "step": row_step,
-        "offset": offset,
-        "header": header,
-        "strict": not lenient,
-    }
-
-
-def _truth_options(fps: float | None, phases: str | None, tools: str | None, row_step: int) -> dict[str, Any]:
-    return {"fps": fps, "phase_names": phases, "tool_names": tools, "step": row_step}
-
-
-def _read_predictions(
-    anything: Sequence[Path] | None,
-    phases: Sequence[Path] | None,
-    tools: Sequence[Path] | None,
-    options: dict[str, Any],
-    rename: Sequence[str] | None,
-    videos: str | None,
-    stages: console.Stages,
-) -> list[Track]:
-    if not (anything or phases or tools):
-        raise FormatError("no predictions", fix="give files or folders, or --phases and --tools")
-    names = {}
-    for pair in rename or []:
-        old, _, new = pair.partition("=")
-        if not (old and new):
-            raise FormatError(f"--rename {pair!r}", fix="write old=new, e.g. tool_video_11=video61")
-        names[old] = new
-    tracks: list[Track] = []
-    for paths, track in ((anything, None), (phases, "phases"), (tools, "tools")):
-        if paths:
-            progress = stages.files("reading predictions")
-            tracks += io.read(list(paths), track=track, progress=progress, **options)
-    return io.select(io.rename_videos(tracks, names), videos)
-
-
-def _read_truth(
-    paths: Sequence[Path] | None, options: dict[str, Any], stages: console.Stages, stage: str
-) -> list[Track]:
-    if not paths:
-        return []
-    return io.read_annotations(list(paths), progress=stages.files(f"reading {stage}"), **options)

@@ -17,6 +17,22 @@ Phases = Annotated[
 Tools = Annotated[
     list[Path] | None, typer.Option("--tools", help="Files or folders that hold tools.", rich_help_panel=_READ)
 ]
+Fuse = Annotated[
+    list[Path] | None,
+    typer.Option("--fuse", help="Files or a folder of another recogniser of the same videos, whose evidence is added; "
+                 "repeatable, one each. Frames and videos may be missing in some.", rich_help_panel=_READ),
+]  # fmt: skip
+FuseKind = Annotated[
+    list[str] | None,
+    typer.Option(help="--kind of the --fuse files, if not --kind: once, or once for each.", rich_help_panel=_READ),
+]
+FusePhaseNames = Annotated[
+    list[str] | None,
+    typer.Option(help="--phase-names of the --fuse files, likewise.", rich_help_panel=_READ),
+]
+FuseFps = Annotated[
+    list[float] | None, typer.Option(help="--fps of the --fuse files, likewise.", rich_help_panel=_READ)
+]
 Kind = Annotated[
     str | None,
     typer.Option(help="What scores are: labels, probabilities or logits. Left out: 0/1 are labels, the rest "
@@ -83,8 +99,9 @@ TransitionVideos = Annotated[
 Model = Annotated[Path | None, typer.Option(help="Use this model.npz and learn nothing.", rich_help_panel=_LEARN)]
 Emissions = Annotated[
     str,
-    typer.Option(help="How the recogniser errs: confusion (of labels; probabilities become labels first) or "
-                 "probability (Dirichlet and Beta).", rich_help_panel=_LEARN),
+    typer.Option(help="How the recogniser errs: confusion (of labels; probabilities become labels first), "
+                 "probability (Dirichlet and Beta), inflated (these with point masses, for scores cut at a "
+                 "threshold), logit-normal, or scaled (probabilities over class frequencies).", rich_help_panel=_LEARN),
 ]  # fmt: skip
 Folds = Annotated[
     int, typer.Option(help="Annotated videos are split into so many parts; each is inferred by a model learnt from "
@@ -97,6 +114,16 @@ Iterations = Annotated[
     int | None,
     typer.Option(help="EM iterations at most. Left out: none where counting suffices (some video is labelled "
                  "throughout), else 100.", rich_help_panel=_LEARN),
+]  # fmt: skip
+Calibrate = Annotated[
+    bool,
+    typer.Option("--calibrate", help="Find out how much a frame's evidence is worth: networks err in runs. Slow.",
+                 rich_help_panel=_LEARN),
+]  # fmt: skip
+Durations = Annotated[
+    bool,
+    typer.Option("--durations", help="Also model how long phases last; takes several times as long.",
+                 rich_help_panel=_LEARN),
 ]  # fmt: skip
 NoHiddenPhases = Annotated[
     bool,

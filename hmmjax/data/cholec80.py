@@ -46,7 +46,17 @@ class Statistics:
 
 
 def statistics(videos: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Statistics:
-    """Count over videos, each with phases (n,) and tools (n, K) at one frame a second."""
+    """Count over videos, as `differences` compares them with what is published.
+
+    Args:
+        videos: from identifier to phases (n,) and tools (n, K), ints without unknown ones, at one frame a second.
+
+    Returns:
+        The counts.
+
+    Raises:
+        ValueError: no video at all.
+    """
     num_phases, num_tools = len(CHOLEC80_PHASES), len(CHOLEC80_TOOLS)
     changes = np.zeros((num_phases, num_phases), int)
     pairs = np.zeros((num_tools, 2, 2), int)
@@ -104,7 +114,14 @@ SHORTEST, LONGEST = ("video78", 739), ("video58", 5993)
 
 
 def differences(found: Statistics) -> list[str]:
-    """What differs from Cholec80, a line each; empty for a faithful copy."""
+    """What differs from Cholec80.
+
+    Args:
+        found: from `statistics`.
+
+    Returns:
+        A line for each difference; none for a faithful copy.
+    """
     lines: list[str] = []
 
     def compare(what: str, have: Any, want: Any) -> None:
@@ -138,11 +155,14 @@ def differences(found: Statistics) -> list[str]:
 
 
 def check(directory: str | os.PathLike[str], *, progress: Callable[[Iterable[str]], Iterable[str]] = iter) -> list[str]:
-    """Read a copy's annotations and list what differs from Cholec80; empty for a faithful copy.
+    """Read a copy's annotations and list what differs from Cholec80.
 
     Args:
         directory: holds phase_annotations/ and tool_annotations/.
         progress: wraps the iteration over videos, for a progress bar.
+
+    Returns:
+        A line for each difference; none for a faithful copy.
 
     Raises:
         FormatError: when files are missing or damaged.

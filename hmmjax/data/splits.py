@@ -28,6 +28,12 @@ CHOLEC80_SPLITS: dict[str, Parts] = {
 def cholec80_split(name: str) -> Parts:
     """A split of Cholec80 by its usual name.
 
+    Args:
+        name: of `CHOLEC80_SPLITS`: "40/40", "32/8/40" or "40/8/32".
+
+    Returns:
+        Identifiers of videos by part: "train", "test" and, but in "40/40", "val".
+
     Raises:
         FormatError: for an unknown name.
     """
@@ -40,6 +46,12 @@ def recording(name: str) -> str:
     """The recording behind a video's name: its Cholec80 identifier where it has one, else its own.
 
     "tool_video_01.mp4", "v01" and "v01_002250" are all "video67"; CholecT50's "VID12" is "video12".
+
+    Args:
+        name: of a video, or of a file of one.
+
+    Returns:
+        An identifier; the same recording has the same whatever it is called.
     """
     located = re.fullmatch(r"v(\d+)(_\d+)?(\.\w+)?", name)
     if located and int(located[1]) in M2CAI16_TOOL_RECORDINGS:

@@ -6,6 +6,8 @@ To add one, write a frozen dataclass decorated with `hmmjax.pytree` that derives
 ``tests/test_emissions.py`` then runs over it.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 import jax
@@ -19,32 +21,90 @@ class Emission:
     Attributes:
         track: "phases" or "tools".
         observes: "labels" (integers) or "probabilities" (floats), what the family accepts.
+        spaces: where the fields live, for `hmmjax.refine` to move them: "rows" (probabilities, the last axis sums to
+            one), "chances" (between 0 and 1, each by itself), "positive" or "real". A field without one stays.
+        joint: whether what is said of a tool depends on all K tools that are there. Tables (..., K, 2) over a tool's
+            own states, in and out, are then (..., K, 2**K) over configurations, tool 0 the slowest bit.
     """
 
     track: ClassVar[str]
     observes: ClassVar[str]
+    spaces: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    joint: ClassVar[bool] = False
 
     def log_prob(self, observations: Any) -> Array:
-        """Log-density of each observation under each state: (..., L) for phases, (..., K, 2) for tools."""
+        """Log-density of each observation under each state.
+
+        Args:
+            observations: of phases (...,) int labels or (..., L) probabilities, of tools (..., K) either.
+
+        Returns:
+            (..., L) for phases, (..., K, 2) absent and present for tools; (..., K, 2**K) of a `joint` family.
+
+        Raises:
+            TypeError: the family does not define it.
+        """
         raise TypeError(f"{type(self).__name__} must define log_prob")
 
     def statistics(self, observations: Any, posterior: Array) -> Any:
-        """Sufficient statistics, weighted by `posterior` (same shape as `log_prob`'s answer), summed over ``...``.
+        """Sufficient statistics, weighted and summed over ``...``.
 
         Must add up: the statistics of two sets of frames are the sum of theirs. Frames of weight zero must not count.
+
+        Args:
+            observations: as in `log_prob`.
+            posterior: weight of each state in each frame, in the shape of `log_prob`'s answer.
+
+        Returns:
+            An array, or a tree of them, for `maximize`.
+
+        Raises:
+            TypeError: the family does not define it.
         """
         raise TypeError(f"{type(self).__name__} cannot be fitted by EM: define statistics and maximize, or freeze it")
 
     def maximize(self, statistics: Any, pseudo_counts: Any = 0.0) -> Self:
-        """The family that maximises expected log-density plus `log_prior`; states of weight zero keep their value."""
+        """The family that maximises expected log-density plus `log_prior`; states of weight zero keep their value.
+
+        Args:
+            statistics: from `statistics`.
+            pseudo_counts: the prior, see the family; 0 is none.
+
+        Returns:
+            A family of the same class and shapes.
+
+        Raises:
+            TypeError: the family does not define it.
+        """
         raise TypeError(f"{type(self).__name__} cannot be fitted by EM: define statistics and maximize, or freeze it")
 
     def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
-        """Logarithm of the (unnormalised) prior density that `pseudo_counts` stand for."""
+        """Logarithm of the (unnormalised) prior density that `pseudo_counts` stand for.
+
+        Args:
+            pseudo_counts: as in `maximize`.
+
+        Returns:
+            A scalar, in nats.
+
+        Raises:
+            TypeError: the family has no prior.
+        """
         raise TypeError(f"{type(self).__name__} has no prior: leave its pseudo-counts at 0")
 
     def sample(self, key: jax.Array, states: Array) -> Array:
-        """Draw one observation for each hidden state: `states` is int (...,) for phases, 0/1 (..., K) for tools."""
+        """Draw one observation for each hidden state.
+
+        Args:
+            key: a `jax.random` key.
+            states: int (...,) for phases, 0 or 1 (..., K) for tools.
+
+        Returns:
+            Observations, as `log_prob` takes them.
+
+        Raises:
+            TypeError: the family is no density to draw from, or does not define it.
+        """
         raise TypeError(f"{type(self).__name__} must define sample")
 
     def check(self) -> None:
@@ -56,6 +116,21 @@ class PhaseEmission(Emission):
 
     track = "phases"
 
+    @classmethod
+    def initial(cls, num_phases: int) -> Self:
+        """Where to start before anything is known; `hmmjax.init_params` takes it.
+
+        Args:
+            num_phases: L.
+
+        Returns:
+            A valid family over so many phases.
+
+        Raises:
+            TypeError: the family has no such start.
+        """
+        raise TypeError(f"{cls.__name__} must define initial")
+
     @property
     def num_phases(self) -> int:
         """L."""
@@ -66,6 +141,21 @@ class ToolEmission(Emission):
     """A family over the two states of each of the K tools."""
 
     track = "tools"
+
+    @classmethod
+    def initial(cls, num_tools: int) -> Self:
+        """Where to start before anything is known; `hmmjax.init_params` takes it.
+
+        Args:
+            num_tools: K.
+
+        Returns:
+            A valid family over so many tools.
+
+        Raises:
+            TypeError: the family has no such start.
+        """
+        raise TypeError(f"{cls.__name__} must define initial")
 
     @property
     def num_tools(self) -> int:

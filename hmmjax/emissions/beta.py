@@ -1,5 +1,6 @@
 """Beta emissions: the recogniser's sigmoid output per tool (the paper's psi)."""
 
+from types import MappingProxyType
 from typing import Any, Self
 
 import jax
@@ -27,6 +28,7 @@ class ToolBeta(ToolEmission):
 
     concentration: Array
     observes = "probabilities"
+    spaces = MappingProxyType({"concentration": "positive"})
 
     @property
     def num_tools(self) -> int:

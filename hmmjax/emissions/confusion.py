@@ -1,5 +1,6 @@
 """Confusion emissions: the recogniser says a label (the paper's B and B~)."""
 
+from types import MappingProxyType
 from typing import Any, Self
 
 import jax
@@ -25,6 +26,7 @@ class PhaseConfusion(PhaseEmission):
 
     matrix: Array
     observes = "labels"
+    spaces = MappingProxyType({"matrix": "rows"})
 
     @property
     def num_phases(self) -> int:
@@ -82,6 +84,7 @@ class ToolConfusion(ToolEmission):
 
     matrix: Array
     observes = "labels"
+    spaces = MappingProxyType({"matrix": "rows"})
 
     @property
     def num_tools(self) -> int:

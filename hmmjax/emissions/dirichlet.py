@@ -1,5 +1,6 @@
 """Dirichlet emissions: the recogniser's softmax output, whole (the paper's phi)."""
 
+from types import MappingProxyType
 from typing import Any, Self
 
 import jax
@@ -29,6 +30,7 @@ class PhaseDirichlet(PhaseEmission):
 
     concentration: Array
     observes = "probabilities"
+    spaces = MappingProxyType({"concentration": "positive"})
 
     @property
     def num_phases(self) -> int:

@@ -1,5 +1,6 @@
 """Beta emissions with point masses at 0 and 1: detector scores that are cut at a threshold."""
 
+from types import MappingProxyType
 from typing import Any, Self
 
 import jax
@@ -34,6 +35,7 @@ class ToolInflatedBeta(ToolEmission):
     mass: Array
     concentration: Array
     observes = "probabilities"
+    spaces = MappingProxyType({"mass": "rows", "concentration": "positive"})
 
     @property
     def num_tools(self) -> int:

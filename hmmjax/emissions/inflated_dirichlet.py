@@ -1,5 +1,6 @@
 """Dirichlet emissions with point masses: recognisers that are now and then absolutely certain."""
 
+from types import MappingProxyType
 from typing import Any, Self
 
 import jax
@@ -33,6 +34,7 @@ class PhaseInflatedDirichlet(PhaseEmission):
     mass: Array
     concentration: Array
     observes = "probabilities"
+    spaces = MappingProxyType({"mass": "rows", "concentration": "positive"})
 
     @property
     def num_phases(self) -> int:

@@ -1,5 +1,6 @@
 """Logit-normal emissions: the log-odds of the recogniser's output are normal, each with a spread of its own."""
 
+from types import MappingProxyType
 from typing import Any, Self
 
 import jax
@@ -39,6 +40,7 @@ class PhaseLogitNormal(PhaseEmission):
     mean: Array
     scale: Array
     observes = "probabilities"
+    spaces = MappingProxyType({"mean": "real", "scale": "positive"})
 
     @property
     def num_phases(self) -> int:
@@ -112,6 +114,7 @@ class ToolLogitNormal(ToolEmission):
     mean: Array
     scale: Array
     observes = "probabilities"
+    spaces = MappingProxyType({"mean": "real", "scale": "positive"})
 
     @property
     def num_tools(self) -> int:

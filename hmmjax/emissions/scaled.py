@@ -4,6 +4,7 @@ By Bayes' rule P(picture | class) is P(class | picture) / P(class) up to a facto
 needs no labels at all, trusts the recogniser's probabilities as they are, and is at its best tempered.
 """
 
+from types import MappingProxyType
 from typing import Any, Self
 
 import jax.numpy as jnp
@@ -30,6 +31,7 @@ class PhaseScaled(PhaseEmission):
 
     frequency: Array
     observes = "probabilities"
+    spaces = MappingProxyType({"frequency": "rows"})
 
     @property
     def num_phases(self) -> int:
@@ -59,7 +61,15 @@ class PhaseScaled(PhaseEmission):
         return self
 
     def counted(self, statistics: Array, pseudo_counts: Any = 0.0) -> Self:
-        """Frequencies of labelled frames; phases never seen need a pseudo-count."""
+        """Frequencies of labelled frames; phases never seen need a pseudo-count.
+
+        Args:
+            statistics: (L,) weights, from `statistics` with labels for posterior.
+            pseudo_counts: a scalar or (L,), added to them.
+
+        Returns:
+            A family with those shares; itself where some phase was never seen.
+        """
         count = statistics + pseudo_counts
         some = (count > 0).all()
         return type(self)(jnp.where(some, count / jnp.where(some, count.sum(), 1), jnp.asarray(self.frequency)))
@@ -89,6 +99,7 @@ class ToolScaled(ToolEmission):
 
     frequency: Array
     observes = "probabilities"
+    spaces = MappingProxyType({"frequency": "chances"})
 
     @property
     def num_tools(self) -> int:
@@ -121,7 +132,15 @@ class ToolScaled(ToolEmission):
         return self
 
     def counted(self, statistics: Array, pseudo_counts: Any = 0.0) -> Self:
-        """Frequencies of labelled frames; a tool always or never seen needs a pseudo-count."""
+        """Frequencies of labelled frames; a tool always or never seen needs a pseudo-count.
+
+        Args:
+            statistics: (K, 2) weights of absence and presence, from `statistics` with labels for posterior.
+            pseudo_counts: a scalar or what broadcasts to (K, 2), added to them.
+
+        Returns:
+            A family with those shares; a tool always or never seen keeps its own.
+        """
         count = statistics + pseudo_counts
         some = (count > 0).all(-1)
         share = count[:, 1] / jnp.where(some, count.sum(-1), 1)

@@ -1,5 +1,6 @@
 """Any family, trusted less: its likelihood raised to a power."""
 
+from types import MappingProxyType
 from typing import Any, Self
 
 import jax
@@ -26,6 +27,7 @@ class Tempered(Emission):
 
     family: Any
     power: Any
+    spaces = MappingProxyType({"power": "power"})
 
     @property
     def track(self) -> str:  # type: ignore[override]
@@ -36,6 +38,11 @@ class Tempered(Emission):
     def observes(self) -> str:  # type: ignore[override]
         """The family's own."""
         return self.family.observes
+
+    @property
+    def joint(self) -> bool:  # type: ignore[override]
+        """The family's own."""
+        return self.family.joint
 
     @property
     def num_phases(self) -> int:

@@ -20,7 +20,7 @@ _KEY = re.compile(r"(phases?|tools?|scores?|logits?|probs?|probabilit(?:y|ies)|l
 _NAMES = {"phase_names": "phases", "phases_names": "phases", "tool_names": "tools", "tools_names": "tools"}
 #: Keys of our own result files that are no predictions.
 _OURS = re.compile(
-    r"(frames|log_likelihood|fold|(filtered|raw|truth)_(phases|tools))_\w+|fps|convention|step_seconds|protocol|notices"
+    r"(frames|log_likelihood|fold|(filtered|raw\d*|truth)_(phases|tools))_\w+|fps|convention|step_seconds|protocol|notices"
 )
 
 

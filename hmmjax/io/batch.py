@@ -40,14 +40,31 @@ class BatchIndex:
         return self.step / self.fps
 
     def split(self, array: Any) -> list[np.ndarray]:
-        """The inverse of padding: from (B, T, ...) to one (n, ...) array per video, at the frames that were read."""
+        """The inverse of padding: each video at the frames that were read.
+
+        Args:
+            array: (B, T, ...).
+
+        Returns:
+            One (n, ...) array per video.
+
+        Raises:
+            ValueError: another B or T.
+        """
         array = np.asarray(array)
         if array.shape[:2] != (len(self.ids), self.length):
             raise ValueError(f"an array ({len(self.ids)}, {self.length}, ...) expected, {array.shape} found")
         return [array[i, rows] for i, rows in enumerate(self.rows)]
 
     def select(self, positions: Sequence[int]) -> "BatchIndex":
-        """The index of some of the videos."""
+        """The index of some of the videos.
+
+        Args:
+            positions: of the videos, in the wanted order.
+
+        Returns:
+            The index of those; T and notices stay.
+        """
         return dataclasses.replace(
             self,
             ids=tuple(self.ids[i] for i in positions),

@@ -36,6 +36,7 @@ def claim(folder: str | os.PathLike[str], *, force: bool = False) -> Iterator[bo
     taken = FileExistsError(f"{folder} exists and is not empty. Fix: choose another --out, or say --force")
     if folder.exists() and any(folder.iterdir()) and not (force or unfinished):
         raise taken
+    made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     with open(marker, "a", encoding="utf-8") as handle:
         if fcntl is not None:
@@ -46,5 +47,13 @@ def claim(folder: str | os.PathLike[str], *, force: bool = False) -> Iterator[bo
         if not marker.exists() or not os.path.samestat(os.fstat(handle.fileno()), os.stat(marker)):
             # Another run finished between our look and our lock.
             raise taken
-        yield force or unfinished
+        try:
+            yield force or unfinished
+        except BaseException:
+            # A run that wrote nothing leaves nothing, not even an empty folder.
+            if [path.name for path in folder.iterdir()] == [MARKER]:
+                marker.unlink()
+                if made:
+                    folder.rmdir()
+            raise
         marker.unlink()

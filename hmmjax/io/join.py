@@ -17,11 +17,16 @@ def align_classes(
     The order is `names` or that of the first track. Where no track names its classes nothing is moved, and indices
     are taken to mean the same in all of them.
 
+    Args:
+        tracks: all phases, or all tools.
+        names: the wanted order.
+
     Returns:
         The tracks, and the class names (None where nobody gives any).
 
     Raises:
-        FormatError: when some tracks have names and others only indices, or when names differ.
+        FormatError: when some tracks have names and others only indices, when names differ, or when nobody gives any
+            and the numbers of classes differ.
     """
     if names is None:
         names = next((track.names for track in tracks if track.names is not None), None)
@@ -40,8 +45,16 @@ def join(tracks: Sequence[Track]) -> list[Video]:
     Rows between the frames of the sparser file (Cholec80 has 25 phase rows for one tool row) are passed over; what
     else has no partner, a tail above all, is named in `Video.notices`.
 
+    Args:
+        tracks: one of phases, one of tools, or one of each, for every video.
+
+    Returns:
+        The videos, in the order in which they come first. Where phases and tools count frames at different rates the
+        faster counter is taken.
+
     Raises:
-        FormatError: when two tracks have no frame in common, or when only some videos have both.
+        FormatError: when two tracks have no frame in common, when only some videos have both, or when a video has one
+            twice.
     """
     videos: dict[str, dict[str, Track]] = {}
     for track in tracks:
@@ -116,6 +129,9 @@ def label_rows(annotation: Track, frames: np.ndarray, fps: float) -> tuple[np.nd
     Returns:
         int32 labels (n,) or (n, K), and notices about frames that have no annotation and about annotated frames
         after the last wanted one.
+
+    Raises:
+        FormatError: an annotation that holds scores.
     """
     if not annotation.is_labels:
         raise FormatError("annotations must be labels", file=annotation.source, fix="say kind='labels'")
@@ -146,6 +162,10 @@ def match_annotations(
     videos: Sequence[Video], annotations: Sequence[Track]
 ) -> tuple[dict[str, list[Track]], list[str]]:
     """The annotation tracks of each video, by identifier.
+
+    Args:
+        videos: those predicted.
+        annotations: tracks of labels, of some of them and of others.
 
     Returns:
         Tracks by video id (only videos that have any), and notices.
@@ -184,8 +204,15 @@ def _some(names: Sequence[str], most: int = 5) -> str:
 def sample(video: Video, step_seconds: float) -> Video:
     """A denser video at one frame per `step_seconds`, from its first frame on.
 
+    Args:
+        video: with frames at least as dense.
+        step_seconds: seconds from one frame to the next.
+
+    Returns:
+        The video with the frames that fall on steps; its counter stays.
+
     Raises:
-        FormatError: when its frames do not fall on such steps.
+        FormatError: when the counter has no such steps, or frames are less dense.
     """
     step = step_seconds * video.fps
     if abs(step - round(step)) > 1e-6 or round(step) < 1:

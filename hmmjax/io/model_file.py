@@ -21,6 +21,7 @@ from hmmjax.validation import check_params
 
 FORMAT = "hmmjax-params"
 VERSION = 1
+"""Of the layout. Whoever raises it keeps reading the older ones, of which tests/fixtures holds a file each."""
 
 PathLike = str | os.PathLike[str]
 
@@ -103,6 +104,12 @@ def save_params(
 def load_params(path: PathLike) -> ModelFile:
     """Read what `save_params` wrote.
 
+    Args:
+        path: the file.
+
+    Returns:
+        The parameters, checked, and what was saved beside them.
+
     Raises:
         FormatError: for a file that is missing, damaged, of another kind, of a newer version, or that names a class
             this version does not know.
@@ -120,9 +127,13 @@ def load_params(path: PathLike) -> ModelFile:
         raise FormatError("its header cannot be read", file=file, fix="save the model again") from None
     if kind != FORMAT:
         raise FormatError(f"this is a {kind!r} file, not a model", file=file)
-    if version != VERSION:
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise FormatError(f"its format has the impossible version {version!r}", file=file, fix="save the model again")
+    if version > VERSION:
         raise FormatError(
-            f"model format {version}, this version of hmmjax reads {VERSION}", file=file, fix="update hmmjax"
+            f"made by a newer hmmjax (model format {version}, this one reads up to {VERSION})",
+            file=file,
+            fix="upgrade: pip install --upgrade hmmjax",
         )
     try:
         params = _decode(header["params"], arrays, registry(), file)
@@ -169,13 +180,18 @@ def _encode(tree: Any, arrays: dict[str, np.ndarray], classes: dict[str, type], 
     return {"array": path}
 
 
+def _native(array: np.ndarray) -> np.ndarray:
+    """In this machine's byte order, the only one that JAX takes: files may come from elsewhere."""
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
 def _decode(tree: Any, arrays: dict[str, np.ndarray], classes: dict[str, type], file: str) -> Any:
     if "value" in tree:
         return tree["value"]
     if "array" in tree:
         if tree["array"] not in arrays:
             raise FormatError(f"the array {tree['array']} is missing", file=file, fix="copy or save the model again")
-        return arrays[tree["array"]]
+        return _native(arrays[tree["array"]])
     if "tuple" in tree:
         return tuple(_decode(item, arrays, classes, file) for item in tree["tuple"])
     if "dict" in tree:

@@ -28,13 +28,16 @@ RESULTS = "stabilized.npz"
 
 
 def find_files(paths: PathLike | Sequence[PathLike]) -> tuple[list[str], list[str]]:
-    """The prediction files among `paths`, folders searched (not their subfolders), in natural order.
+    """The prediction files among `paths`, folders searched (not their subfolders).
+
+    Args:
+        paths: a file, a folder, or several of either. A folder of results stands for its file of posteriors.
 
     Returns:
-        The files, and notices about files in folders that were passed over.
+        The files, those of a folder in natural order, and notices about files in folders that were passed over.
 
     Raises:
-        FormatError: for a path that does not exist, a folder without any readable file, and a pickle.
+        FormatError: for a path that does not exist, a folder without any readable file, and a file given twice.
     """
     found: list[str] = []
     notices: list[str] = []
@@ -64,7 +67,14 @@ def find_files(paths: PathLike | Sequence[PathLike]) -> tuple[list[str], list[st
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:
-    """Sort key that puts video9 before video10."""
+    """Sort key that puts video9 before video10.
+
+    Args:
+        name: of a file or a video.
+
+    Returns:
+        A part for each run of digits and of others; upper and lower case are the same.
+    """
     return [(0, int(part), "") if part.isdigit() else (1, 0, part.lower()) for part in re.split(r"(\d+)", name) if part]
 
 
@@ -158,7 +168,18 @@ def _doubtful_rate(tracks: Sequence[Track]) -> list[str]:
 
 
 def read_annotations(paths: PathLike | Sequence[PathLike], **options: object) -> list[Track]:
-    """`read` for ground truth: labels only, and -1 may stand for unknown."""
+    """`read` for ground truth: labels only, and -1 may stand for unknown.
+
+    Args:
+        paths: a file, a folder, or several of either.
+        **options: of `read`, but `unknown`; `kind` is "labels" unless given.
+
+    Returns:
+        Tracks of labels, in natural order of video, phases before tools.
+
+    Raises:
+        FormatError: as `read`.
+    """
     options.setdefault("kind", "labels")
     return read(paths, unknown=True, **options)  # type: ignore[arg-type]
 
@@ -186,7 +207,14 @@ def _read_file(file: str, spec: Spec) -> list[Track]:
 
 
 def rename_videos(tracks: Sequence[Track], names: Mapping[str, str]) -> list[Track]:
-    """Tracks with some videos renamed, for instance ``{"tool_video_11": "video61"}``.
+    """Tracks with some videos renamed.
+
+    Args:
+        tracks: as `read` gives them.
+        names: from old to new, for instance ``{"tool_video_11": "video61"}``.
+
+    Returns:
+        The tracks, in the same order.
 
     Raises:
         FormatError: when there is no such video, and when two tracks then are of the same video.

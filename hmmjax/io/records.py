@@ -24,7 +24,8 @@ class Layout:
         newline: line ending.
         trailing: whether rows end with a delimiter.
         spelling: phase names as this file spells them, for files that hold names; None for indices.
-        key: the array's name in an npz, and `frames_key` that of its frames, or None.
+        key: the array's name in an npz, or None.
+        frames_key: the name of its frames' array, or None where there is none.
         heads: (n,) beginnings of rows that are copied through unread.
     """
 
@@ -88,7 +89,14 @@ class Track:
         return self.frames / self.fps
 
     def labels(self, threshold: float = 0.5) -> np.ndarray:
-        """int32 labels: as read, the most probable phase, or the tools at or above `threshold`."""
+        """Labels as read, or of probabilities the most probable phase and the tools at or above `threshold`.
+
+        Args:
+            threshold: of tools' probabilities.
+
+        Returns:
+            int32 phases (n,) or tools (n, K).
+        """
         if self.is_labels:
             return self.values
         if self.track == "phases":
@@ -96,7 +104,14 @@ class Track:
         return (self.values >= threshold).astype(np.int32)
 
     def take(self, rows: np.ndarray) -> "Track":
-        """The given rows only (positions or a boolean mask)."""
+        """The given rows only.
+
+        Args:
+            rows: positions, or a boolean mask (n,).
+
+        Returns:
+            The track of those frames.
+        """
         layout = self.layout
         if layout.heads:
             layout = dataclasses.replace(layout, heads=tuple(np.array(layout.heads, dtype=object)[rows]))
@@ -104,6 +119,12 @@ class Track:
 
     def reorder(self, names: Sequence[str]) -> "Track":
         """The same track with its classes in the order of `names`, matched by name.
+
+        Args:
+            names: the classes in the wanted order; spelling may differ in case, spaces, underscores and hyphens.
+
+        Returns:
+            The track, with `names` for its own.
 
         Raises:
             FormatError: when the names differ, or when this file has indices only and their order was not given.
@@ -128,7 +149,11 @@ class Track:
     def at_fps(self, fps: float) -> "Track":
         """The same track with frame numbers on a counter of `fps` frames per second; times do not change.
 
-        Frames that fall between two numbers of the new counter are left out.
+        Args:
+            fps: frames per second of the new counter, positive.
+
+        Returns:
+            The track; frames that fall between two numbers of the new counter are left out.
         """
         if fps == self.fps:
             return self

@@ -16,6 +16,9 @@ def select(tracks: Sequence[Track], videos: str | None) -> list[Track]:
         videos: numbers, ranges and identifiers, separated by commas: ``"1-40"``, ``"41-60,62"``, ``"workflow02"``.
             A number means every video that ends in it. None is all.
 
+    Returns:
+        The tracks of those videos, in the order given.
+
     Raises:
         FormatError: when a part of it names no video.
     """

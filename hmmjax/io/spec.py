@@ -61,6 +61,12 @@ def video_id(name: str) -> str:
 
     "video41-phase.txt", "video-41.txt", "VID41" and "41" are all "video41"; "workflow_video_02_pred.txt" is
     "workflow02" and "tool_video_11_image_test.csv" is "tool11": those number other recordings.
+
+    Args:
+        name: a file's name or path, or an array's name.
+
+    Returns:
+        The identifier; a name without a number at its end stays, less suffixes.
     """
     stem = re.sub(r"\.(txt|csv|tsv|npz|npy|png)$", "", PurePath(name).name, flags=re.IGNORECASE)
     while (shorter := _SUFFIX.sub("", stem)) and shorter != stem:

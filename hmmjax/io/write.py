@@ -25,6 +25,13 @@ PathLike = str | os.PathLike[str]
 def atomic(path: PathLike, *, force: bool = False) -> Iterator[str]:
     """A temporary file beside `path` that becomes `path` when the block ends well, and vanishes otherwise.
 
+    Args:
+        path: the file; folders above it are made.
+        force: overwrite.
+
+    Yields:
+        The temporary file's path, with the same suffix, to write to.
+
     Raises:
         FileExistsError: when `path` exists and `force` is False.
     """
@@ -67,6 +74,8 @@ def write(tracks: Sequence[Track], folder: PathLike, *, like: Sequence[Track], f
 
     Raises:
         FileExistsError: when one of them exists and `force` is False.
+        FormatError: when two files in `like` would be written to one, or classes differ.
+        KeyError: a video and track in `like` that `tracks` lacks.
     """
     results = {(track.video, track.track): track for track in tracks}
     files: dict[str, list[Track]] = {}
@@ -181,8 +190,14 @@ def _write_arrays(path: str, members: Sequence[Track]) -> None:
 def save_npz(path: PathLike, arrays: Mapping[str, Any], *, force: bool = False) -> None:
     """An NPZ without Python objects, written atomically.
 
+    Args:
+        path: the file.
+        arrays: by name; numbers, booleans and strings of any shape.
+        force: overwrite.
+
     Raises:
         FileExistsError: when `path` exists and `force` is False.
+        ValueError: an array of Python objects.
     """
     with atomic(path, force=force) as temporary, open(temporary, "wb") as file:
         np.savez_compressed(file, allow_pickle=False, **{key: np.asarray(value) for key, value in arrays.items()})
@@ -206,6 +221,13 @@ def write_posteriors(
 
     and once: ``phase_names``, ``tool_names`` (when known), ``fps`` (frames per second of the frame counter).
 
+    Args:
+        path: the file.
+        tracks: posteriors, or labels, of all videos.
+        log_likelihood: of each video by its identifier, in nats.
+        extra: more arrays by name.
+        force: overwrite.
+
     Raises:
         FileExistsError: when `path` exists and `force` is False.
     """
@@ -225,8 +247,14 @@ def write_posteriors(
 def write_csv(path: PathLike, rows: Sequence[Mapping[str, Any]], *, force: bool = False) -> None:
     """Rows with the same keys as a csv with a header.
 
+    Args:
+        path: the file.
+        rows: from column to value; the first row's keys are the header, and what a later one lacks stays empty.
+        force: overwrite.
+
     Raises:
         FileExistsError: when `path` exists and `force` is False.
+        ValueError: a row with a key that the first has not.
     """
     with atomic(path, force=force) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]) if rows else [])

@@ -34,8 +34,7 @@ def _module(backend: str, p: Potentials) -> ModuleType:
     num_phases, num_configs = p.phases.shape[-1], p.configs.shape[-1]
     if backend in ("auto", "parallel") and parallel.fits(num_phases, num_configs):
         return parallel
-    # The kernels are asked for by name until benchmarks/hmm.py has compared them on a GPU (docs/results.md).
-    if backend == "gpu":
+    if backend == "gpu" or (backend == "auto" and jax.default_backend() == "gpu"):
         return gpu if gpu.fits(num_phases, p.blocks, p.phases.dtype) else scan
     if backend == "parallel":
         return parallel if num_configs == 1 else scan
@@ -46,7 +45,7 @@ def _module(backend: str, p: Potentials) -> ModuleType:
 def log_normalizer(potentials: Potentials, backend: str) -> Array:
     """Log-probability (B,) of each video's evidence; its gradient costs one backward sweep.
 
-    A video that is impossible has -inf and a gradient of zero. Source: model.md's identity, Eisner (2016).
+    A video that is impossible has -inf and a gradient of zero. Source: Eisner (2016), see docs/maths.md.
     """
     return _module(backend, potentials).forward(potentials, keep=False)[0]
 

@@ -27,7 +27,7 @@ def fits(num_phases: int, blocks: Any, dtype: Any) -> bool:
     """Whether the kernels run this chain: float32, tools that move one by one, and a message that fits registers."""
     if not blocks or dtype != jnp.float32 or any(b.shape[-1] != 2 for b in blocks):
         return False
-    return _padded(num_phases) * 2 ** len(blocks) <= LARGEST and len(blocks) >= 1
+    return _padded(num_phases) * 2 ** len(blocks) <= LARGEST
 
 
 def _padded(num_phases: int) -> int:
@@ -48,9 +48,12 @@ def _factors(blocks: tuple[Array, ...]) -> tuple[Array, ...]:
 def _prepare(p: Potentials) -> tuple:
     evidence = scaled.evidence(p.phases, p.configs)
     evidence = dataclasses.replace(evidence, phases=_pad(evidence.phases, -1), scale=_pad(evidence.scale, -1))
-    table = scaled.split(_pad(_pad(p.transition, 0), 1))
-    initial = _pad(p.initial, 0).astype(p.phases.dtype)
+    table, initial = _tables(p)
     return evidence, table, _factors(p.blocks), initial
+
+
+def _tables(p: Potentials) -> tuple:
+    return scaled.split(_pad(_pad(p.transition, 0), 1)), _pad(p.initial, 0).astype(p.phases.dtype)
 
 
 def _value(p: Potentials, top: Array, scale: Array, totals: Array, references: Array) -> Array:
@@ -59,7 +62,7 @@ def _value(p: Potentials, top: Array, scale: Array, totals: Array, references: A
     last = jnp.maximum(length - 1, 0)[..., None]
     references = jnp.where(frames < length - 1, references, 0)
     whole = num.accurate_sum(references) * scaled.LN2 + num.accurate_sum(jnp.where(frames < length, top, 0))
-    scale, totals = (jnp.take_along_axis(x, last, 1)[:, 0] for x in (scale, totals))
+    scale = jnp.take_along_axis(scale, last, 1)[:, 0]
     return jnp.where(p.lengths > 0, whole + scaled.log_total(scale, totals), 0)
 
 
@@ -69,11 +72,11 @@ def forward(potentials: Potentials, keep: bool) -> tuple[Array, Any]:
         # Too many to hold: `backward` computes them again, a few videos at a time.
         return forward(potentials, keep=False)[0], None
     evidence, table, blocks, initial = _prepare(potentials)
-    rows, scale, totals, pulled, references = kernels.sweep(
+    rows, scale, totals, after, references = kernels.sweep(
         evidence, table, blocks, initial, potentials.lengths, both=keep, keep=keep
     )
     value = _value(potentials, evidence.top, scale[0], totals[0], references[0])
-    return value, (rows, scale, pulled) if keep else None
+    return value, (rows, scale, after) if keep else None
 
 
 def backward(potentials: Potentials, kept: Any, cotangent: Array) -> Potentials:
@@ -88,23 +91,20 @@ def _backward_again(potentials: Potentials, cotangent: Array) -> Potentials:
 
 
 def _backward(potentials: Potentials, kept: Any, cotangent: Array) -> Potentials:
-    rows, scale, pulled = kept
-    evidence, table, _, initial = _prepare(potentials)
-    phases, configs, pairs, before, after = kernels.pair(
-        rows, scale, pulled, evidence, table, potentials.lengths, cotangent
-    )
+    rows, scale, after = kept
+    table, initial = _tables(potentials)
+    phases, configs, pairs, before = kernels.pair(rows, scale, table, potentials.lengths, cotangent)
     counts = pairs.sum((0, 1))
     n = potentials.transition.shape[0]
     allowed = potentials.transition > 0
     transition = counts[:n, :n] / jnp.where(allowed, potentials.transition, 1)
 
     grouped, regroup = jax.vjp(lambda b: kronecker.group(_factors(b), DENSE), potentials.blocks)
-    flat = (-1, *before.shape[-2:])
-    (blocks,) = regroup(_gradients(before.reshape(flat), after.reshape(flat), grouped))
+    (blocks,) = regroup(_gradients(before, after, grouped))
 
-    # The first frame's backward message and evidence, each video normalised by its own sum.
-    first = rows[1][:, 0] * evidence.configs[:, 0, None, :] * evidence.phases[:, 0, :, None]
-    first_scale = scale[1][:, 0] + evidence.scale[:, 0]
+    # What all frames say of the first one's state, each video normalised by its own sum.
+    first = jnp.swapaxes(after[:, :: after.shape[1] // len(cotangent), 0], 0, 1)
+    first_scale = scale[1][:, 0]
     totals = jnp.sum(initial * first, -1)
     top = scaled.finite(jnp.max(first_scale + scaled.exponent(totals), -1))[:, None]
     weights = scaled.to_one(scaled.power(first_scale - top), scaled.power(first_scale - top) * totals, -1)
@@ -114,10 +114,12 @@ def _backward(potentials: Potentials, kept: Any, cotangent: Array) -> Potentials
 
 
 def _gradients(u: Array, v: Array, blocks: tuple[Array, ...]) -> tuple[Array, ...]:
-    """As `kronecker.gradients`, of rows (frames, P, C)."""
+    """As `kronecker.gradients`, of rows (P, chunks, frames, C)."""
     if len(blocks) == 1:
-        return (num.einsum("tqc,tqd->cdq", u, v),)
-    return kronecker.gradients(jnp.moveaxis(u, 1, 2), jnp.moveaxis(v, 1, 2), blocks)
+        # A product for each phase and chunk, then their sum: a processor for each, and short sums in float32.
+        return (jnp.moveaxis(num.einsum("qntc,qntd->qncd", u, v).sum(1), 0, -1),)
+    u, v = (jnp.moveaxis(x.reshape(len(x), -1, x.shape[-1]), 0, -1) for x in (u, v))
+    return kronecker.gradients(u, v, blocks)
 
 
 def filter(potentials: Potentials) -> Filtered:
@@ -130,8 +132,9 @@ def _filter(potentials: Potentials) -> Filtered:
     rows, scale, totals, _, references = kernels.sweep(
         evidence, table, blocks, initial, potentials.lengths, both=False, keep=True
     )
-    rows, scale, totals = rows[0], scale[0], totals[0]
-    value = _value(potentials, evidence.top, scale, totals, references[0])
+    rows, scale = rows[0], scale[0]
+    value = _value(potentials, evidence.top, scale, totals[0], references[0])
+    totals = jnp.sum(rows, -1)
     # Frames after the end were never written.
     real = (jnp.arange(rows.shape[1]) < potentials.lengths[:, None])[..., None] & (totals > 0)
     top = scaled.finite(jnp.max(jnp.where(real, scale + scaled.exponent(totals), -jnp.inf), -1, keepdims=True))
@@ -173,7 +176,7 @@ def _viterbi(p: Potentials) -> Path:
 
 def _turns(potentials: Potentials) -> int:
     videos, num_frames, num_configs = potentials.configs.shape
-    one = 5 * num_frames * num_configs * _padded(potentials.phases.shape[-1]) * potentials.phases.dtype.itemsize
+    one = 4 * num_frames * num_configs * _padded(potentials.phases.shape[-1]) * potentials.phases.dtype.itemsize
     return -(-videos * one // STORED_BYTES)
 
 

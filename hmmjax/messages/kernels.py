@@ -20,13 +20,17 @@ from jax.experimental.pallas import triton as plgpu
 from hmmjax._typing import Array
 from hmmjax.messages import scaled
 
-WARPS = 4
+SWEEP_WARPS, PAIR_WARPS, BEST_WARPS, TRACE_WARPS = 4, 1, 4, 4
+"""Warps a program, by measurement (benchmarks/hmm.py)."""
+
+CHUNK = 1024
+"""Frames whose counts are summed by one matrix product."""
 
 
-def _call(kernel: Any, grid: tuple[int, ...], out_shape: Any, *operands: Array) -> Any:
+def _call(kernel: Any, warps: int, grid: tuple[int, ...], out_shape: Any, *operands: Array) -> Any:
     """Launch; interpreted where there is no GPU (the tests)."""
     interpret = jax.default_backend() != "gpu"
-    params = None if interpret else plgpu.CompilerParams(num_warps=WARPS, num_stages=1)
+    params = None if interpret else plgpu.CompilerParams(num_warps=warps, num_stages=1)
     return pl.pallas_call(kernel, grid=grid, out_shape=out_shape, interpret=interpret, compiler_params=params)(
         *operands
     )
@@ -49,45 +53,61 @@ def _combine(x: Array, tables: Any, k: int, num_bits: int, join: Any) -> Array:
 
 
 def _sweep(configs, phases, scales, mantissas, exponents, tables, initial, lengths, rows_out, scale_out, totals_out,
-           pulled_out, reference_out, *, num_bits: int, keep: bool, both: bool) -> None:  # fmt: skip
+           after_out, reference_out, *, num_bits: int, keep: bool, both: bool) -> None:  # fmt: skip
     direction, video = pl.program_id(0), pl.program_id(1)
     length = lengths[video]
     forwards = direction == 0
     mantissa, exponent = mantissas[direction], exponents[direction]
     steps = [(tables[direction, k, 0], tables[direction, k, 1]) for k in range(num_bits)]
+    shape = initial.shape[1:]
+    columns = lax.broadcasted_iota(jnp.int32, shape, 1)
 
     def load(i: Any) -> tuple:
-        # Asked for one step ahead, so that memory answers while the step before is computed.
-        t = jnp.minimum(i, length - 1)
-        t = jnp.where(forwards, t, length - 1 - t)
-        return configs[video, t], phases[video, t], scales[video, t]
+        # Asked for one step ahead, so that memory answers while the step before is computed. The row is read once
+        # for every phase: in the message's own layout, where one read would have to change hands between threads.
+        t = jnp.clip(i, 0, jnp.maximum(length - 1, 0))
+        t = jnp.where(forwards, t, jnp.maximum(length - 1, 0) - t)
+        return configs[video, jnp.broadcast_to(t, shape), columns], phases[video, t], scales[video, t]
 
     def step(i: Any, carry: tuple) -> tuple:
-        scale, rows, (c, p, s) = carry
+        scale, rows, _, (c, p, s) = carry
         following = load(i + 1)
         t = jnp.where(forwards, i, length - 1 - i)
-        x = rows * jnp.where(forwards, 1.0, c)[None, :] * jnp.where(forwards, 1.0, p)[:, None]
+        x = rows * jnp.where(forwards, 1.0, c) * jnp.where(forwards, 1.0, p)[:, None]
+        if keep and both:
+            pl.when(~forwards)(lambda: after_out.__setitem__((slice(None), *_place(after_out, video, t, configs.shape[0])), x))
         for k in range(num_bits):
             x = _combine(x, steps[k], k, num_bits, jnp.multiply)
         # The initial message is already one of this frame.
         x = jnp.where(forwards & (i == 0), rows, x)
-        x = x * jnp.where(forwards, c, 1.0)[None, :] * jnp.where(forwards, p, 1.0)[:, None]
+        x = x * jnp.where(forwards, c, 1.0) * jnp.where(forwards, p, 1.0)[:, None]
         totals = jnp.sum(x, 1)
         own = scale + s
         if keep:
-            rows_out[direction, video, t] = jnp.where(forwards, x, rows)
-            if both:
-                pl.when(~forwards)(lambda: pulled_out.__setitem__((video, t), x))
-        scale_out[direction, video, t] = jnp.where(forwards, own, scale)
-        totals_out[direction, video, t] = totals
+            rows_out[direction, video, t] = x
+        scale_out[direction, video, t] = own
         weights, scale, reference = scaled.reweigh(own, totals, mantissa, exponent)
         rows = jnp.sum(weights[:, :, None] * x[:, None, :], 0)
         reference_out[direction, video, t] = reference
-        return scale, rows, following
+        return scale, rows, totals, following
 
     start = jnp.where(forwards, initial[0], initial[1])
     zero = jnp.zeros(start.shape[0], start.dtype)
-    lax.fori_loop(0, length, step, (zero, start, load(0)))
+    totals_out[direction, video] = lax.fori_loop(0, length, step, (zero, start, zero, load(0)))[2]
+    if keep and both:
+
+        @pl.when(~forwards)
+        def _() -> None:
+            # What a matrix product will read must be numbers.
+            def clear(t: Any, _: Any) -> None:
+                after_out[(slice(None), *_place(after_out, video, t, configs.shape[0]))] = jnp.zeros_like(start)
+
+            lax.fori_loop(length, after_out.shape[1] // configs.shape[0] * after_out.shape[2], clear, None)
+
+
+def _place(x: Any, video: Any, t: Any, videos: int) -> tuple:
+    """Where frame t of a video lies in the layout (P, videos * chunks, frames a chunk, C)."""
+    return video * (x.shape[1] // videos) + t // x.shape[2], t % x.shape[2]
 
 
 def sweep(evidence: scaled.Evidence, table: tuple[Array, Array], blocks: tuple[Array, ...], initial: Array,
@@ -100,15 +120,15 @@ def sweep(evidence: scaled.Evidence, table: tuple[Array, Array], blocks: tuple[A
         blocks: (2, 2, P) per tool.
         initial: (P, C).
         lengths: (B,).
-        both: run backwards too; else the leading axes below are 1 and `pulled` is of no use.
+        both: run backwards too; else the leading axes below are 1 and `after` is of no use.
         keep: write rows; else they are of no use.
 
     Returns:
-        rows (2, B, T, P, C): filtered messages, and what the frames after each say of it;
+        rows (2, B, T, P, C): filtered messages, and what frame t and all after it say of the configuration before;
         scale (2, B, T, P): of the rows;
-        totals (2, B, T, P): sums of the filtered rows, and of `pulled`;
-        pulled (B, T, P, C): what frame t and all after it say of the configuration before, scale as the backward
-        rows' plus the evidence's;
+        totals (2, B, P): sums of the last filtered row, and of the first backward one;
+        after (P, B * chunks, frames a chunk, C): what frame t and all after it say of its own configuration, of the
+        backward rows' scale, zero after the end;
         references (2, B, T): powers of two taken out after a frame.
     """
     videos, num_frames, num_configs = evidence.configs.shape
@@ -128,95 +148,107 @@ def sweep(evidence: scaled.Evidence, table: tuple[Array, Array], blocks: tuple[A
         jnp.stack([initial, jnp.ones_like(initial)]),
         lengths,
     )  # fmt: skip
-    frames = (videos, num_frames)
-    small = (directions, *frames, num_phases)
-    shapes = ((directions, *frames, num_phases, num_configs) if keep else (1,) * 5, small, small)
-    shapes = (*shapes, (*frames, num_phases, num_configs) if keep and both else (1,) * 4, (directions, *frames))
+    frames = (directions, videos, num_frames)
+    shapes = (
+        (*frames, num_phases, num_configs) if keep else (1,) * 5,
+        (*frames, num_phases),
+        (directions, videos, num_phases),
+        _chunked(videos, num_frames, num_phases, num_configs) if keep and both else (1,) * 4,
+        frames,
+    )
     out = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes]
     kernel = partial(_sweep, num_bits=num_bits, keep=keep, both=both)
-    return _call(kernel, (directions, videos), out, *operands)
+    return _call(kernel, SWEEP_WARPS, (directions, videos), out, *operands)
 
 
-def _pair(alpha, beta, pulled, alpha_scale, beta_scale, configs, phases, scales, mantissas, exponents, lengths, weight,
-          phases_out, configs_out, pairs_out, before_out, after_out) -> None:  # fmt: skip
+def _chunked(videos: int, num_frames: int, num_phases: int, num_configs: int) -> tuple[int, int, int, int]:
+    """Shape of rows in chunks: one frame more than there are, as pairs of frames are kept under the later one."""
+    chunks = -(-(num_frames + 1) // CHUNK)
+    return num_phases, videos * chunks, -(-(num_frames + 1) // chunks), num_configs
+
+
+def _pair(alpha, pulled, alpha_scale, pulled_scale, mantissas, exponents, lengths, weight,
+          phases_out, configs_out, pairs_out, before_out) -> None:  # fmt: skip
     video, t = pl.program_id(0), pl.program_id(1)
-    length = lengths[video]
-    following = jnp.minimum(t + 1, alpha.shape[1] - 1)
+    (videos, num_frames), length = alpha.shape[:2], lengths[video]
+    last, following = jnp.minimum(t, num_frames - 1), jnp.minimum(t + 1, num_frames - 1)
+    inside, real = t < length, t < length - 1
     # What was never written (after the end) may be anything: select, do not multiply.
-    a, b = (jnp.where(t < length, x[video, t], 0.0) for x in (alpha, beta))
-    both = a * b
-    joint = jnp.sum(both, 1)
-    shift = jnp.where(t < length, alpha_scale[video, t] + beta_scale[video, t], -jnp.inf)
-    top = scaled.finite(jnp.max(shift + scaled.exponent(joint)))
-    weights = jnp.where(joint > 0, scaled.power(shift - top), 0.0)
-    total = jnp.sum(weights * joint)
-    weights = weights * (weight[video] / jnp.where(total > 0, total, 1.0))
-    phases_out[video, t] = weights * joint
-    configs_out[video, t] = jnp.sum(weights[:, None] * both, 0)
+    a = jnp.where(inside, alpha[video, last], 0.0)
+    back = jnp.where(real, pulled[video, following], 0.0)
+    own = jnp.where(inside, alpha_scale[video, last], -jnp.inf)
+    exponent = exponents[...]
 
     # Pairs (t, t + 1), each frame normalised by its own two-sided sum so that counts add up to the frames.
-    real = t < length - 1
-    back = jnp.where(real, pulled[video, following], 0.0)
-    own = jnp.where(real, beta_scale[video, following] + scales[video, following], -jnp.inf)
-    shift = alpha_scale[video, t]
-    shift = jnp.where(real, shift, -jnp.inf)[:, None] + own[None, :]
-    exponent = exponents[...]
+    shift = own[:, None] + jnp.where(real, pulled_scale[video, following], -jnp.inf)[None, :]
     pairs = jnp.sum(a[:, None, :] * back[None, :, :], 2)
     top = scaled.finite(jnp.max(shift + exponent + scaled.exponent(pairs)))
     weights = jnp.where(pairs > 0, mantissas[...] * scaled.power(shift + exponent - top), 0.0)
     total = jnp.sum(weights * pairs)
     scale = weight[video] / jnp.where(total > 0, total, 1.0)
     weights = weights * scale
-    allowed = exponent > -jnp.inf
     # Where the table is zero its derivative still is what a little probability there would be worth.
-    pairs_out[video, t] = jnp.where(allowed, weights, scaled.power(shift - top) * scale) * pairs
-    before_out[video, t] = jnp.sum(weights[:, :, None] * a[:, None, :], 0)
-    after = beta[video, following] * configs[video, following][None, :] * phases[video, following][:, None]
-    after_out[video, t] = jnp.where(real, after, 0.0)
+    pairs = jnp.where(exponent > -jnp.inf, weights, scaled.power(shift - top) * scale) * pairs
+    before_out[(slice(None), *_place(before_out, video, t + 1, videos))] = jnp.sum(weights[:, :, None] * a[:, None, :], 0)
+
+    # What is to come says of this frame's phases and configurations the pairs' weights; of the last frame's, nothing.
+    totals = jnp.sum(a, 1)
+    top = scaled.finite(jnp.max(own + scaled.exponent(totals)))
+    alone = jnp.where(totals > 0, scaled.power(own - top), 0.0)
+    total = jnp.sum(alone * totals)
+    alone = jnp.where(real, 0.0, alone * (weight[video] / jnp.where(total > 0, total, 1.0)))
+    marginals = a * (jnp.sum(weights[:, :, None] * back[None, :, :], 1) + alone[:, None])
+
+    @pl.when(t == 0)
+    def _() -> None:
+        before_out[(slice(None), *_place(before_out, video, 0, videos))] = jnp.zeros_like(a)
+
+    @pl.when(t < num_frames)
+    def _() -> None:
+        phases_out[video, t], configs_out[video, t] = jnp.sum(marginals, 1), jnp.sum(marginals, 0)
+        pairs_out[video, t] = pairs
 
 
-def pair(rows: Array, scale: Array, pulled: Array, evidence: scaled.Evidence, table: tuple[Array, Array],
-         lengths: Array, weight: Array) -> tuple[Array, Array, Array, Array, Array]:  # fmt: skip
+def pair(rows: Array, scale: Array, table: tuple[Array, Array], lengths: Array, weight: Array
+         ) -> tuple[Array, Array, Array, Array]:  # fmt: skip
     """Marginals of every frame, and of every pair of frames what the counts are sums of.
 
     Args:
         rows: as `sweep` gives.
         scale: likewise.
-        pulled: likewise.
-        evidence: as `sweep` takes.
-        table: likewise.
+        table: as `sweep` takes.
         lengths: likewise.
         weight: (B,) what each video counts.
 
     Returns:
-        phases (B, T, P) and configs (B, T, C) marginals, pairs (B, T, P, P) expected phase transitions, and before,
-        after (B, T, P, C): the sum over frames of their outer products is the derivative with respect to the joint
-        tool transition.
+        phases (B, T, P) and configs (B, T, C) marginals, pairs (B, T, P, P) expected phase transitions, and before
+        (P, B * chunks, frames a chunk, C), what each frame's configuration was before its tools moved: the sum over
+        frames of its outer products with `after` is the derivative with respect to the joint tool transition.
     """
     _, videos, num_frames, num_phases, num_configs = rows.shape
-    frames = (videos, num_frames)
-    shapes = ((num_phases,), (num_configs,), (num_phases, num_phases), *[(num_phases, num_configs)] * 2)
-    out = [jax.ShapeDtypeStruct((*frames, *shape), rows.dtype) for shape in shapes]
-    return _call(
-        _pair, frames, out, rows[0], rows[1], pulled, scale[0], scale[1],
-        evidence.configs, evidence.phases, evidence.scale, *table, lengths, weight,
-    )  # fmt: skip
+    shapes = ((num_phases,), (num_configs,), (num_phases, num_phases))
+    out = [jax.ShapeDtypeStruct((videos, num_frames, *shape), rows.dtype) for shape in shapes]
+    chunked = _chunked(videos, num_frames, num_phases, num_configs)
+    out.append(jax.ShapeDtypeStruct(chunked, rows.dtype))
+    grid = (videos, chunked[1] // videos * chunked[2] - 1)
+    return _call(_pair, PAIR_WARPS, grid, out, rows[0], rows[1], scale[0], scale[1], *table, lengths, weight)
 
 
 def _best(configs, phases, log_transition, tables, initial, lengths, scores_out, *, num_bits: int) -> None:
     video = pl.program_id(0)
     length = lengths[video]
     steps = [(tables[k, 0], tables[k, 1]) for k in range(num_bits)]
-    transition = log_transition[...]
+    transition, start = log_transition[...], initial[...]
+    columns = lax.broadcasted_iota(jnp.int32, start.shape, 1)
 
     def load(i: Any) -> tuple:
-        t = jnp.minimum(i, length - 1)
-        return configs[video, t], phases[video, t]
+        t = jnp.clip(i, 0, jnp.maximum(length - 1, 0))
+        return configs[video, jnp.broadcast_to(t, start.shape), columns], phases[video, t]
 
     def step(t: Any, carry: tuple) -> tuple:
         x, (c, p) = carry
         following = load(t + 1)
-        x = x + c[None, :] + p[:, None]
+        x = x + c + p[:, None]
         top = jnp.max(x)
         x = x - jnp.where(top > -jnp.inf, top, 0.0)
         scores_out[video, t] = x
@@ -225,7 +257,7 @@ def _best(configs, phases, log_transition, tables, initial, lengths, scores_out,
             x = _combine(x, steps[k], k, num_bits, jnp.add)
         return x, following
 
-    lax.fori_loop(0, length, step, (initial[...], load(0)))
+    lax.fori_loop(0, length, step, (start, load(0)))
 
 
 def _trace(scores, into_phase, into_config, lengths, phases_out, configs_out) -> None:
@@ -236,7 +268,7 @@ def _trace(scores, into_phase, into_config, lengths, phases_out, configs_out) ->
     place = place + lax.broadcasted_iota(jnp.int32, (num_phases, num_configs), 1)
 
     def load(i: Any) -> Array:
-        return scores[video, jnp.maximum(length - 1 - i, 0)]
+        return scores[video, jnp.clip(length - 1 - i, 0, scores.shape[1] - 1)]
 
     def step(i: Any, carry: tuple) -> tuple:
         state, score = carry
@@ -264,7 +296,7 @@ def best_path(configs: Array, phases: Array, log_transition: Array, log_blocks: 
         [jnp.stack([jnp.moveaxis(b[own[k], j], -1, 0) for j in (0, 1)]) for k, b in enumerate(log_blocks)]
     )
     scores = _call(
-        partial(_best, num_bits=num_bits), (videos,),
+        partial(_best, num_bits=num_bits), BEST_WARPS, (videos,),
         jax.ShapeDtypeStruct((videos, num_frames, num_phases, num_configs), configs.dtype),
         configs, phases, log_transition, tables, log_initial, lengths,
     )  # fmt: skip
@@ -272,4 +304,4 @@ def best_path(configs: Array, phases: Array, log_transition: Array, log_blocks: 
     into = [jnp.moveaxis(b[own[k][None, :], own[k][:, None]], -1, 0) for k, b in enumerate(log_blocks)]
     into_config = jnp.sum(jnp.stack(into), 0)
     path = [jax.ShapeDtypeStruct((videos, num_frames), jnp.int32)] * 2
-    return _call(_trace, (videos,), path, scores, log_transition.T, into_config, lengths)
+    return _call(_trace, TRACE_WARPS, (videos,), path, scores, log_transition.T, into_config, lengths)

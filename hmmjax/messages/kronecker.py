@@ -49,7 +49,7 @@ def gradients(u: Array, v: Array, blocks: tuple[Array, ...]) -> tuple[Array, ...
     For block g, u is pushed through the blocks before it and v pulled back through those after it; both are then
     indexed by (new bits on the left, own bits, old bits on the right), and everything but the own bits is summed.
 
-    Source: the exact pair counts of model.md without a joint matrix (prefix and suffix products).
+    Source: the exact pair counts of Appendix S2.2 without a joint matrix (prefix and suffix products).
     """
     sizes, back = [b.shape[0] for b in blocks], transposed(blocks)
     suffixes = [v]

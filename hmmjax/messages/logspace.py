@@ -4,6 +4,8 @@ It is what "auto" takes where the scaled recursions could lose a state for good 
 gradient, by plain reverse-mode differentiation, is the independent check of the explicit backward sweep.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -13,12 +15,16 @@ from hmmjax._typing import Array
 from hmmjax.messages.potentials import Filtered, Path, Potentials
 
 CHUNK = 64
-"""Frames that differentiation runs through again from one kept message."""
+"""Frames that differentiation, and the way back along the best path, run through again from one kept message."""
+
+STORED_BYTES = 2**30
+"""Above this many bytes of scores the best path is found with one score per chunk kept."""
 
 _AXES = Potentials(None, None, None, 0, 0, 0)
 
 
-def _push(x: Array, log_blocks: tuple[Array, ...]) -> Array:
+def push(x: Array, log_blocks: tuple[Array, ...]) -> Array:
+    """Log-rows (L, C) through the Kronecker product of each phase's blocks, whose logarithms are (L, n, n)."""
     shape, right = x.shape, x.shape[-1]
     for block in log_blocks:
         n = block.shape[-1]
@@ -39,7 +45,7 @@ def _forward(potentials: Potentials) -> tuple[Array, tuple[Array, Array]]:
         alpha = joint - jnp.where(jnp.isfinite(total), total, 0)
         mixed = num.logsumexp(alpha[:, None, :] + log_transition[:, :, None], 0)
         marginals = jnp.exp(num.logsumexp(alpha, 1)), jnp.exp(num.logsumexp(alpha, 0))
-        return _push(mixed, log_blocks), (jnp.where(t < potentials.lengths, total, 0), marginals)
+        return push(mixed, log_blocks), (jnp.where(t < potentials.lengths, total, 0), marginals)
 
     num_frames = potentials.phases.shape[0]
     chunk = min(CHUNK, num_frames)
@@ -89,7 +95,7 @@ def _push_max(x: Array, log_blocks: tuple[Array, ...]) -> Array:
     return x.reshape(shape)
 
 
-def _viterbi(potentials: Potentials) -> Path:
+def _viterbi(potentials: Potentials, again: bool) -> Path:
     """Best path of one video: maxima only on the way forwards; on the way back one column's argmax is found again."""
     log_transition = jnp.log(potentials.transition)
     log_blocks = tuple(jnp.log(b) for b in potentials.blocks)
@@ -108,9 +114,24 @@ def _viterbi(potentials: Potentials) -> Path:
 
     first = jnp.log(potentials.initial).astype(potentials.phases.dtype)
     frames = (potentials.phases, potentials.configs, jnp.arange(potentials.phases.shape[0]))
-    final, (scores, tops) = lax.scan(step, first, frames)
+    num_frames = frames[2].shape[0]
+    # Long videos keep the scores of each chunk's first frame only, and find the others again on the way back.
+    chunk = num_frames if not again else min(CHUNK, num_frames)
+
+    def chunks(x: Array) -> Array:
+        # Padding numbers its frames from the length on, wherever that is.
+        fill = num_frames if x.ndim == 1 else 0
+        x = jnp.pad(x, [(0, -num_frames % chunk)] + [(0, 0)] * (x.ndim - 1), constant_values=fill)
+        return x.reshape(-1, chunk, *x.shape[1:])
+
+    def run(predicted: Array, frames: tuple) -> tuple:
+        following, (scores, tops) = lax.scan(step, predicted, frames)
+        return following, (predicted if again else scores, tops)
+
+    frames = jax.tree.map(chunks, frames)
+    final, (kept, tops) = lax.scan(run, first, frames)
     best = jnp.max(final)
-    log_prob = num.accurate_sum(tops) + best
+    log_prob = num.accurate_sum(tops.reshape(-1)) + best
 
     def back(state: tuple, inputs: tuple) -> tuple:
         score, t = inputs
@@ -121,8 +142,14 @@ def _viterbi(potentials: Potentials) -> Path:
         state = jnp.where(t < length, flat // num_configs, q), jnp.where(t < length, flat % num_configs, c)
         return state, state
 
+    def back_chunk(state: tuple, inputs: tuple) -> tuple:
+        kept, frames = inputs
+        scores = lax.scan(step, kept, frames)[1][0] if again else kept
+        return lax.scan(back, state, (scores, frames[2]), reverse=True)
+
     start = jnp.zeros((), flat_dtype := jnp.argmax(final).dtype), jnp.zeros((), flat_dtype)
-    _, (phases, configs) = lax.scan(back, start, (scores, frames[2]), reverse=True)
+    _, path = lax.scan(back_chunk, start, (kept, frames), reverse=True)
+    phases, configs = (x.reshape(-1)[:num_frames] for x in path)
     log_prob = jnp.where(length > 0, log_prob, 0)
     return Path(phases.astype(jnp.int32), configs.astype(jnp.int32), log_prob)
 
@@ -140,5 +167,10 @@ def _log_column(log_blocks: tuple[Array, ...], q: Array, c: Array, num_configs: 
 
 
 def viterbi(potentials: Potentials) -> Path:
-    """Most probable paths (B, T). Memory: T L C floats a video; time as for one forward pass and L C a step back."""
-    return jax.vmap(_viterbi, (_AXES,))(potentials)
+    """Most probable paths (B, T). Time as for one forward pass and L C a step back.
+
+    Memory: T L C floats a video; above `STORED_BYTES` L C floats a chunk, for a second forward pass.
+    """
+    videos, num_frames, num_configs = potentials.configs.shape
+    size = videos * num_frames * potentials.phases.shape[-1] * num_configs * potentials.phases.dtype.itemsize
+    return jax.vmap(partial(_viterbi, again=size > STORED_BYTES), (_AXES,))(potentials)

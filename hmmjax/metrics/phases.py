@@ -187,25 +187,100 @@ def _one(name: str, truth: Any, predicted: Any, mode: Mode, options: dict[str, A
 
 
 def accuracy(truth: Any, predicted: Any, *, mode: Mode = "strict", **options: Any) -> Metric:
-    """Share of frames whose phase is right; arguments, errors and source as in `phase_metrics`."""
+    """Share of frames whose phase is right.
+
+    Args:
+        truth: int labels, one (n_i,) array per video or a single array; -1 is unknown.
+        predicted: int labels of the same shapes.
+        mode: "strict", "relaxed-official" or "relaxed-fixed".
+        **options: of `phase_metrics`, but `modes`.
+
+    Returns:
+        The accuracy alone of the five metrics.
+
+    Raises:
+        TypeError, ValueError: as `phase_metrics`.
+
+    Source: as `phase_metrics`.
+    """
     return _one("accuracy", truth, predicted, mode, options)
 
 
 def precision(truth: Any, predicted: Any, *, mode: Mode = "strict", **options: Any) -> Metric:
-    """Share of a phase's predicted frames that are right; arguments, errors and source as in `phase_metrics`."""
+    """Share of a phase's predicted frames that are right.
+
+    Args:
+        truth: int labels, one (n_i,) array per video or a single array; -1 is unknown.
+        predicted: int labels of the same shapes.
+        mode: "strict", "relaxed-official" or "relaxed-fixed".
+        **options: of `phase_metrics`, but `modes`.
+
+    Returns:
+        The precision alone of the five metrics.
+
+    Raises:
+        TypeError, ValueError: as `phase_metrics`.
+
+    Source: as `phase_metrics`.
+    """
     return _one("precision", truth, predicted, mode, options)
 
 
 def recall(truth: Any, predicted: Any, *, mode: Mode = "strict", **options: Any) -> Metric:
-    """Share of a phase's true frames that are found; arguments, errors and source as in `phase_metrics`."""
+    """Share of a phase's true frames that are found.
+
+    Args:
+        truth: int labels, one (n_i,) array per video or a single array; -1 is unknown.
+        predicted: int labels of the same shapes.
+        mode: "strict", "relaxed-official" or "relaxed-fixed".
+        **options: of `phase_metrics`, but `modes`.
+
+    Returns:
+        The recall alone of the five metrics.
+
+    Raises:
+        TypeError, ValueError: as `phase_metrics`.
+
+    Source: as `phase_metrics`.
+    """
     return _one("recall", truth, predicted, mode, options)
 
 
 def f1(truth: Any, predicted: Any, *, mode: Mode = "strict", **options: Any) -> Metric:
-    """Harmonic mean of precision and recall; arguments, errors and source as in `phase_metrics`."""
+    """Harmonic mean of precision and recall.
+
+    Args:
+        truth: int labels, one (n_i,) array per video or a single array; -1 is unknown.
+        predicted: int labels of the same shapes.
+        mode: "strict", "relaxed-official" or "relaxed-fixed".
+        **options: of `phase_metrics`, but `modes`.
+
+    Returns:
+        The F1 alone of the five metrics.
+
+    Raises:
+        TypeError, ValueError: as `phase_metrics`.
+
+    Source: as `phase_metrics`.
+    """
     return _one("F1", truth, predicted, mode, options)
 
 
 def jaccard(truth: Any, predicted: Any, *, mode: Mode = "strict", **options: Any) -> Metric:
-    """Frames both true and predicted over frames either; arguments, errors and source as in `phase_metrics`."""
+    """Frames both true and predicted over frames either.
+
+    Args:
+        truth: int labels, one (n_i,) array per video or a single array; -1 is unknown.
+        predicted: int labels of the same shapes.
+        mode: "strict", "relaxed-official" or "relaxed-fixed".
+        **options: of `phase_metrics`, but `modes`.
+
+    Returns:
+        The Jaccard alone of the five metrics.
+
+    Raises:
+        TypeError, ValueError: as `phase_metrics`.
+
+    Source: as `phase_metrics`.
+    """
     return _one("Jaccard", truth, predicted, mode, options)

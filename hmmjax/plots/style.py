@@ -23,7 +23,14 @@ SHADES = "Blues"
 
 
 def words(name: str) -> str:
-    """A class name for reading: "CalotTriangleDissection" is "Calot triangle dissection"."""
+    """A class name for reading: "CalotTriangleDissection" is "Calot triangle dissection".
+
+    Args:
+        name: as files have it.
+
+    Returns:
+        Words with spaces between; those all in capitals stay so.
+    """
     parts = re.sub(r"(?<=[a-z])(?=[A-Z])|[_\-]+", " ", name).split()
     return " ".join([*parts[:1], *(part if part.isupper() else part.lower() for part in parts[1:])])
 
@@ -54,10 +61,16 @@ def readable_on(colour: Any) -> str:
 
 
 def save_figure(figure: "Figure", path: str | os.PathLike[str], *, force: bool = False) -> None:
-    """Save as a picture (by suffix), atomically.
+    """Save as a picture, atomically, at 100 dots per inch.
+
+    Args:
+        figure: any of matplotlib's.
+        path: the file; its suffix says the format.
+        force: overwrite.
 
     Raises:
         FileExistsError: when `path` exists and `force` is False.
+        ValueError: a suffix that matplotlib does not know.
     """
     from hmmjax.io.write import atomic
 

@@ -84,14 +84,30 @@ def plot_video(
 
 
 def changes(labels: Any) -> int:
-    """How often consecutive labels differ; pairs with an unlabelled (-1) frame do not count."""
+    """How often consecutive labels differ; pairs with an unlabelled (-1) frame do not count.
+
+    Args:
+        labels: (n,) int.
+
+    Returns:
+        The number of changes.
+    """
     labels = np.asarray(labels)
     known = (labels[1:] >= 0) & (labels[:-1] >= 0)
     return int(((labels[1:] != labels[:-1]) & known).sum())
 
 
 def spans(seconds: np.ndarray, values: np.ndarray, step: float) -> list[tuple[float, float, int]]:
-    """Runs of equal values as (start, width, value); a gap in time ends a run."""
+    """Runs of equal values; a gap in time ends a run.
+
+    Args:
+        seconds: (n,) increasing times of at least one frame, in seconds.
+        values: (n,) int.
+        step: seconds that a frame stands for; frames more than one and a half of it apart have a gap between.
+
+    Returns:
+        Start and width of each run, in minutes as pictures have it, and its value.
+    """
     breaks = np.flatnonzero((np.diff(values) != 0) | (np.diff(seconds) > 1.5 * step)) + 1
     starts, ends = np.r_[0, breaks], np.r_[breaks, values.size] - 1
     return [

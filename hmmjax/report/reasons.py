@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from hmmjax.plots.style import words
@@ -101,7 +102,8 @@ def _runs(track: str, raw: np.ndarray, smooth: np.ndarray) -> list[tuple[int, in
         pair = np.stack([before[:, c], after[:, c]], 1)
         edges = np.flatnonzero((np.diff(pair, axis=0) != 0).any(1)) + 1
         for first, end in zip([0, *edges.tolist()], [*edges.tolist(), len(pair)], strict=True):
-            if pair[first, 0] != pair[first, 1]:
+            # Where nothing was said (-1) nothing was changed.
+            if pair[first, 0] != pair[first, 1] and pair[first, 0] >= 0:
                 runs.append((end - first, c if track == "tools" else -1, first, end - 1))
     return runs
 
@@ -157,14 +159,16 @@ def _weigh(
     other = smooth.copy()
     other[inside] = said
 
-    def picked(values: Any) -> Any:
-        return None if values is None else values[i][inside]
+    def picked(track: str) -> Any:
+        return jax.tree.map(lambda x: x[inside], result.said(track, i))
 
-    part = as_observed(Observations(picked(result.raw.phases), picked(result.raw.tools)), params, 0.5)
+    part = as_observed(Observations(picked("phases"), picked("tools")), params, 0.5)
     frames_say = np.nan
     if chain.emission is not None:
         table = np.asarray(chain.emission.log_prob(getattr(part, track)), np.float64)
-        if track == "tools":
+        if track == "tools" and chain.emission.joint:
+            table = _alone(table, tool, as_tools(result.smoothed.tools[i])[inside])  # type: ignore[index]
+        elif track == "tools":
             table = table[:, tool] if table.ndim == 3 and table.shape[1] == params.num_tools else None
         if table is not None:
             frames_say = float((table[:, said] - table[np.arange(len(inside)), smooth[inside]]).sum())
@@ -190,6 +194,14 @@ def _weigh(
                 sign * log[q, path[around][:-1], path[around][1:]].sum() for sign, path in ((1, smooth), (-1, other))
             )
         return frames_say, float(moves), np.nan
+
+
+def _alone(table: np.ndarray, tool: int, tools: np.ndarray) -> np.ndarray:
+    """What all labels say of one tool (n, 2), from tables (n, K, 2**K), where the other tools are as in (n, K)."""
+    places = 2 ** np.arange(tools.shape[1])[::-1]
+    others = tools @ places - tools[:, tool] * places[tool]
+    frames = np.arange(len(tools))
+    return np.stack([table.sum(1)[frames, others + state * places[tool]] for state in (0, 1)], -1)
 
 
 def _path(log: np.ndarray, states: np.ndarray) -> float:

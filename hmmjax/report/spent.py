@@ -62,13 +62,22 @@ class Minutes:
         return half
 
     def interval(self) -> tuple[np.ndarray, np.ndarray]:
-        """(B, C) ends of 95 % intervals: the mean and 1.96 deviations either way, not below 0."""
-        assert self.deviation is not None
+        """(B, C) ends of 95 % intervals: the mean and 1.96 deviations either way, not below 0.
+
+        Raises:
+            ValueError: deviations were not asked for.
+        """
+        if self.deviation is None:
+            raise ValueError("these minutes have no deviations: compute them with intervals=True.")
         reach = 1.96 * self.deviation
         return np.maximum(self.stabilised - reach, 0), self.stabilised + reach
 
     def coverage(self) -> tuple[int, int]:
-        """How many true values lie inside their intervals, and of how many."""
+        """How many true values lie inside their intervals, and of how many.
+
+        Raises:
+            ValueError: deviations were not asked for.
+        """
         low, high = self.interval()
         known = ~np.isnan(self.truth)
         inside = known & (low - 1e-9 <= self.truth) & (self.truth <= high + 1e-9)
@@ -187,14 +196,13 @@ def _padded(result: Stabilized, group: Sequence[int]) -> tuple[Observations, np.
     mask = np.zeros((len(group), length), bool)
     arrays: dict[str, Any] = {"phases": None, "tools": None}
     for track in arrays:
-        values = getattr(result.raw, track)
-        if values is not None:
-            arrays[track] = np.zeros((len(group), length, *values[0].shape[1:]), values[0].dtype)
+        said = result.said(track, 0)
+        arrays[track] = jax.tree.map(lambda x: np.zeros((len(group), length, *x.shape[1:]), x.dtype), said)
     for place, (i, r) in enumerate(zip(group, rows, strict=True)):
         mask[place, r] = True
         for track, array in arrays.items():
-            if array is not None:
-                array[place, r] = getattr(result.raw, track)[i]
+            for whole, own in zip(jax.tree.leaves(array), jax.tree.leaves(result.said(track, i)), strict=True):
+                whole[place, r] = own
     return Observations(**arrays), mask
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from hmmjax import metrics
 from hmmjax.io import CHOLEC80_PHASES
 from hmmjax.metrics import Metric
-from hmmjax.stabilize import Row, Stabilized, System, compare
+from hmmjax.stabilize import Row, Stabilized, System
+from hmmjax.stabilize.table import compare_recognisers
 
 #: The names of the systems on the page, for those of the table.
 TITLES = {"M": "raw (M)", "M_H": "stabilised (M_H)", "M_H online": "online (M_H, past only)"}
@@ -42,8 +43,10 @@ class Pair:
 
 
 def systems(result: Stabilized) -> list[System]:
-    """Raw, stabilised, online."""
-    return [result.raw, result.smoothed, result.filtered]
+    """Raw, stabilised, online; raw only where it speaks of every frame, as one of several recognisers may not."""
+    spoken = [*(result.raw.phases or []), *(result.raw.tools or [])]
+    whole = all((x >= 0).all() for x in spoken)
+    return [*([result.raw] if whole else []), result.smoothed, result.filtered]
 
 
 def main_table(result: Stabilized) -> list[Row]:
@@ -51,8 +54,9 @@ def main_table(result: Stabilized) -> list[Row]:
     relaxed = result.phase_names == CHOLEC80_PHASES and result.truth_phases is not None
     if not relaxed:
         return result.table
-    return compare(
-        systems(result),
+    return compare_recognisers(
+        result.recognisers,
+        [result.smoothed, result.filtered],
         result.truth_phases,
         result.truth_tools,
         phase_names=result.phase_names,

@@ -142,8 +142,12 @@ def read_costs(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
         path: a csv with the columns ``name``, ``cost`` and ``value``, and optionally ``low`` and ``high`` (ends of an
             interval), ``cost_unit`` ("hours of labelling") and ``figure`` ("tool mAP, pooled").
 
+    Returns:
+        A dictionary for each row with those seven keys; None for a number that is left out and a column that is not
+        there.
+
     Raises:
-        FormatError: for a missing column, or a cost or value that is no number.
+        FormatError: for a file that cannot be read, a missing column, or a cost, value or end that is no number.
     """
     file = os.fspath(path)
     try:

@@ -9,6 +9,8 @@ Example::
 """
 
 from hmmjax.stabilize.compare import evaluate
+from hmmjax.stabilize.families import Families, rank_families
+from hmmjax.stabilize.fuse import originals
 from hmmjax.stabilize.learn import PRIORS, Examples, Learned, learn
 from hmmjax.stabilize.results import read_results
 from hmmjax.stabilize.run import Stabilized, stabilize
@@ -18,6 +20,7 @@ from hmmjax.stabilize.write import as_json, records, write_results
 __all__ = [
     "PRIORS",
     "Examples",
+    "Families",
     "Learned",
     "Row",
     "Stabilized",
@@ -26,6 +29,8 @@ __all__ = [
     "compare",
     "evaluate",
     "learn",
+    "originals",
+    "rank_families",
     "read_results",
     "records",
     "stabilize",

@@ -1,36 +1,13 @@
-"""Bring the classes of several sources into one order, and compare predictions with the truth."""
+"""Compare predictions with the truth."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from hmmjax import io
-from hmmjax.io import BatchIndex, FormatError, ModelFile, Track
+from hmmjax.io import BatchIndex, FormatError, Track
 from hmmjax.stabilize.doubts import class_doubts
+from hmmjax.stabilize.inputs import align
 from hmmjax.stabilize.table import Row, System, compare
 from hmmjax.types import Observations
-
-
-def align(
-    tracks: Sequence[str], model: ModelFile | None, *sources: Sequence[Track]
-) -> tuple[dict[str, Any], list[list[Track]]]:
-    """The wanted tracks of each source, classes of all sources in one order: the model's, else the first one's."""
-    names: dict[str, Any] = {"phases": None, "tools": None}
-    result: list[list[Track]] = [[] for _ in sources]
-    for track in ("phases", "tools"):
-        # Annotated phases are kept for the table even where the model has none of them.
-        wanted = [(i, t) for i, source in enumerate(sources) for t in source if t.track == track]
-        wanted = [(i, t) for i, t in wanted if track in tracks or i == 1]
-        if not wanted:
-            continue
-        own = None if model is None else getattr(model, f"{track[:-1]}_names")
-        if own is None or any(t.names is not None for _, t in wanted):
-            aligned, names[track] = io.align_classes([t for _, t in wanted], own)
-        else:
-            aligned = [t for _, t in wanted]
-            names[track] = own
-        for (i, _), t in zip(wanted, aligned, strict=True):
-            result[i].append(t)
-    return names, result
 
 
 def system(name: str, values: Observations, index: BatchIndex) -> System:

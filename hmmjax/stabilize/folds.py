@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from hmmjax import inference
+from hmmjax.calibration import plain
 from hmmjax.io import FormatError
 from hmmjax.priors import Priors
 from hmmjax.stabilize.learn import Examples, Learned, labelled, learn
@@ -27,6 +28,8 @@ def plan_folds(
     priors: Priors,
     iterations: int | None,
     folds: int | None,
+    calibrated: bool,
+    stages: bool,
     tell: Progress,
 ) -> tuple[list[Part], str, Learned]:
     """Learn a model for each part of the annotated videos from all the others, and one from all videos.
@@ -40,6 +43,8 @@ def plan_folds(
         priors: likewise.
         iterations: likewise.
         folds: number of parts; None is one video each.
+        calibrated: as in `hmmjax.stabilize.learn`.
+        stages: likewise.
         tell: progress.
 
     Returns:
@@ -73,6 +78,8 @@ def plan_folds(
                 transitions=others,
                 priors=priors,
                 iterations=iterations,
+                calibrated=calibrated,
+                stages=stages,
                 callback=lambda done, _: tell(f"EM, {stage}", done, 0),
             )
         except ValueError as error:
@@ -108,6 +115,8 @@ def infer(
 ) -> tuple[Observations, Observations, np.ndarray, tuple[int, ...]]:
     """Smoothed and filtered posteriors (B, T, ...), log-likelihoods (B,), and folds (B,).
 
+    The filter takes every frame at its word: powers that are right for a whole video make it wait too long.
+
     Raises:
         ValueError: a video is impossible under its model.
     """
@@ -125,7 +134,7 @@ def infer(
             tell("inference", done, count)
             results = (
                 inference.posterior(model, part.obs, part.mask),
-                inference.filter(model, part.obs, part.mask),
+                inference.filter(plain(model), part.obs, part.mask),
             )
             for arrays, result in zip(found, results, strict=True):
                 for track, array in arrays.items():

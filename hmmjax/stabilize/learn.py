@@ -1,12 +1,15 @@
 """Learn a model from whatever labels there are: counting where frames are labelled, EM where they are not."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from hmmjax import durations
+from hmmjax.calibration import Calibration, calibrate
 from hmmjax.counting import estimate
+from hmmjax.emissions import Fused, Tempered
 from hmmjax.learning import fit
 from hmmjax.priors import Priors
 from hmmjax.starting import init_params
@@ -24,6 +27,10 @@ PRIORS = Priors(
 )
 
 
+CALIBRATION_STEPS = 15
+"""Quasi-Newton iterations: powers have settled to a few per cent by then."""
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Learned:
     """Parameters and where they come from.
@@ -32,11 +39,13 @@ class Learned:
         params: the model.
         method: in words.
         fit: what EM reports, or None where counting sufficed.
+        calibration: what `hmmjax.calibrate` found, or None where it was not asked.
     """
 
     params: Params
     method: str
     fit: FitResult | None = None
+    calibration: Calibration | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -54,9 +63,18 @@ class Examples:
     mask: np.ndarray
 
     def take(self, positions: Any) -> "Examples":
-        """Some of the videos."""
+        """Some of the videos.
+
+        Args:
+            positions: of the videos, or a boolean mask (B,).
+
+        Returns:
+            Examples of those, on the same T frames.
+        """
 
         def pick(x: Any) -> Any:
+            if isinstance(x, tuple):
+                return tuple(map(pick, x))
             return None if x is None else x[positions]
 
         return Examples(
@@ -85,6 +103,8 @@ def learn(
     transitions: tuple[Labels, np.ndarray] | None = None,
     priors: Priors = PRIORS,
     iterations: int | None = None,
+    calibrated: bool = False,
+    stages: bool = False,
     callback: Callable[[int, float], None] | None = None,
 ) -> Learned:
     """A model of `num_phases` and `num_tools` (either may be 0).
@@ -97,14 +117,21 @@ def learn(
         examples: the videos.
         num_phases: L.
         num_tools: K.
-        emissions: "confusion" or "probability"; must suit the observations.
+        emissions: families by name, see `hmmjax.init_params`; must suit the observations.
         transitions: labels (B', T') of other videos and their mask.
         priors: pseudo-counts.
         iterations: EM iterations at most; None is 0 where counting suffices and else 100.
+        calibrated: where counting suffices, find the powers at which frames are worth what they claim
+            (`hmmjax.calibrate`), on the labelled videos.
+        stages: give phases as many stages as their durations ask for (`hmmjax.durations.choose`), in the videos in
+            which transitions are counted.
         callback: called after every EM iteration with its number and the objective.
 
+    Returns:
+        The model, how it was learnt, and what EM and calibration report.
+
     Raises:
-        ValueError: for a video that the starting model finds impossible.
+        ValueError: for a video that the starting model finds impossible, or labels in `transitions` that lack a track.
     """
     obs, labels = examples.obs, examples.labels
     observed = [track for track in ("phases", "tools") if getattr(obs, track) is not None]
@@ -113,14 +140,19 @@ def learn(
     for track in observed:
         known = getattr(labels, track) is not None and labelled(examples, track)[0].any()
         full &= labelled(examples, track)[1]
+        alone_obs = getattr(obs, track)
+        named = _families(alone_obs, emissions)
         family = getattr(params, track).emission
+        if isinstance(named, tuple):
+            starts = [init_params(num_phases, num_tools, emissions=name) for name in named]
+            family = tuple(getattr(start, track).emission for start in starts)
         if known:
-            alone_labels, alone_obs = Labels(**{track: getattr(labels, track)}), getattr(obs, track)
+            alone_labels = Labels(**{track: getattr(labels, track)})
             counted = estimate(
                 alone_labels,
                 Observations(**{track: alone_obs}),
                 examples.mask,
-                emissions=emissions,
+                emissions=named,
                 priors=priors,
                 num_phases=num_phases if track == "phases" else None,
             )
@@ -129,11 +161,21 @@ def learn(
     for track in {"phases", "tools"} - set(observed):
         if getattr(params, track) is not None:
             params = _with_emission(params, track, None)
-    counting = iterations == 0 or (iterations is None and bool(full.any()))
-    if counting:
-        return Learned(params, f"{said}; recogniser's errors counted in labelled frames")
+    if stages and params.phases is not None:
+        where = (labels, examples.mask) if transitions is None else transitions
+        if where[0].phases is not None:
+            found = durations.choose(where[0], where[1], num_phases=num_phases)
+            params = durations.spread(params, found)
+            said += f"; phases in {', '.join(map(str, found))} stages"
     # Tracks that the model has none of may be annotated all the same.
     known = Labels(*(None if getattr(params, t) is None else getattr(labels, t) for t in ("phases", "tools")))
+    counting = iterations == 0 or (iterations is None and bool(full.any()))
+    if counting:
+        said += "; recogniser's errors counted in labelled frames"
+        if not calibrated or not _has_labels(known, observed):
+            return Learned(params, said)
+        calibration = calibrate(params, obs, examples.mask, known, priors=priors, iterations=CALIBRATION_STEPS)
+        return Learned(calibration.params, f"{said}; {_powers(calibration)}", calibration=calibration)
     result = fit(
         params,
         obs,
@@ -146,6 +188,33 @@ def learn(
     )
     how = f"EM, {result.num_iterations} iterations, {'converged' if result.converged else 'not converged'}"
     return Learned(result.params, f"{said}; {how}", result)
+
+
+def _families(said: Any, emissions: str) -> str | tuple[str, ...]:
+    """The family by name; of several recognisers each one's own, since those that give labels can only be confused."""
+    if not isinstance(said, tuple):
+        return emissions
+    return tuple(emissions if source.dtype.kind == "f" else "confusion" for source in said)
+
+
+def _has_labels(labels: Labels, observed: Sequence[str]) -> bool:
+    """Whether some observed track has known labels, by which its errors can be weighed."""
+    known = [getattr(labels, track) for track in observed]
+    return any(x is not None and (x >= 0).any() for x in known)
+
+
+def _powers(found: Calibration) -> str:
+    """The powers in words."""
+    parts = []
+    for track, chain in (("phases", found.params.phases), ("tools", found.params.tools)):
+        emission = None if chain is None else chain.emission
+        families = emission.families if isinstance(emission, Fused) else (emission,)
+        powers = [np.ravel(np.asarray(f.power)) for f in families if isinstance(f, Tempered)]
+        for i, power in enumerate(powers):
+            ends = f"{power.min():.3g}" if power.min() == power.max() else f"{power.min():.3g} to {power.max():.3g}"
+            parts.append(f"of {track}{f' (source {i + 1})' if len(powers) > 1 else ''} {ends}")
+    how = f"each of {found.folds} parts seen through tables of the others" if found.folds else "in sample"
+    return f"calibrated ({how}): a frame's evidence counts {', '.join(parts)} of what it claims"
 
 
 def _dynamics(

@@ -11,7 +11,7 @@ from hmmjax.io import FormatError
 from hmmjax.io.arrays import load_arrays
 from hmmjax.io.read import RESULTS
 from hmmjax.stabilize.run import Stabilized
-from hmmjax.stabilize.table import System, compare
+from hmmjax.stabilize.table import System, compare_recognisers
 
 
 def read_results(folder: str | os.PathLike[str], *, relaxed: bool = False) -> Stabilized:
@@ -21,8 +21,12 @@ def read_results(folder: str | os.PathLike[str], *, relaxed: bool = False) -> St
         folder: with ``stabilized.npz`` and ``model.npz``.
         relaxed: also the relaxed figures in the table.
 
+    Returns:
+        What `write_results` was given.
+
     Raises:
-        FormatError: when the folder holds no results, or those of a version that did not keep what it read.
+        FormatError: when the folder holds no results, damaged ones, or those of a version that did not keep what it
+            read.
     """
     folder = Path(folder)
     file = folder / RESULTS
@@ -44,14 +48,17 @@ def read_results(folder: str | os.PathLike[str], *, relaxed: bool = False) -> St
 
     try:
         truth = values("truth_")
+        recognisers = [System("M", **values("raw_"))]
+        while any(key.startswith(f"raw{(number := len(recognisers) + 1)}_") for key in arrays):
+            recognisers.append(System(f"M {number}", **values(f"raw{number}_")))
         systems = [
-            System("M", **values("raw_")),
             System("M_H", **values("")),
             System("M_H online", **values("filtered_")),
         ]
         names = {t: _names(arrays, f"{t}_names") for t in ("phase", "tool")}
         step, protocol = float(arrays["step_seconds"]), str(arrays["protocol"])
-        table = compare(
+        table = compare_recognisers(
+            recognisers,
             systems,
             truth["phases"],
             truth["tools"],
@@ -70,6 +77,7 @@ def read_results(folder: str | os.PathLike[str], *, relaxed: bool = False) -> St
             names["tool"],
             truth["phases"],
             truth["tools"],
+            recognisers[0],
             *systems,
             log_likelihood=np.array([arrays[f"log_likelihood_{key}"] for key in keys]),
             folds=tuple(int(arrays[f"fold_{key}"]) for key in keys),
@@ -77,6 +85,7 @@ def read_results(folder: str | os.PathLike[str], *, relaxed: bool = False) -> St
             model=model,
             table=table,
             notices=tuple(map(str, arrays["notices"])),
+            fused=tuple(recognisers[1:]),
         )
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise FormatError(f"its contents do not fit together ({error})", file=file, fix="stabilise again") from None

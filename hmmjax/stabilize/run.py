@@ -9,11 +9,15 @@ import numpy as np
 from hmmjax import io
 from hmmjax.io import BatchIndex, FormatError, ModelFile, Track
 from hmmjax.priors import Priors
-from hmmjax.stabilize.compare import align, system
+from hmmjax.stabilize.compare import system
 from hmmjax.stabilize.doubts import class_doubts
 from hmmjax.stabilize.folds import Progress, infer, plan_folds
+from hmmjax.stabilize.fuse import observations, together, union
+from hmmjax.stabilize.inputs import align, can_hide_phases, count_classes, transition_labels
 from hmmjax.stabilize.learn import PRIORS, Examples
-from hmmjax.stabilize.table import Row, System, compare
+from hmmjax.stabilize.table import Row, System, compare_recognisers, spoken_of
+from hmmjax.stabilize.weigh import held_out_worth, words
+from hmmjax.starting import LABELS
 from hmmjax.types import Labels, Observations, Params
 
 
@@ -39,6 +43,8 @@ class Stabilized:
         model: the model learnt from all videos (or the one given).
         table: the figures, empty without truth.
         notices: what a person should know.
+        fused: what further recognisers say, "M 2", "M 3" ...; -1 or NaN in frames of which one says nothing (so in
+            `raw`, where there are several).
     """
 
     ids: tuple[str, ...]
@@ -58,6 +64,25 @@ class Stabilized:
     model: ModelFile
     table: list[Row]
     notices: tuple[str, ...]
+    fused: tuple[System, ...] = ()
+
+    @property
+    def recognisers(self) -> tuple[System, ...]:
+        """All of them: M and those that were fused with it."""
+        return self.raw, *self.fused
+
+    def said(self, track: str, i: int) -> Any:
+        """What the recognisers say of one track of one video.
+
+        Args:
+            track: "phases" or "tools".
+            i: the video's position.
+
+        Returns:
+            An array (n, ...), a tuple of them where several recognisers watch, None without any.
+        """
+        found = tuple(getattr(s, track)[i] for s in self.recognisers if getattr(s, track) is not None)
+        return None if not found else found[0] if len(found) == 1 else found
 
 
 FEW_VIDEOS = 5
@@ -68,6 +93,7 @@ def stabilize(
     predictions: Sequence[Track],
     annotations: Sequence[Track] = (),
     *,
+    fuse: Sequence[Sequence[Track]] = (),
     transitions: Sequence[Track] = (),
     model: ModelFile | None = None,
     emissions: str = "confusion",
@@ -75,6 +101,8 @@ def stabilize(
     iterations: int | None = None,
     priors: Priors = PRIORS,
     hidden_phases: bool = True,
+    calibrated: bool = False,
+    stages: bool = False,
     step: int | None = None,
     threshold: float = 0.5,
     relaxed: bool = False,
@@ -90,19 +118,30 @@ def stabilize(
     Args:
         predictions: tracks from `hmmjax.io.read`; all videos with the same tracks.
         annotations: tracks from `hmmjax.io.read_annotations` for some of the videos.
+        fuse: predictions of further recognisers of the same videos, whose evidence is added: each has errors of its
+            own, and with `calibrated` powers of its own. Joined by frame; a recogniser may lack frames, videos or a
+            track.
         transitions: labelled tracks of (other) videos in which start and transitions are counted; without them the
             annotations are used.
         model: use this model and learn nothing.
-        emissions: "confusion" (probabilities are first turned into labels) or "probability".
+        emissions: families by name, see `hmmjax.init_params`; with "confusion" probabilities are first turned into
+            labels.
         folds: number of parts; None leaves one video out at a time.
         iterations: EM iterations at most; see `hmmjax.stabilize.learn`.
         priors: pseudo-counts.
         hidden_phases: with tool predictions only, and phases among the labels: keep the phases in the model and infer
             them from the tools. False gives independent tools.
+        calibrated: where labels allow it, find out how much a frame's evidence is worth (`hmmjax.calibrate`), because
+            networks err in runs; the notices say what was found and what it is worth on held-out videos. The online
+            filter always takes frames at their word.
+        stages: model how long phases last (`hmmjax.durations`); takes longer.
         step: counter frames per time step; see `hmmjax.io.to_batch`.
         threshold: for turning tool probabilities into labels.
         relaxed: also the relaxed figures in the table.
         progress: called with a stage's name, how many parts are done, and of how many.
+
+    Returns:
+        Posteriors of every video, the model, and the table of figures where there is truth.
 
     Raises:
         FormatError: files that do not go together.
@@ -113,17 +152,20 @@ def stabilize(
         raise FormatError("no predictions", fix="give at least one prediction file")
     if folds is not None and folds < 2:
         raise ValueError(f"folds={folds}: at least 2 parts are needed to hold one out")
-    seen = [track for track in ("phases", "tools") if any(p.track == track for p in predictions)]
+    seen = [track for track in ("phases", "tools") if any(p.track == track for s in (predictions, *fuse) for p in s)]
     tracks = list(seen)
-    if "phases" not in seen and hidden_phases and _can_hide_phases(annotations, transitions, model):
+    if "phases" not in seen and hidden_phases and can_hide_phases(annotations, transitions, model):
         tracks.insert(0, "phases")
-    names, (predictions, annotations, transitions) = align(tracks, model, predictions, annotations, transitions)
-    notices = [notice for track in (*predictions, *annotations, *transitions) for notice in track.notices]
+    names, (predictions, annotations, transitions, *more) = align(
+        tracks, model, predictions, annotations, transitions, *fuse
+    )
+    files = [t for tracks in (predictions, *more, annotations, transitions) for t in tracks]
+    notices = [notice for track in files for notice in track.notices]
 
-    raw, labels, mask, index = io.to_batch(io.join(predictions), annotations, step=step)
-    notices += index.notices
+    raw, each, labels, mask, index, told = _batch((predictions, *more), annotations, step)
+    notices += told
     obs = raw
-    if model is None and emissions == "confusion":
+    if model is None and emissions in LABELS:
         obs = raw.discretize(threshold)
     elif model is not None:
         obs = as_observed(raw, model.params, threshold)
@@ -133,13 +175,15 @@ def stabilize(
         _check_rate(model, index)
         plan, protocol, learned = [(params, list(range(len(mask))), -1)], _model_protocol(model, index), None
     else:
-        sizes = _sizes(tracks, names, raw, (*predictions, *annotations, *transitions))
-        counts = _transition_labels(transitions, index)
+        classes = count_classes(tracks, names, raw, files)
+        counts = transition_labels(transitions, index)
         plan, protocol, learned = plan_folds(
-            examples, index.ids, counts, sizes, emissions, priors, iterations, folds, tell
+            examples, index.ids, counts, classes, emissions, priors, iterations, folds, calibrated, stages, tell
         )
         params = learned.params
         notices.append(learned.method)
+        if learned.calibration is not None and (worth := held_out_worth(plan, examples)):
+            notices.append(words(worth))
         taught = len(mask) - 1 if counts is None else len(counts[0])
         if params.phases is not None and "phases" not in seen and taught < FEW_VIDEOS:
             notices.append(
@@ -157,9 +201,13 @@ def stabilize(
         {"videos": list(index.ids), "method": learned.method if learned else "", "protocol": protocol},
     )
     truth = {t: None if getattr(labels, t) is None else index.split(getattr(labels, t)) for t in ("phases", "tools")}
-    systems = [system("M", raw, index), system("M_H", smoothed, index), system("M_H online", filtered, index)]
-    notices += class_doubts(systems[0], truth["phases"], names["phases"], (*predictions, *annotations, *transitions))
-    table = compare(
+    recognisers = [system("M" if i == 0 else f"M {i + 1}", said, index) for i, said in enumerate(each)]
+    systems = [system("M_H", smoothed, index), system("M_H online", filtered, index)]
+    for said in recognisers:
+        own = spoken_of(said, truth["phases"], None)[0] if len(recognisers) > 1 else truth["phases"]
+        notices += class_doubts(said, own, names["phases"], files)
+    table = compare_recognisers(
+        recognisers,
         systems,
         truth["phases"],
         truth["tools"],
@@ -178,6 +226,7 @@ def stabilize(
         names["tools"],
         truth["phases"],
         truth["tools"],
+        recognisers[0],
         *systems,
         log_likelihood=likelihood,
         folds=fold_of,
@@ -185,13 +234,21 @@ def stabilize(
         model=model,
         table=table,
         notices=tuple(dict.fromkeys(notices)),
+        fused=tuple(recognisers[1:]),
     )
 
 
-def _can_hide_phases(annotations: Sequence[Track], transitions: Sequence[Track], model: ModelFile | None) -> bool:
-    if model is not None:
-        return model.params.phases is not None
-    return any(track.track == "phases" for track in (transitions or annotations))
+def _batch(
+    sources: Sequence[Sequence[Track]], annotations: Sequence[Track], step: int | None
+) -> tuple[Observations, list[Observations], Labels, np.ndarray, BatchIndex, list[str]]:
+    """Padded arrays: what all recognisers say and what each does, labels, mask, index and notices."""
+    if len(sources) == 1:
+        raw, labels, mask, index = io.to_batch(io.join(sources[0]), annotations, step=step)
+        return raw, [raw], labels, mask, index, list(index.notices)
+    everything, sampled, told = union(sources)
+    _, labels, mask, index = io.to_batch(io.join(everything), annotations, step=step)
+    each = observations(sampled, index)
+    return together(each), each, labels, mask, index, [*told, *index.notices]
 
 
 def as_observed(raw: Observations, params: Params, threshold: float) -> Observations:
@@ -199,8 +256,17 @@ def as_observed(raw: Observations, params: Params, threshold: float) -> Observat
     labels = raw.discretize(threshold)
 
     def choose(track: str) -> Any:
-        family = getattr(getattr(params, track), "emission", None)
-        return getattr(labels if getattr(family, "observes", None) == "labels" else raw, track)
+        observes = getattr(getattr(getattr(params, track), "emission", None), "observes", None)
+        both = getattr(raw, track), getattr(labels, track)
+        given, wanted = (len(x) if isinstance(x, tuple) else 1 for x in (both[0], observes))
+        if given != wanted and observes is not None and both[0] is not None:
+            raise FormatError(
+                f"the model fuses {wanted} recogniser(s) of {track}, {given} given",
+                fix="give as many, in the order in which it was learnt",
+            )
+        if isinstance(observes, tuple) and both[0] is not None:
+            return tuple(x[o == "labels"] for x, o in zip(zip(*both, strict=True), observes, strict=True))
+        return both[observes == "labels"]
 
     return Observations(choose("phases"), choose("tools"))
 
@@ -229,32 +295,3 @@ def _model_protocol(model: ModelFile, index: BatchIndex) -> str:
     if known:
         return f"IN SAMPLE for {len(known)} of {len(index.ids)} videos that the given model was learnt from"
     return "model given, learnt elsewhere"
-
-
-def _sizes(tracks: Sequence[str], names: dict[str, Any], raw: Observations, sources: Sequence[Track]) -> dict[str, int]:
-    """Number of classes of each track in the model."""
-    sizes = {"phases": 0, "tools": 0}
-    for track in tracks:
-        observed = getattr(raw, track)
-        if names[track] is not None:
-            sizes[track] = len(names[track])
-        elif observed is not None and (track == "tools" or observed.ndim == 3):
-            sizes[track] = observed.shape[-1]
-        else:
-            own = [t for t in sources if t.track == track]
-            counts = [t.num_classes or int(t.values.max(initial=0)) + 1 for t in own]
-            sizes[track] = max(counts)
-    return sizes
-
-
-def _transition_labels(
-    transitions: Sequence[Track], index: BatchIndex
-) -> tuple[tuple[str, ...], Labels, np.ndarray] | None:
-    if not transitions:
-        return None
-    videos = [io.sample(video, index.step_seconds) for video in io.join(transitions)]
-    obs, _, mask, where = io.to_batch(videos)
-    for track in (obs.phases, obs.tools):
-        if track is not None and track.dtype.kind == "f":
-            raise FormatError("transitions are counted in labels, not probabilities", file=transitions[0].source)
-    return where.ids, Labels(obs.phases, obs.tools), mask

@@ -32,13 +32,17 @@ class System:
 
 
 def as_phases(values: np.ndarray) -> np.ndarray:
-    """(n,) int32: labels as they are, probabilities (n, L) at their most probable phase."""
-    return (values if values.ndim == 1 else values.argmax(-1)).astype(np.int32)
+    """(n,) int32: labels as they are, probabilities (n, L) at their most probable phase; -1 where nothing was said."""
+    if values.ndim == 1:
+        return values.astype(np.int32)
+    return np.where(np.isnan(values).any(-1), -1, np.nan_to_num(values).argmax(-1)).astype(np.int32)
 
 
 def as_tools(values: np.ndarray, threshold: float = 0.5) -> np.ndarray:
-    """(n, K) int32: labels as they are, probabilities present at or above the threshold."""
-    return values if values.dtype.kind == "i" else (values >= threshold).astype(np.int32)
+    """(n, K) int32: labels as they are, probabilities present at or above the threshold; -1 where nothing was said."""
+    if values.dtype.kind == "i":
+        return values
+    return np.where(np.isnan(values), -1, values >= threshold).astype(np.int32)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,6 +153,50 @@ def compare(
             for row in rows
         ]
     return rows
+
+
+def compare_recognisers(
+    recognisers: Sequence[System],
+    others: Sequence[System],
+    truth_phases: Sequence[np.ndarray] | None,
+    truth_tools: Sequence[np.ndarray] | None,
+    **options: Any,
+) -> list[Row]:
+    """`compare` where recognisers may say nothing of some frames: each is measured on those of which it speaks.
+
+    Args:
+        recognisers: -1 or NaN is nothing.
+        others: systems that speak of every frame.
+        truth_phases: as in `compare`.
+        truth_tools: as in `compare`.
+        options: of `compare`.
+    """
+    if len(recognisers) == 1:
+        return compare([*recognisers, *others], truth_phases, truth_tools, **options)
+    rows = compare(others, truth_phases, truth_tools, **options)
+    own = [
+        {row.figure: row.metrics for row in compare([r], *spoken_of(r, truth_phases, truth_tools), **options)}
+        for r in recognisers
+    ]
+
+    def all_of(row: Row) -> dict[str, Metric]:
+        found = [figures.get(row.figure, {}) for figures in own]
+        return {name: m for metrics in (*found, row.metrics) for name, m in metrics.items()}
+
+    return [dataclasses.replace(row, metrics=all_of(row)) for row in rows]
+
+
+def spoken_of(
+    said: System, truth_phases: Sequence[np.ndarray] | None, truth_tools: Sequence[np.ndarray] | None
+) -> tuple[list[np.ndarray] | None, list[np.ndarray] | None]:
+    """The truth where a recogniser says something, -1 elsewhere."""
+
+    def keep(truth: Sequence[np.ndarray] | None, values: Sequence[np.ndarray] | None, as_labels: Any) -> Any:
+        if truth is None or values is None:
+            return None if truth is None else list(truth)
+        return [np.where(as_labels(x) < 0, -1, t) for t, x in zip(truth, values, strict=True)]
+
+    return keep(truth_phases, said.phases, as_phases), keep(truth_tools, said.tools, as_tools)
 
 
 def _with_truth(truth: Sequence[np.ndarray] | None) -> list[int]:

@@ -32,7 +32,8 @@ def write_results(
     - ``phases/``, ``tools/`` (``both/``): predictions under the names and in the layouts of the files in `like`;
       ``inferred-phases/``: phases that nobody predicted, in Cholec80's layout;
     - ``stabilized.npz``: posteriors (see `hmmjax.io.write_posteriors`), with ``filtered_*`` of the online filter,
-      ``raw_*`` as read, ``truth_*`` (-1 unknown), and ``fold_*``, the fold in which the video was held out (-1: none);
+      ``raw_*`` as read (``raw2_*`` ... of further recognisers), ``truth_*`` (-1 unknown), and ``fold_*``, the fold in
+      which the video was held out (-1: none);
     - ``model.npz``: the model of all videos, for `hmmjax.io.load_params`;
     - ``table.csv``, ``table.json``: the figures, where there is truth;
     - ``pictures/<video>.png``.
@@ -40,7 +41,7 @@ def write_results(
     Args:
         result: from `stabilize`.
         folder: where to.
-        like: the predictions as they were read.
+        like: the predictions as they were read; of several recognisers see `hmmjax.stabilize.originals`.
         online: write the online filter's predictions in place of the smoother's.
         pictures: draw them.
         force: overwrite.
@@ -57,7 +58,8 @@ def write_results(
     system = result.filtered if online else result.smoothed
     tracks = result_tracks(result, system)
     predicted = {t.track for t in like}
-    files = io.write([t for t in tracks if t.track in predicted], folder, like=like, force=force)
+    own = [t for t in tracks if t.track in predicted]
+    files = io.write(_at_frames_of(like, own) if result.fused else own, folder, like=like, force=force)
     hidden = [t for t in tracks if t.track not in predicted]
     if hidden:
         files += _write_hidden(hidden, folder / "inferred-phases", force)
@@ -95,6 +97,16 @@ def write_results(
     return files
 
 
+def _at_frames_of(like: Sequence[Track], tracks: Sequence[Track]) -> list[Track]:
+    """Results at the frames of the files in `like` only: other recognisers may have spoken of more."""
+    originals, out = {(t.video, t.track): t for t in like}, []
+    for track in tracks:
+        if original := originals.get((track.video, track.track)):
+            track = track.at_fps(original.fps)
+            out.append(track.take(np.isin(track.frames, original.frames)))
+    return out
+
+
 def result_tracks(result: Stabilized, system: System) -> list[Track]:
     """A system's posteriors as tracks."""
     tracks = []
@@ -111,9 +123,10 @@ def result_tracks(result: Stabilized, system: System) -> list[Track]:
 def _extra(result: Stabilized) -> dict[str, Any]:
     """What `read_results` needs beside the posteriors, so that a folder of results is complete in itself."""
     truth = System("truth", result.truth_phases, result.truth_tools)
+    more = [(f"raw{i}", system) for i, system in enumerate(result.fused, 2)]
     extra: dict[str, Any] = {
         f"{what}_{t.track}_{t.video.removeprefix('video')}": t.values
-        for what, system in (("filtered", result.filtered), ("raw", result.raw), ("truth", truth))
+        for what, system in (("filtered", result.filtered), ("raw", result.raw), ("truth", truth), *more)
         for t in result_tracks(result, system)
     }
     extra |= {f"fold_{v.removeprefix('video')}": f for v, f in zip(result.ids, result.folds, strict=True)}
@@ -138,12 +151,27 @@ def _write_hidden(tracks: Sequence[Track], folder: Path, force: bool) -> list[Pa
 
 
 def records(table: Sequence[Row]) -> list[dict[str, Any]]:
-    """The table as plain rows, one per figure and system."""
+    """The table as plain rows.
+
+    Args:
+        table: as `compare` gives it.
+
+    Returns:
+        A row per figure and system, see `Row.records`.
+    """
     return [record for row in table for record in row.records()]
 
 
 def as_json(table: Sequence[Row], notices: Sequence[str]) -> str:
-    """The table and the notices as JSON."""
+    """The table and the notices as JSON.
+
+    Args:
+        table: as `compare` gives it.
+        notices: what a person should know.
+
+    Returns:
+        An object with the rows of `records` under "table", and "notices".
+    """
     content = {"table": records(table), "notices": list(notices)}
     return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
 
@@ -152,7 +180,8 @@ def picture(result: Stabilized, i: int, path: Path, *, online: bool = False, for
     """Draw the i-th video."""
     from hmmjax.plots import plot_video, save_figure
 
-    shown = [("raw", result.raw), *([("online", result.filtered)] if online else [])]
+    names = ["raw", *(f"raw {i}" for i, _ in enumerate(result.fused, 2))]
+    shown = [*zip(names, result.recognisers, strict=True), *([("online", result.filtered)] if online else [])]
     shown += [("stabilised", result.smoothed)]
     phases: dict[str, np.ndarray] = {}
     tools: dict[str, np.ndarray] = {}

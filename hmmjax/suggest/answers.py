@@ -5,6 +5,7 @@ is asked; every other cell may be filled in as well, and whatever is left blank 
 """
 
 import csv
+import math
 import os
 from collections.abc import Sequence
 
@@ -22,7 +23,12 @@ PathLike = str | os.PathLike[str]
 
 
 def write_answers(path: PathLike, suggestions: Sequence[Suggestion], *, force: bool = False) -> None:
-    """Write the file to fill in.
+    """Write the file to fill in, a row for each frame.
+
+    Args:
+        path: the file.
+        suggestions: from `rank`.
+        force: overwrite.
 
     Raises:
         FileExistsError: when it exists and `force` is False; somebody may have filled it in.
@@ -53,15 +59,19 @@ def read_answers(path: PathLike, *, phase_names: Sequence[str] = ()) -> list[Tra
         Tracks of labels with -1 for unknown, for the videos with any answer; `notices` say what is still open.
 
     Raises:
-        FormatError: naming the line of a cell that is no answer, of a repeated frame, of an unknown phase.
+        FormatError: naming the line of a cell that is no answer, of a repeated frame, of an unknown phase, of a frame
+            rate other than the video's; or a file that cannot be read.
     """
     name = os.fspath(path)
-    with open(name, newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file, restkey="")
-        columns = tuple(reader.fieldnames or ())
-        if columns[:3] != _FIXED[:3]:
-            raise FormatError(f"the columns {', '.join(_FIXED)}, ... expected", file=name, line=1)
-        rows = [(reader.line_num, row) for row in reader]
+    try:
+        with open(name, newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file, restkey="")
+            columns = tuple(reader.fieldnames or ())
+            rows = [(reader.line_num, row) for row in reader]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise FormatError(f"the file cannot be read ({error})", file=name) from None
+    if columns[:3] != _FIXED[:3]:
+        raise FormatError(f"the columns {', '.join(_FIXED)}, ... expected", file=name, line=1)
     tools = tuple(c for c in columns if c not in (*_FIXED, _PHASE))
     answers: dict[str, list[tuple[int, float, int, np.ndarray]]] = {}
     seen: dict[tuple[str, int], int] = {}
@@ -73,6 +83,8 @@ def read_answers(path: PathLike, *, phase_names: Sequence[str] = ()) -> list[Tra
         first = seen.setdefault((video, frame), line)
         if first != line:
             raise FormatError(f"frame {frame} of {video} is also on line {first}", file=name, line=line)
+        if video in answers and fps != answers[video][0][1]:
+            raise FormatError(f"fps is {fps:g}, and {answers[video][0][1]:g} above", file=name, line=line)
         phase = _phase(row.get(_PHASE, ""), phase_names, name, line)
         present = np.array([_presence(row[tool], tool, name, line) for tool in tools], np.int32)
         still_open[video] = still_open.get(video, 0) + sum(cell.strip() == "?" for cell in row.values())
@@ -111,7 +123,7 @@ def _place(row: dict[str, str], file: str, line: int) -> tuple[str, int, float]:
         frame, fps = int(row["frame"]), float(row["fps"])
     except ValueError:
         raise FormatError(f"frame {row['frame']!r} or fps {row['fps']!r} is no number", file=file, line=line) from None
-    if not row["video"].strip() or frame < 0 or not fps > 0:
+    if not row["video"].strip() or not 0 <= frame < 2**63 or not 0 < fps < math.inf:
         raise FormatError("a row needs video, frame and fps", file=file, line=line)
     return video_id(row["video"].strip()), frame, fps
 

@@ -16,6 +16,9 @@ PathLike = str | os.PathLike[str]
 def find_pictures(folder: PathLike) -> Picture:
     """Pictures of many videos: a folder each, files named by frame number, as `models.data.video_extract` writes them.
 
+    Args:
+        folder: with a folder of jpg or png files for each video; the last number in a file's name is the frame's.
+
     Returns:
         A function of a video's name and a frame number that reads the picture, or answers None.
 

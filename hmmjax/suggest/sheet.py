@@ -41,6 +41,12 @@ def write(
 ) -> tuple[Path, Path]:
     """Write index.html, to look at, and answers.csv, to fill in.
 
+    Args:
+        folder: made if missing.
+        suggestions: from `rank`.
+        picture: from a video's name and a frame number to its picture (H, W, 3) uint8, or to None; see `find_pictures`.
+        force: overwrite answers.csv; index.html is always written anew.
+
     Returns:
         Both paths.
 
@@ -62,7 +68,14 @@ def write_sheet(
     width: int = 320,
     force: bool = False,
 ) -> None:
-    """Write the page; pictures are inside it, `width` pixels wide, so that it can be sent to somebody.
+    """Write the page; pictures are inside it, so that it can be sent to somebody.
+
+    Args:
+        path: the file.
+        suggestions: from `rank`.
+        picture: from a video's name and a frame number to its picture (H, W, 3) uint8, or to None; see `find_pictures`.
+        width: of pictures in pixels; smaller ones stay as they are.
+        force: overwrite.
 
     Raises:
         FileExistsError: when `path` exists and `force` is False.

@@ -1,11 +1,14 @@
 """Tools that follow the phase, each on its own (the paper's A~)."""
 
+from types import MappingProxyType
 from typing import Any, Self
 
 import jax.numpy as jnp
+import numpy as np
 
+from hmmjax import _numerics as num
 from hmmjax._categorical import dirichlet_log_prior, normalise_counts
-from hmmjax._checks import check_rows
+from hmmjax._checks import check_rows, check_shape
 from hmmjax._pytree import pytree
 from hmmjax._typing import Array
 from hmmjax.transitions.base import ToolTransition
@@ -19,14 +22,22 @@ class PhaseConditioned(ToolTransition):
         matrix: (K, L, 2, 2) probabilities, rows sum to one; (K, 2, 2) in a model without phases.
 
     Pseudo-counts: scalar or the matrix's shape.
+
+    Source: A~ of the paper's tool model.
     """
 
     matrix: Array
+    spaces = MappingProxyType({"matrix": "rows"})
 
     @property
     def num_tools(self) -> int:
         """K."""
         return self.matrix.shape[0]
+
+    @property
+    def prior_shape(self) -> tuple[int, ...]:
+        """Pseudo-counts broadcast to the matrix."""
+        return self.matrix.shape
 
     def tables(self) -> Array:
         """The matrix: a differentiable table whose gradient times itself is the expected count."""
@@ -37,6 +48,12 @@ class PhaseConditioned(ToolTransition):
         """Kronecker factors (L, 2, 2) of the joint tool transition, one a tool, the first tool slowest."""
         return tuple(tables)
 
+    def count(self, before: Array, after: Array, phases: Any) -> Array:
+        """Counts (K, L, 2, 2) of labelled moves, each tool's where it is known in both frames."""
+        if phases is None:
+            return num.einsum("btki,btkj->kij", before, after)
+        return num.einsum("btki,btkj,btq->kqij", before, after, phases)
+
     def maximize(self, counts: Array, pseudo_counts: Any = 0.0) -> Self:
         """Normalised counts; a row never visited keeps its value."""
         return type(self)(normalise_counts(counts, self.matrix, pseudo_counts))
@@ -45,6 +62,19 @@ class PhaseConditioned(ToolTransition):
         """Dirichlet log-density of every row, without its constant."""
         return dirichlet_log_prior(self.matrix, pseudo_counts)
 
+    def rarest(self) -> np.ndarray:
+        """Log-probability of the least probable joint move into each phase, (L,), or of all without phases."""
+        table = np.asarray(self.matrix, np.float64).min((-1, -2))
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(np.maximum(table, 0)).sum(0))
+
     def check(self) -> None:
         """Raise ValueError unless rows are distributions."""
         check_rows("tools.transition.matrix", self.matrix, square=True)
+
+    def check_size(self, num_tools: int, num_phases: int | None) -> None:
+        """Raise ValueError unless over so many tools and phases."""
+        shape, meaning = (num_tools, 2, 2), "(K, 2, 2), in a model without phases"
+        if num_phases is not None:
+            shape, meaning = (num_tools, num_phases, 2, 2), "(K, L, 2, 2)"
+        check_shape("tools.transition.matrix", self.matrix, shape, meaning)

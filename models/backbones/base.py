@@ -41,11 +41,15 @@ class Backbone(nnx.Module):
 
     def trunk(self, images: Array) -> Array:
         """The part that a detector shares between boxes: (N, H, W, 3) to a map (N, H / stride, W / stride, C)."""
-        raise NotImplementedError(f"{type(self).__name__} cannot be divided for a detector: choose a ResNet or VGG16")
+        raise self.indivisible()
 
     def top(self, maps: Array, *, key: Array | None = None) -> Array:
         """The rest, on the map of each box: (R, bins, bins, C) to (R, D)."""
-        raise NotImplementedError(f"{type(self).__name__} cannot be divided for a detector: choose a ResNet or VGG16")
+        raise self.indivisible()
+
+    def indivisible(self) -> ValueError:
+        """What to raise where a detector needs `trunk` and `top` and there are none."""
+        return ValueError(f"{type(self).__name__} cannot be divided for a detector: choose a ResNet or VGG16")
 
     def classify(self, images: Array, *, key: Array | None = None) -> Array:
         """Logits (N, classes) of images (N, H, W, 3), by torchvision's own last layer."""

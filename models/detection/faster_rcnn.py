@@ -79,7 +79,7 @@ class FasterRCNN(nnx.Module):
         rngs: nnx.Rngs,
     ):
         if backbone.channels is None:
-            raise ValueError(f"{type(backbone).__name__} cannot be divided for a detector: choose a ResNet or VGG16")
+            raise backbone.indivisible()
         each, width = len(config.sizes) * len(config.ratios), backbone.channels
         small, smaller = nnx.initializers.normal(0.01), nnx.initializers.normal(0.001)
         self.backbone = backbone

@@ -24,7 +24,7 @@ class Temporal(nnx.Module):
 
     def __call__(self, features: Array, mask: Array | None = None, *, key: Array | None = None) -> Sequences:
         """(B, T, D) to (B, T, width), or to that by track."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} must define __call__")
 
 
 def sinusoids(length: int, width: int) -> Array:

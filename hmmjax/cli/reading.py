@@ -1,0 +1,104 @@
+"""How the commands read what they are given: options to `hmmjax.io` calls."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hmmjax import io
+from hmmjax.cli import console
+from hmmjax.io import FormatError, Track
+
+
+def prediction_options(
+    kind: str | None,
+    phase_kind: str | None,
+    tool_kind: str | None,
+    phase_names: str | None,
+    tool_names: str | None,
+    fps: float | None,
+    row_step: int,
+    offset: int | None,
+    header: str,
+    lenient: bool,
+) -> dict[str, Any]:
+    """Arguments of `hmmjax.io.read` from the command line's options."""
+    return {
+        "kind": {"phases": phase_kind or kind, "tools": tool_kind or kind},
+        "phase_names": phase_names,
+        "tool_names": tool_names,
+        "fps": fps,
+        "step": row_step,
+        "offset": offset,
+        "header": header,
+        "strict": not lenient,
+    }
+
+
+def truth_options(fps: float | None, phases: str | None, tools: str | None, row_step: int) -> dict[str, Any]:
+    """Arguments of `hmmjax.io.read_annotations`."""
+    return {"fps": fps, "phase_names": phases, "tool_names": tools, "step": row_step}
+
+
+def predictions(
+    anything: Sequence[Path] | None,
+    phases: Sequence[Path] | None,
+    tools: Sequence[Path] | None,
+    options: dict[str, Any],
+    rename: Sequence[str] | None,
+    videos: str | None,
+    stages: console.Stages,
+) -> list[Track]:
+    """Predictions of one recogniser, from files of any kind, of phases and of tools."""
+    if not (anything or phases or tools):
+        raise FormatError("no predictions", fix="give files or folders, or --phases and --tools")
+    names = {}
+    for pair in rename or []:
+        old, _, new = pair.partition("=")
+        if not (old and new):
+            raise FormatError(f"--rename {pair!r}", fix="write old=new, e.g. tool_video_11=video61")
+        names[old] = new
+    tracks: list[Track] = []
+    for paths, track in ((anything, None), (phases, "phases"), (tools, "tools")):
+        if paths:
+            progress = stages.files("reading predictions")
+            tracks += io.read(list(paths), track=track, progress=progress, **options)
+    return io.select(io.rename_videos(tracks, names), videos)
+
+
+def further(
+    fuse: Sequence[Path] | None,
+    options: dict[str, Any],
+    kinds: Sequence[str] | None,
+    phase_names: Sequence[str] | None,
+    rates: Sequence[float] | None,
+    videos: str | None,
+    stages: console.Stages,
+) -> list[list[Track]]:
+    """Predictions of the other recognisers, one list each; videos that they lack are allowed."""
+    paths = list(fuse or ())
+
+    def each(values: Sequence[Any] | None, name: str, default: Any) -> list[Any]:
+        values = list(values or [default])
+        if len(values) not in (1, len(paths)) and paths:
+            raise FormatError(f"{len(values)} --fuse-{name} for {len(paths)} --fuse", fix="say it once, or for each")
+        return values * len(paths) if len(values) == 1 else values
+
+    settings = zip(
+        paths,
+        each(kinds, "kind", options["kind"]),
+        each(phase_names, "phase-names", options["phase_names"]),
+        each(rates, "fps", options["fps"]),
+        strict=True,
+    )
+    out = []
+    for i, (path, kind, names, rate) in enumerate(settings):
+        own = {**options, "kind": kind, "phase_names": names, "fps": rate}
+        out.append(io.select(io.read(path, progress=stages.files(f"reading recogniser {i + 2}"), **own), videos))
+    return out
+
+
+def truth(paths: Sequence[Path] | None, options: dict[str, Any], stages: console.Stages, stage: str) -> list[Track]:
+    """Labels; none where no path is given."""
+    if not paths:
+        return []
+    return io.read_annotations(list(paths), progress=stages.files(f"reading {stage}"), **options)

@@ -1,0 +1,209 @@
+"""How long phases last: each phase as a chain of stages, so that short ones are rare and the chain stays exact.
+
+A Markov phase may end at any moment, most probably at once: its duration is geometric. Real phases are not like that.
+Phase p as a row of n stages, each of which is left with the same probability, lasts negative-binomially long: the sum
+of n geometric durations, n frames at the least. Only `PhaseChain.stages` says so; everything else of a model keeps its
+meaning and its shape, and every answer is about phases, summed over stages.
+
+Source: phase-type durations (Neuts 1981; Langrock & Zucchini 2011 for hidden semi-Markov models).
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from hmmjax import _numerics as num
+from hmmjax._checks import is_concrete
+from hmmjax._typing import Array, Float
+from hmmjax.types import Labels, Params
+
+Stages = tuple[int, ...]
+
+
+def owners(stages: Stages) -> np.ndarray:
+    """The phase that each stage belongs to.
+
+    Args:
+        stages: (L,) stages of each phase, S in all.
+
+    Returns:
+        (S,) int.
+    """
+    return np.repeat(np.arange(len(stages)), stages)
+
+
+def staged_transition(transition: Float[Array, "L L"], stages: Stages) -> Float[Array, "S S"]:
+    """The chain of stages.
+
+    ``transition[p, p]`` is the probability that a stage of p lasts another frame. Otherwise the next stage of p
+    begins or, after the last one, phase q with probability ``transition[p, q]``.
+
+    Args:
+        transition: (L, L) as `PhaseChain` has it.
+        stages: (L,) stages of each phase, S in all.
+
+    Returns:
+        (S, S) probabilities of the next stage (column) given the current one (row).
+
+    Source: see the module.
+    """
+    transition = jnp.asarray(transition)
+    owner, count = owners(stages), sum(stages)
+    first = np.cumsum((0, *stages[:-1]))
+    last = first + np.array(stages) - 1
+    inner = np.setdiff1d(np.arange(count), last)
+    away = jnp.where(np.eye(len(stages), dtype=bool), 0, transition)
+    out = jnp.zeros((count, count), transition.dtype)
+    out = out.at[np.arange(count), np.arange(count)].set(jnp.diagonal(transition)[owner])
+    # A stage ends for a reason, some next phase, whether or not another stage comes first: as a sum over the row this
+    # keeps the M-step of `fit` plain normalised counts.
+    out = out.at[inner, inner + 1].set(away.sum(-1)[owner[inner]])
+    return out.at[last[:, None], first].add(away)
+
+
+def staged_initial(initial: Float[Array, "L C"], stages: Stages) -> Float[Array, "S C"]:
+    """Videos start in the first stage of a phase.
+
+    Args:
+        initial: (L, C) of phases, and of whatever comes with them.
+        stages: (L,) stages of each phase, S in all.
+
+    Returns:
+        (S, C), zero but in first stages.
+    """
+    initial = jnp.asarray(initial)
+    first = np.cumsum((0, *stages[:-1]))
+    return jnp.zeros((sum(stages), initial.shape[1]), initial.dtype).at[first].set(initial)
+
+
+def merge(per_stage: Float[Array, "... S"], stages: Stages) -> Float[Array, "... L"]:
+    """Probabilities of stages summed to those of phases.
+
+    Args:
+        per_stage: (..., S) probabilities.
+        stages: (L,) stages of each phase, S in all.
+
+    Returns:
+        (..., L) in the same dtype.
+    """
+    member = owners(stages)[:, None] == np.arange(len(stages))
+    return num.einsum("...s,sl->...l", per_stage, jnp.asarray(member, per_stage.dtype))
+
+
+def spread(params: Params, stages: Sequence[int]) -> Params:
+    """Give the phases of a model without stages some, and the same mean durations as before.
+
+    Args:
+        params: a model with phases; (L,) stages go in.
+        stages: stages of each phase, 1 or more; 1 leaves a phase as it was.
+
+    Returns:
+        The model with ``params.phases.stages`` set. Given the counted mean duration this is also the maximum
+        likelihood estimate of a negative binomial duration with so many stages.
+
+    Raises:
+        ValueError: no phases, a wrong number of stages, stages already, or a phase that is on average shorter than its
+            stages.
+
+    Source: see the module.
+    """
+    chain = params.phases
+    if chain is None:
+        raise ValueError("params has no phases, and durations are the phases': give a model with a PhaseChain.")
+    if chain.stages is not None:
+        raise ValueError("params.phases has stages already; start from the model without them.")
+    stages = tuple(int(n) for n in stages)
+    check_stages(stages, chain.num_phases)
+    transition = jnp.asarray(chain.transition)
+    leave = (1 - jnp.diagonal(transition)) * jnp.asarray(stages, transition.dtype)
+    if is_concrete(transition) and (short := np.flatnonzero(np.asarray(leave) > 1)).size:
+        p = int(short[0])
+        raise ValueError(f"phase {p} lasts {stages[p] / float(leave[p]):.3g} frames on average, fewer than its stages.")
+    scaled = transition * jnp.asarray(stages, transition.dtype)[:, None]
+    staged = jnp.where(np.eye(len(stages), dtype=bool), jnp.diag(1 - leave), scaled)
+    return dataclasses.replace(params, phases=dataclasses.replace(chain, transition=staged, stages=stages))
+
+
+def check_stages(stages: Any, num_phases: int) -> None:
+    """Raise unless there is a positive number of stages for every phase.
+
+    Args:
+        stages: what `PhaseChain.stages` holds; None is always right.
+        num_phases: L.
+
+    Raises:
+        ValueError: no tuple, another length than L, or numbers that are not whole and positive.
+    """
+    if stages is None:
+        return
+    whole = isinstance(stages, tuple) and all(isinstance(n, int) and n >= 1 for n in stages)
+    if not whole or len(stages) != num_phases:
+        raise ValueError(f"phases.stages must be a tuple of {num_phases} positive integers, got {stages!r}.")
+
+
+def choose(labels: Labels, mask: Any = None, *, most: int = 6, num_phases: int | None = None) -> Stages:
+    """How many stages each phase needs, by the durations in labelled videos.
+
+    For every phase and every number of stages, the likelihood of each video's durations is computed with the mean
+    that the other videos have; the number with the largest sum wins. The last run of a video, and one that an unknown
+    label ends, count as lasting at least so long.
+
+    Args:
+        labels: phases (B, T); -1 is unknown. One video or several.
+        mask: (B, T) bool; frames after the last observed one are ignored.
+        most: largest number of stages. A phase never gets more than its shortest run has frames.
+        num_phases: L; by default what the labels show.
+
+    Returns:
+        (L,) for `spread`; 1 for a phase that fewer than two videos show.
+
+    Raises:
+        ValueError: no phase labels.
+
+    Source: see the module; leave-one-out likelihood of negative binomial durations.
+    """
+    if labels.phases is None:
+        raise ValueError("durations are counted in phase labels: give hmmjax.Labels(phases=...).")
+    phases = np.atleast_2d(np.asarray(labels.phases))
+    observed = np.ones(phases.shape, bool) if mask is None else np.atleast_2d(np.asarray(mask))
+    count = int(phases.max(initial=-1)) + 1 if num_phases is None else num_phases
+    runs: list[list[tuple[int, int, bool]]] = [[] for _ in range(count)]
+    for video, (row, seen) in enumerate(zip(phases, observed, strict=True)):
+        row = row[: np.flatnonzero(seen).max(initial=-1) + 1]
+        starts = np.flatnonzero(np.diff(row, prepend=row[:1] - 1))
+        for start, end in zip(starts, [*starts[1:], len(row)], strict=True):
+            if row[start] >= 0 and (start == 0 or row[start - 1] >= 0):
+                ended = end < len(row) and row[end] >= 0
+                runs[row[start]].append((video, int(end - start), bool(ended)))
+    return tuple(_best_number(own, most) for own in runs)
+
+
+def _best_number(runs: list[tuple[int, int, bool]], most: int) -> int:
+    if len({video for video, _, _ in runs}) < 2 or not any(ended for _, _, ended in runs):
+        return 1
+    video, length, ended = (np.array(column) for column in zip(*runs, strict=True))
+    scores = []
+    for n in range(1, min(most, int(length.min())) + 1):
+        total = 0.0
+        for held_out in np.unique(video):
+            others, own = video != held_out, video == held_out
+            leave = n * max(ended[others].sum(), 0.5) / length[others].sum()
+            total += _log_duration(length[own], ended[own], n, min(leave, 1 - 1e-9)).sum()
+        scores.append(total)
+    return int(np.argmax(scores)) + 1
+
+
+def _log_duration(length: np.ndarray, ended: np.ndarray, n: int, leave: float) -> np.ndarray:
+    """Log-probability of n stages lasting exactly, or where not ended at least, so many frames."""
+    horizon = int(length.max())
+    stage = np.full((horizon, n), -np.inf)
+    stay, go = np.log1p(-leave), np.log(leave)
+    stage[0, 0] = 0.0
+    for t in range(1, horizon):
+        came = np.concatenate([[-np.inf], stage[t - 1, :-1]]) + go
+        stage[t] = np.logaddexp(stage[t - 1] + stay, came)
+    exact, at_least = stage[length - 1, -1] + go, np.logaddexp.reduce(stage[length - 1], -1)
+    return np.where(ended, exact, at_least)

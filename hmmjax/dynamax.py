@@ -1,0 +1,169 @@
+"""To dynamax and back: the same model as a `CategoricalHMM`, so that its users can move over.
+
+Needs dynamax (the ``bench`` extra). Models with confusion emissions have an exact counterpart: one chain over their
+L * 2**K joint states, phase slowest and tool 0 the highest bit of the rest.
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from hmmjax import _configs, _model, durations
+from hmmjax._data import Data
+from hmmjax.emissions import PhaseConfusion, ToolConfusion
+from hmmjax.transitions import PhaseConditioned
+from hmmjax.types import Observations, Params, PhaseChain, ToolChains
+from hmmjax.validation import check_params
+
+MAX_STATES = 1024
+"""Joint states beyond which a matrix of them squared is no longer reasonable."""
+
+
+def to_dynamax(params: Params) -> tuple[Any, Any]:
+    """The model as dynamax has it.
+
+    Args:
+        params: with `PhaseConfusion` and `ToolConfusion` emissions, no powers; at most `MAX_STATES` joint states.
+
+    Returns:
+        A `CategoricalHMM` and its parameters. Its states are joint states (see `joint_states`), its emissions those of
+        `to_emissions`: the phase label if the model has phases with an emission, then each tool's.
+
+    Raises:
+        ImportError: dynamax is not installed.
+        TypeError: emissions of another family.
+        ValueError: too many joint states, or a model that watches nothing.
+    """
+    from dynamax.hidden_markov_model import CategoricalHMM
+
+    check_params(params)
+    phases, tools, owner = joint_states(params)
+    if len(phases) > MAX_STATES:
+        raise ValueError(
+            f"{len(phases)} joint states: dynamax would need a matrix of them squared (at most {MAX_STATES})."
+        )
+    initial, transition = _expand(params, owner)
+    tables = []
+    for track, kind in (("phases", PhaseConfusion), ("tools", ToolConfusion)):
+        chain = getattr(params, track)
+        if chain is None or chain.emission is None:
+            continue
+        if not isinstance(chain.emission, kind):
+            raise TypeError(
+                f"{track}.emission is {type(chain.emission).__name__}; only {kind.__name__} is categorical."
+            )
+        matrix = np.asarray(chain.emission.matrix, np.float64)
+        tables += [matrix[phases]] if track == "phases" else [matrix[k, tools[:, k]] for k in range(len(matrix))]
+    if not tables:
+        raise ValueError("the model watches nothing: give it an emission.")
+    classes = max(table.shape[1] for table in tables)
+    probabilities = np.stack([np.pad(t, ((0, 0), (0, classes - t.shape[1]))) for t in tables], 1)
+    model = CategoricalHMM(len(phases), len(tables), classes)
+    given, _ = model.initialize(
+        initial_probs=jnp.asarray(initial, jnp.float32),
+        transition_matrix=jnp.asarray(transition, jnp.float32),
+        emission_probs=jnp.asarray(probabilities, jnp.float32),
+    )
+    return model, given
+
+
+def to_emissions(obs: Observations) -> Any:
+    """One video's labels in the order that `to_dynamax` gives its emissions.
+
+    Args:
+        obs: labels of a single video, phases (T,) and/or tools (T, K).
+
+    Returns:
+        (T, columns) int, the phase first and then each tool.
+
+    Raises:
+        ValueError: neither phases nor tools.
+    """
+    columns = [] if obs.phases is None else [np.asarray(obs.phases)[:, None]]
+    columns += [] if obs.tools is None else [np.asarray(obs.tools)]
+    return jnp.asarray(np.concatenate(columns, 1))
+
+
+def joint_states(params: Params) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What each of the S joint states stands for.
+
+    Args:
+        params: the model.
+
+    Returns:
+        phase: (S,) int; 0 throughout without phases.
+        tools: (S, K) 0 or 1.
+        stage: (S,) int, counted over phases.
+    """
+    chain = params.phases
+    stages = (1,) if chain is None else chain.stages or (1,) * chain.num_phases
+    bits = np.asarray(_configs.bits(params.num_tools)) if params.num_tools else np.zeros((1, 0), int)
+    stage = np.repeat(np.arange(sum(stages)), len(bits))
+    return durations.owners(tuple(stages))[stage], np.tile(bits, (sum(stages), 1)), stage
+
+
+def _expand(params: Params, stage: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Initial (S,) and transition (S, S) over joint states, from the tables that inference itself uses."""
+    empty = Data(None, None, np.zeros((1, 1), bool), None, None)
+    p = _model.potentials(params, _model.tables(params, empty), np.zeros(1, np.int32))
+    if _model.separate(params):
+        initial, transition = np.ones(1), np.ones((1, 1))
+        for start, move in zip(np.asarray(p.initial)[..., 0], np.asarray(p.transition), strict=True):
+            initial, transition = np.kron(initial, start), np.kron(transition, move)
+        return initial, transition
+    columns = []
+    for q in range(p.transition.shape[0]):
+        move = np.ones((1, 1))
+        for block in p.blocks:
+            move = np.kron(move, np.asarray(block[q], np.float64))
+        columns.append(np.kron(np.asarray(p.transition, np.float64)[:, q : q + 1], move))
+    return np.asarray(p.initial, np.float64).reshape(-1), np.concatenate(columns, 1)
+
+
+def from_dynamax(params: Any) -> Params:
+    """Phases alone from dynamax's `ParamsCategoricalHMM`; for tools see `tool_from_dynamax`.
+
+    Args:
+        params: with one emission column over as many classes as there are states: a recogniser of phases.
+
+    Returns:
+        The model, with `PhaseConfusion`.
+
+    Raises:
+        ValueError: another number of emission columns or classes.
+    """
+    emission = np.asarray(params.emissions.probs)
+    states, columns, classes = emission.shape
+    if columns != 1 or classes != states:
+        raise ValueError(
+            f"{states} states seen through {columns} columns of {classes} classes: only one column with a class for "
+            "every state is a recogniser of phases."
+        )
+    transition = jnp.asarray(params.transitions.transition_matrix)
+    return Params(
+        PhaseChain(jnp.asarray(params.initial.probs), transition, PhaseConfusion(jnp.asarray(emission[:, 0])))
+    )
+
+
+def tool_from_dynamax(*params: Any) -> Params:
+    """Tools alone from dynamax models, one for each tool.
+
+    Args:
+        *params: a `ParamsCategoricalHMM` of two states, one column and two classes each; state 1 is presence.
+
+    Returns:
+        The model without phases, with `PhaseConditioned` and `ToolConfusion`.
+
+    Raises:
+        ValueError: a model of another size, or none at all.
+    """
+    chains: list[Any] = [from_dynamax(p).phases for p in params]
+    if not chains or any(chain.num_phases != 2 for chain in chains):
+        raise ValueError("a tool is a dynamax model of two states, absent and present.")
+    matrix, said = (jnp.stack([x(c) for c in chains]) for x in (lambda c: c.transition, lambda c: c.emission.matrix))
+    initial = jnp.stack([c.initial[1] for c in chains])
+    return Params(tools=ToolChains(initial, PhaseConditioned(matrix), ToolConfusion(said)))
+
+
+__all__ = ["from_dynamax", "joint_states", "to_dynamax", "to_emissions", "tool_from_dynamax"]

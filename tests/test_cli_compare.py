@@ -1,0 +1,119 @@
+"""`hmmjax compare`: families ranked on a person's own files, in one table."""
+
+import csv
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from commands import NAMES, read_both, run
+
+import hmmjax
+from hmmjax import io
+from hmmjax import stabilize as job
+from hmmjax.comparison import Rank, comparable
+
+
+def tools(world):
+    """Options for the scores of tools in four videos."""
+    files = [world / "said" / f"video{v:02d}-tool.csv" for v in range(1, 5)]
+    return (*files, "--annotations", world / "truth", *NAMES, "--folds", 2, "--no-hidden-phases")
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What the core is asked, whose answer (tests/test_comparison.py) takes long to compute."""
+    calls = []
+
+    def answer(labels, obs, mask, *, families, **options):
+        calls.append({"labels": labels, "obs": obs, "mask": mask, "families": families, **options})
+        nothing = families == ["scaled"]
+        return (Rank(families[0], -float(len(calls)), -0.5, float("nan") if nothing else 1.25, {"tools": [0.5]}),)
+
+    monkeypatch.setattr("hmmjax.stabilize.families.compare_families", answer)
+    return calls
+
+
+def test_the_core_is_asked_about_the_files(world, asked, tmp_path):
+    options = (*tools(world), "--emissions", "confusion", "--json", "--csv", tmp_path / "t.csv")
+    found = json.loads(run("compare", *options).stdout)
+    predictions, annotations = read_both(world)
+    predictions = [t for t in predictions if t.track == "tools" and t.video < "video05"]
+    annotations = [t.reorder(predictions[0].names) for t in annotations if t.track == "tools"]
+    obs, labels, mask, _ = io.to_batch(io.join(predictions), annotations)
+    (call,) = asked
+    assert call["families"] == ["confusion"] and call["folds"] == 2 and call["priors"] == job.PRIORS
+    for name, want in (("obs", obs), ("labels", labels)):
+        assert call[name].phases is None
+        np.testing.assert_array_equal(call[name].tools, want.tools)
+    np.testing.assert_array_equal(call["mask"], mask)
+    (row,) = found["table"]
+    assert row == {
+        "family": "confusion", "conditional": -1.0, "uncalibrated": -0.5, "marginal": 1.25, "powers": {"tools": [0.5]}
+    }  # fmt: skip
+    assert found["protocol"] == "held out, 2 folds, 4 videos" and found["videos"][0] == "video01"
+    with open(tmp_path / "t.csv", newline="") as file:
+        (line,) = csv.DictReader(file)
+    assert float(line["conditional"]) == row["conditional"] and json.loads(line["powers"]) == row["powers"]
+
+
+def test_people_get_one_table_of_all_families_and_what_it_means(world, asked, tmp_path):
+    (tmp_path / "t.csv").write_text("mine")
+    assert "--force" in run("compare", *tools(world), "--csv", tmp_path / "t.csv", code=2).stderr
+    assert not asked
+    result = run("compare", *tools(world))
+    rows = [line.split() for line in result.stdout.splitlines() if "│" in line]
+    assert [row[1] for row in rows] == comparable(True) and rows[0][3] == "-1.000"
+    assert rows[-1][-2] == "-" and "larger is better" in result.stdout and "no density" in result.stdout
+    assert [call["folds"] for call in asked] == [2] * len(comparable(True))
+    assert asked[0]["chains"] is None and asked[0]["obs"].tools.shape[0] == 4
+
+
+def test_labels_suit_confusion_only_and_transitions_come_from_elsewhere(world, asked):
+    files = [world / "said" / f"video{v:02d}-phase.txt" for v in (1, 2, 3)]
+    options = ("--annotations", world / "truth", "--transitions-from", world / "truth", *NAMES)
+    found = json.loads(run("compare", *files, *options, "--json", "--leave-one-out").stdout)
+    assert [row["family"] for row in found["table"]] == ["confusion"] and asked[0]["folds"] == 3
+    assert "for which 'confusion' is meant" in " ".join(found["notices"])
+    mixed = json.loads(run("compare", world / "said", *options[:2], *NAMES, "--json").stdout)
+    assert "one track holds labels and the other probabilities" in " ".join(mixed["notices"])
+    assert found["protocol"] == "held out, one video at a time, 3 videos"
+    # Counted in the two videos that are not compared on.
+    _, annotations = read_both(world)
+    labels, _, mask, _ = io.to_batch(io.join([t for t in annotations if t.track == "phases" and t.video > "video03"]))
+    want = hmmjax.estimate(hmmjax.Labels(labels.phases), None, mask, priors=job.PRIORS)
+    np.testing.assert_allclose(asked[0]["chains"].phases.transition, want.phases.transition, rtol=1e-6)
+    assert "no video is left" in run("compare", *files, *options, "--transition-videos", "1-3", code=2).stderr
+
+
+def test_a_track_without_annotations_is_left_out_and_said(world, asked):
+    predictions, annotations = read_both(world)
+    annotations = [t for t in annotations if t.track == "phases"]
+    found = job.rank_families(predictions, annotations, families=["confusion"], folds=2)
+    assert found.tracks == ("phases",) and "tools are predicted but not annotated" in " ".join(found.notices)
+    assert asked[0]["obs"].tools is None and asked[0]["num_phases"] == 3
+
+
+def test_phases_that_nobody_predicts_stay_in_the_model(world, asked):
+    predictions, annotations = read_both(world)
+    predictions = [t for t in predictions if t.track == "tools"]
+    for hidden in (True, False):
+        job.rank_families(predictions, annotations, families=["confusion"], hidden_phases=hidden)
+        assert (asked[-1]["labels"].phases is not None) == hidden
+
+
+def test_bad_input_and_a_dry_run(world, tmp_path):
+    assert "say confusion" in run("compare", *tools(world), "--emissions", "gauss", code=2).stderr
+    assert "at least 2 parts" in run("compare", *tools(world), "--folds", 1, code=2).stderr
+    one = ("compare", world / "said" / "video01-tool.csv", "--annotations", world / "truth", *NAMES)
+    assert "at least two videos" in run(*one, code=2).stderr.replace("\n", " ")
+    one = ("--videos", "1", "--dry-run")
+    assert "at least two videos" in run("compare", *tools(world), *one, code=2).stderr
+    plan = json.loads(run("compare", *tools(world), "--dry-run", "--json", "--csv", tmp_path / "t.csv").stdout)
+    assert plan["would_compare_on"] == [f"video{v:02d}" for v in range(1, 5)] and not (tmp_path / "t.csv").exists()
+    predictions, annotations = read_both(world)
+    with pytest.raises(io.FormatError, match="which nobody annotated"):
+        job.rank_families([t for t in predictions if t.track == "tools"], [annotations[0]])
+    unknown = [dataclasses.replace(t, values=np.full_like(t.values, -1)) for t in annotations]
+    with pytest.raises(io.FormatError, match=r"0 predicted video\(s\) are annotated"):
+        job.rank_families(predictions, unknown)

@@ -1,0 +1,119 @@
+"""Several recognisers on the command line: joined by frame, each with errors of its own, missing ones allowed."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from commands import NAMES, PHASES, read_both, run
+
+import hmmjax
+from hmmjax import io
+from hmmjax import stabilize as job
+
+
+@pytest.fixture(scope="module")
+def second(world, tmp_path_factory):
+    """Another recogniser's phase probabilities: every frame of videos 1-4, of video 1 only the first 30 rows."""
+    folder, rng = tmp_path_factory.mktemp("second"), np.random.default_rng(1)
+    for v in range(1, 5):
+        truth = io.read_annotations(world / "truth" / f"video{v:02d}-phase.txt", phase_names=PHASES)[0].values
+        scores = rng.dirichlet(np.ones(3), len(truth)) + 0.3 * np.eye(3)[truth]
+        scores = (scores / scores.sum(1, keepdims=True))[: 30 if v == 1 else None]
+        rows = [f"{25 * i},{','.join(f'{x:.6f}' for x in row)}" for i, row in enumerate(scores)]
+        (folder / f"video{v:02d}.csv").write_text("\n".join(["Frame,Gamma,Alpha,Beta", *_turned(rows)]) + "\n")
+    return folder
+
+
+def _turned(rows):
+    """Columns in an order of their own: classes are joined by name."""
+    return [",".join(np.array(row.split(","))[[0, 3, 1, 2]]) for row in rows]
+
+
+@pytest.fixture(scope="module")
+def fused(world, second, tmp_path_factory):
+    out = tmp_path_factory.mktemp("fused") / "o"
+    phases = sorted((world / "said").glob("*-phase.txt"))
+    options = ("--fuse", second, "--annotations", world / "truth", *NAMES, "--out", out, "--folds", 2)
+    return out, run("stabilize", *phases, *options)
+
+
+def test_each_recogniser_and_what_is_fused_stand_in_the_table(world, fused, second):
+    out, result = fused
+    table = json.loads((out / "table.json").read_text())["table"]
+    accuracy = {r["system"]: r for r in table if r["figure"] == "phase accuracy, pooled"}
+    assert list(accuracy) == ["M", "M 2", "M_H", "M_H online"]
+    assert accuracy["M_H"]["value"] > max(accuracy["M"]["value"], accuracy["M 2"]["value"])
+    # Each is measured on the frames of which it speaks.
+    frames = [len(t.frames) for t in io.read(second, phase_names=PHASES)]
+    assert accuracy["M 2"]["frames"] == sum(frames) and accuracy["M"]["frames"] == sum(40 + 5 * v for v in range(1, 6))
+    assert "M 2" in result.stdout and str(second) in result.stdout
+    told = result.stderr.replace("\n", " ")
+    assert "recogniser 2 says nothing of phases in 1 video(s): video05" in told
+    assert "video01: recogniser 2 says nothing of phases in 15 of 45 frames" in told
+
+
+def test_it_is_what_the_core_says_of_fused_observations(world, fused, second):
+    out, _ = fused
+    model = io.load_params(out / "model.npz")
+    assert [type(f).__name__ for f in model.params.phases.emission.families] == ["PhaseConfusion"] * 2
+    first = [t for t in read_both(world)[0] if t.track == "phases"]
+    other = {t.video: t.reorder(PHASES) for t in io.read(second, phase_names=PHASES)}
+    result = job.stabilize(first, fuse=[list(other.values())], model=model)
+    for i, track in enumerate(first):
+        said = np.full(len(track.frames), -1, np.int32)
+        if track.video in other:
+            said[: len(other[track.video].frames)] = other[track.video].labels()
+        want = hmmjax.posterior(model.params, hmmjax.Observations((track.values, said)))
+        np.testing.assert_allclose(result.smoothed.phases[i], want.phases, atol=1e-5)
+
+
+def test_results_read_back_and_files_come_back(world, fused):
+    out, _ = fused
+    found = job.read_results(out)
+    assert [s.name for s in found.recognisers] == ["M", "M 2"] and np.isnan(found.fused[0].phases[4]).all()
+    assert job.records(found.table) == json.loads((out / "table.json").read_text())["table"]
+    assert sorted(p.name for p in (out / "phases").iterdir()) == [f"video{v:02d}-phase.txt" for v in range(1, 6)]
+
+
+def test_the_report_takes_several_recognisers(fused, tmp_path):
+    run("report", fused[0], "--out", tmp_path / "r", "--no-intervals", "--no-pictures")
+
+
+def test_a_recogniser_of_its_own_for_each_track_and_other_rates(world):
+    """Phases by one, tools by another whose files count seconds."""
+    predictions, annotations = read_both(world)
+    phases = [t for t in predictions if t.track == "phases"]
+    tools = [t for t in predictions if t.track == "tools"]
+    seconds = [dataclasses.replace(t, frames=t.frames // 25, fps=1.0) for t in tools]
+    apart = job.stabilize(phases, annotations, fuse=[seconds], folds=2)
+    together = job.stabilize(predictions, annotations, folds=2)
+    # The first files that name tools are others: so is their order.
+    order = [apart.tool_names.index(name) for name in together.tool_names]
+    for a, b in zip(apart.smoothed.tools, together.smoothed.tools, strict=True):
+        np.testing.assert_allclose(a[:, order], b, atol=1e-5)
+    files = job.originals([phases, seconds])
+    assert {t.track for t in files} == {"phases", "tools"} and len(files) == 10
+
+
+def test_frames_that_never_meet_and_models_of_other_numbers_are_refused(world, fused, second, tmp_path):
+    predictions, _ = read_both(world)
+    phases = [t for t in predictions if t.track == "phases"]
+    off = [dataclasses.replace(t, frames=t.frames + 7) for t in phases]
+    with pytest.raises(io.FormatError, match="never fall on those of another"):
+        job.stabilize(phases, fuse=[off])
+    with pytest.raises(io.FormatError, match=r"fuses 2 recogniser\(s\) of phases, 1 given"):
+        job.stabilize(phases, model=io.load_params(fused[0] / "model.npz"))
+    options = ("--out", tmp_path / "o", *NAMES, "--dry-run")
+    assert "for each" in run(
+        "stabilize", world / "said", "--fuse", second, "--fuse-kind", "labels", "--fuse-kind", "labels", *options,
+        code=2,
+    ).stderr  # fmt: skip
+    assert "2 recognisers" in run("stabilize", world / "said", "--fuse", second, *options).stdout
+
+
+def test_silence_stays_silence_when_scores_become_labels():
+    obs = hmmjax.Observations((np.array([[0.2, 0.8], [np.nan, np.nan]]), np.array([1, -1])), None)
+    np.testing.assert_array_equal(obs.discretize().phases[0], [1, -1])
+    tools = hmmjax.Observations(None, (np.array([[0.7, np.nan]]), np.array([[1, 0]]))).discretize().tools
+    np.testing.assert_array_equal(tools[0], [[1, -1]])

@@ -1,0 +1,193 @@
+"""How the commands behave: bad input, help, dry runs, results that are read back or must not be overwritten."""
+
+import dataclasses
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from commands import NAMES, PHASES, read_both, run
+from typer.testing import CliRunner
+
+import hmmjax
+from hmmjax import io
+from hmmjax import stabilize as job
+from hmmjax.cli import app
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "no predictions"),
+        (("nowhere.txt",), "nowhere.txt: no such file"),
+        (("said", "--emissions", "gauss"), "say confusion, probability"),
+        (("said", "--folds", "1", "--annotations", "truth", *NAMES), "at least 2 parts"),
+        (("said", "--annotations", "truth"), "unknown tool 'Fork'"),
+        (("said/video01-phase.txt", "--annotations", "truth", "--tool-names", "Knife,Fork"), "unknown phase 'Alpha'"),
+        (("said", "--kind", "logits", *NAMES), "holds labels, not logits"),
+        (("said", "--videos", "7-9", *NAMES), "no video 7-9"),
+        (("said", "--rename", "video01", *NAMES), "old=new"),
+        (("said", "--transition-videos", "1", *NAMES), "--transitions-from, which is missing"),
+        (("said", "--model", "labels.npz", *NAMES), "no hmmjax model"),
+        (("said", "--annotations", "truth", "--rename", "1=99", "--videos", "99", *NAMES), "no annotation belongs"),
+    ],
+)
+def test_bad_input_is_one_message_and_code_2(world, tmp_path, arguments, message):
+    paths = [world / a if a in ("said", "truth", "labels.npz") or a.startswith("said/") else a for a in arguments]
+    result = run("stabilize", *paths, "--out", tmp_path / "o", code=2)
+    assert "Traceback" not in result.stderr and result.stdout == ""
+    assert re.search(message, result.stderr), result.stderr
+    assert result.stderr.startswith("error:") and not (tmp_path / "o").exists()
+
+
+def test_traceback_on_demand(tmp_path):
+    with pytest.raises(io.FormatError):
+        CliRunner().invoke(
+            app, ["stabilize", "nowhere.txt", "--out", str(tmp_path / "o"), "--traceback"], catch_exceptions=False
+        )
+
+
+def test_a_model_of_another_rate_is_refused(world, both, tmp_path):
+    """One prediction a second against files whose frame numbers make 25 a second."""
+    (tmp_path / "video01.txt").write_text("0\t0\n1\t0\n2\t1\n")
+    result = run(
+        *("stabilize", tmp_path / "video01.txt", "--model", both[0] / "model.npz", *NAMES, "--out", tmp_path / "o"),
+        code=2,
+    )
+    assert "25 per second" in result.stderr and "1 per second" in result.stderr and "fps" in result.stderr
+
+
+def test_results_are_not_overwritten(world, tmp_path):
+    (tmp_path / "o").mkdir()
+    (tmp_path / "o" / "notes.txt").write_text("mine")
+    arguments = ("stabilize", world / "said", "--annotations", world / "truth", *NAMES, "--out", tmp_path / "o")
+    assert "--force" in run(*arguments, "--no-pictures", code=2).stderr
+    run(*arguments, "--no-pictures", "--force")
+    run(*arguments, "--no-pictures", "--force")
+    assert (tmp_path / "o" / "notes.txt").read_text() == "mine"
+    assert not [p for p in (tmp_path / "o").rglob(".*")]
+
+
+def test_help_version_and_module():
+    assert (
+        "--transitions-from"
+        in CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1"}).invoke(app, ["stabilize", "--help"]).stdout
+    )
+    assert run("--version").stdout.strip() == hmmjax.__version__
+    found = subprocess.run([sys.executable, "-m", "hmmjax", "--version"], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == hmmjax.__version__
+
+
+# --- real files --------------------------------------------------------------------------------------------------
+
+
+def test_results_read_back_are_what_was_written(world, both):
+    predictions, annotations = read_both(world)
+    want, found = job.stabilize(predictions, annotations), job.read_results(both[0])
+    assert found.ids == want.ids and found.protocol == want.protocol and found.notices == want.notices
+    assert found.folds == want.folds and found.step_seconds == want.step_seconds
+    for name in ("raw", "smoothed", "filtered"):
+        for track in ("phases", "tools"):
+            for a, b in zip(getattr(getattr(found, name), track), getattr(getattr(want, name), track), strict=True):
+                np.testing.assert_array_equal(a, b)
+    for a, b in zip(found.truth_tools + found.truth_phases, want.truth_tools + want.truth_phases, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert job.as_json(found.table, ()) == job.as_json(want.table, ())
+
+
+def test_folders_that_hold_no_results(tmp_path, both):
+    with pytest.raises(io.FormatError, match=r"no stabilized\.npz"):
+        job.read_results(tmp_path)
+    np.savez(tmp_path / "stabilized.npz", phases_01=np.zeros((3, 2)))
+    with pytest.raises(io.FormatError, match="stabilise again"):
+        job.read_results(tmp_path)
+
+
+def test_changes_are_compared_with_the_truth_although_a_frame_has_none(world):
+    predictions, annotations = read_both(world)
+    whole = {row.figure: row for row in job.stabilize(predictions, annotations).table}
+    short = [dataclasses.replace(t, values=t.values[:-1], frames=t.frames[:-1]) for t in annotations]
+    table = {row.figure: row for row in job.stabilize(predictions, short).table}
+    for figure in ("phase changes", "tool on/off changes"):
+        assert table[figure].truth is not None and 0 <= whole[figure].truth - table[figure].truth <= 2 * 5
+        assert "both labelled" in table[figure].conventions[0] and "5 videos" in table[figure].conventions[0]
+
+
+def test_names_that_fit_the_files_badly_are_doubted(tmp_path):
+    for folder in ("said", "truth"):
+        (tmp_path / folder).mkdir()
+    for v in (1, 2):
+        labels = np.repeat([0, 1, 2], 20)
+        text = "".join(f"{25 * i}\t{p}\n" for i, p in enumerate(labels))
+        (tmp_path / "truth" / f"video{v:02d}-phase.txt").write_text(text)
+        text = "".join(f"{25 * i}\t{p}\n" for i, p in enumerate(np.array([0, 2, 1])[labels]))
+        (tmp_path / "said" / f"video{v:02d}-phase.txt").write_text(text)
+    options = ("evaluate", tmp_path / "said", "--truth", tmp_path / "truth", "--phase-names")
+    told = run(*options, "a,b,c").stderr
+    assert "33% of frames, and would in 100% with b and c exchanged" in told.replace("\n", " ")
+    told = run(*options, "a,b,c,d").stderr
+    assert "4 phase names are declared (a, b, c, d), but no file has an index above 2" in told.replace("\n", " ")
+
+
+def test_annotated_tracks_that_nobody_predicted_do_no_harm_to_em(world):
+    predictions, annotations = read_both(world)
+    short = [dataclasses.replace(t, values=t.values[:-1], frames=t.frames[:-1]) for t in annotations]
+    result = job.stabilize([t for t in predictions if t.track == "phases"], short, iterations=1)
+    assert result.smoothed.tools is None and "EM" in result.model.metadata["method"]
+
+
+# --- consistency of the commands ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", [c.name or c.callback.__name__ for c in app.registered_commands])
+def test_every_command_has_examples_and_the_common_options(command):
+    text = " ".join(run(command, "--help").stdout.split())
+    assert "Examples:" in text and f"$ hmmjax {command}" in text
+    for option in ("--json", "--force", "--traceback"):
+        assert option in text, option
+
+
+def test_a_dry_run_reads_and_writes_nothing(world, tmp_path):
+    options = (*NAMES, "--annotations", world / "truth", "--out", tmp_path / "o", "--dry-run")
+    said = run("stabilize", world / "said", *options).stdout
+    assert "5 videos" in said and "5 of them annotated" in said and not (tmp_path / "o").exists()
+    plan = json.loads(run("stabilize", world / "said", *options, "--json").stdout)
+    assert plan["annotated"] == [f"video{v:02d}" for v in range(1, 6)] and plan["tracks"] == ["phases", "tools"]
+    run("stabilize", world / "said", "--out", tmp_path / "o", "--phase-names", "x", "--dry-run", code=2)
+
+
+def test_a_killed_run_is_followed_by_another(world, both, tmp_path):
+    from hmmjax.io.folder import MARKER
+
+    out = tmp_path / "o"
+    (out / "phases").mkdir(parents=True)
+    (out / MARKER).touch()
+    (out / "phases" / "video01-phase.txt").write_text("half")
+    run("stabilize", world / "said", "--annotations", world / "truth", *NAMES, "--out", out, "--no-pictures")
+    assert not (out / MARKER).exists() and (out / "phases" / "video01-phase.txt").read_text() != "half"
+
+
+def test_report_and_explore_from_the_command_line(world, both, tmp_path):
+    options = ("--no-intervals", "--no-pictures", "--out", tmp_path / "page")
+    assert json.loads(run("report", both[0], *options, "--dry-run", "--json").stdout)["exists"] is False
+    found = json.loads(run("report", both[0], *options, "--json").stdout)
+    assert found["page"] == str(tmp_path / "page" / "report.html") and (tmp_path / "page" / "report.html").is_file()
+    assert "--force" in run("report", both[0], *options, code=2).stderr
+    assert "no stabilized.npz" in run("report", world, *options, "--force", code=2).stderr.replace("\n", " ")
+    explored = json.loads(run("explore", world / "truth", *NAMES, "--out", tmp_path / "e", "--json").stdout)
+    assert explored["phases"].keys() == set(PHASES) and (tmp_path / "e" / "explore.html").is_file()
+    assert "--force" in run("explore", world / "truth", *NAMES, "--out", tmp_path / "e", code=2).stderr
+
+
+def test_bench_times_what_it_says(tmp_path):
+    options = ("--videos", 1, "--minutes", 0.5, "--repeats", 1, "--iterations", 1, "--json")
+    found = json.loads(run("bench", *options, "--out", tmp_path / "b.json").stdout)
+    assert json.loads((tmp_path / "b.json").read_text()) == found
+    assert all(row["frames_per_second"] > 0 for row in found["timings"]) and found["device"]
+    assert json.loads(run("bench", *options, "--dry-run").stdout)["videos"] == 1
+
+
+def test_shell_completion_is_there():
+    assert "--install-completion" in run("--help").stdout

@@ -1,0 +1,63 @@
+"""Families ranked on held-out videos."""
+
+import jax
+import numpy as np
+import pytest
+
+import hmmjax
+from hmmjax import Labels, Observations
+
+
+@pytest.fixture(scope="module")
+def scores():
+    """Scores that are exactly 0 most of the time: what `inflated` is for."""
+    params = hmmjax.init_params(0, 2, emissions="inflated", stay=0.9)
+    labels, obs, mask = hmmjax.sample(params, jax.random.key(0), [60] * 4)
+    return labels, obs, mask
+
+
+def test_the_family_that_made_the_data_wins(scores):
+    labels, obs, mask = jax.tree.map(np.asarray, scores)
+    found = hmmjax.compare(labels, obs, mask, families=["probability", "inflated", "scaled"], folds=2, iterations=3)
+    assert found[0].family == "inflated"
+    ranks = {rank.family: rank for rank in found}
+    assert [rank.conditional for rank in found] == sorted((r.conditional for r in found), reverse=True)
+    assert np.isnan(ranks["scaled"].marginal)
+    assert len(ranks["inflated"].powers["tools"]) == 2
+    assert str(found).splitlines()[1].startswith("inflated") and "nats" in str(found)
+
+
+def test_figures_are_those_of_the_core(scores):
+    """Uncalibrated conditional and marginal log-likelihood, from estimate and log_likelihood alone."""
+    labels, obs, mask = jax.tree.map(np.asarray, scores)
+    (found,) = hmmjax.compare(labels, obs, mask, families=["inflated"], folds=2, iterations=1)
+    conditional = marginal = 0.0
+    for part, others in (([0, 2], [1, 3]), ([1, 3], [0, 2])):
+        learnt = hmmjax.estimate(
+            Labels(tools=labels.tools[others]),
+            Observations(tools=obs.tools[others]),
+            emissions="inflated",
+            priors=hmmjax.Priors(*[0.5] * 6),
+        )
+        own, said = Labels(tools=labels.tools[part]), Observations(tools=obs.tools[part])
+        free = np.asarray(hmmjax.log_likelihood(learnt, said)).sum()
+        conditional += np.asarray(hmmjax.log_likelihood(learnt, said, labels=own)).sum() - free
+        marginal += free
+    assert found.uncalibrated == pytest.approx(conditional / 240, rel=1e-4)
+    assert found.marginal == pytest.approx(marginal / 240, rel=1e-4)
+
+
+def test_bad_input_is_named(scores):
+    labels, obs, _ = scores
+    with pytest.raises(ValueError, match="'gauss' is unknown"):
+        hmmjax.compare(labels, obs, families=["gauss"])
+    with pytest.raises(ValueError, match="needs probabilities"):
+        hmmjax.compare(labels, Observations(tools=labels.tools), families=["scaled"])
+    with pytest.raises(ValueError, match="at least two"):
+        hmmjax.compare(Labels(tools=labels.tools[:1]), Observations(tools=obs.tools[:1]))
+    with pytest.raises(ValueError, match="at least two, on a leading axis"):
+        hmmjax.compare(Labels(tools=labels.tools[0]), Observations(tools=obs.tools[0]))
+    with pytest.raises(ValueError, match="folds=0"):
+        hmmjax.compare(labels, obs, folds=0)
+    with pytest.raises(ValueError, match="needs observations"):
+        hmmjax.compare(labels, Observations())

@@ -1,0 +1,155 @@
+"""Frames one at a time, against the filter and the smoother of everything so far."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oracles
+import pytest
+from cases import make, map_tracks
+from numpy.testing import assert_allclose, assert_array_equal
+
+import hmmjax
+from hmmjax import Observations, Stream
+
+LAG = 3
+SHAPES = {"coupled": (3, 2), "phases": (3, 0), "tools": (0, 2)}
+
+
+def _frame(case, t):
+    """What is seen at frame t of the only video; None where the mask is False."""
+    if not case.mask[0, t]:
+        return None
+    return map_tracks(lambda x: x[0, t], case.obs)
+
+
+def _staged(case):
+    phases = dataclasses.replace(case.params.phases, stages=(2, 1, 3))
+    return dataclasses.replace(case, params=dataclasses.replace(case.params, phases=phases))
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, "stages"])
+def test_equals_the_batch_filter_and_the_smoother_of_the_frames_so_far(shape):
+    case = make(3, *SHAPES.get(shape, (3, 2)), num_frames=9, batch=1, holes=0.2)
+    case = _staged(case) if shape == "stages" else case
+    stream = Stream(case.params, lag=LAG)
+    batch = hmmjax.filter(*case.args[:3])
+    for t in range(9):
+        now = stream.step(_frame(case, t))
+        assert now.frame == t and now.lagged_frame == (t - LAG if t >= LAG else -1)
+        so_far = map_tracks(lambda x, t=t: x[0, : t + 1], case.obs)
+        # Frames are given up to now, so an unseen one at the end is no padding here: it is asked for by its label.
+        smooth = hmmjax.posterior(case.params, so_far, case.mask[0, : t + 1])
+        for track in ("phases", "tools"):
+            if getattr(batch, track) is None:
+                assert getattr(now, track) is None
+                continue
+            assert_allclose(getattr(now, track), getattr(batch, track)[0, t], atol=1e-6)
+            if case.mask[0, t]:
+                late = getattr(now, f"lagged_{track}")
+                expected = getattr(smooth, track)[t - LAG] if t >= LAG else np.zeros_like(late)
+                assert_allclose(late, expected, atol=2e-6)
+    assert float(now.log_likelihood) == pytest.approx(float(batch.log_likelihood[0]), rel=1e-6)
+    rest = stream.finish()
+    whole = hmmjax.posterior(*case.args[:3])
+    for track in ("phases", "tools"):
+        if getattr(whole, track) is not None:
+            assert_allclose(getattr(rest, track), getattr(whole, track)[0, -LAG:], atol=2e-6)
+
+
+def test_tools_that_cannot_switch_keep_their_only_path():
+    """Where scaled numbers would lose it: certain tools, and evidence against them for a long time."""
+    params = hmmjax.init_params(2, 2)
+    matrix = jnp.broadcast_to(jnp.eye(2), (2, 2, 2, 2))
+    stuck = dataclasses.replace(params.tools, transition=hmmjax.transitions.PhaseConditioned(matrix))
+    params = dataclasses.replace(params, tools=stuck)
+    scores = np.where(np.arange(40)[:, None] < 20, 0.001, 0.999).astype(np.float32) * np.ones(2, np.float32)
+    batch = hmmjax.filter(params, Observations(tools=scores), backend="logspace")
+    stream = Stream(params)
+    for t in range(40):
+        now = stream.step(Observations(tools=scores[t]))
+        # The evidence sums to a hundred nats before it turns: float32 keeps that to a few 1e-5.
+        assert_allclose(now.tools, batch.tools[t], atol=2e-4)
+
+
+def test_the_filter_is_the_oracles():
+    case = make(5, 2, 2, num_frames=5, batch=1, families=("PhaseConfusion", "ToolConfusion"))
+    answer = oracles.enumerate_paths(case.model, case.evidence[0])
+    stream = Stream(case.params)
+    for t in range(5):
+        now = stream.step(_frame(case, t))
+        assert_allclose(now.phases, answer.filter_phases[t], atol=1e-5)
+        assert_allclose(now.tools, answer.filter_tools[t], atol=1e-5)
+        assert_allclose(now.phases, now.lagged_phases, atol=1e-6)
+    assert float(now.log_likelihood) == pytest.approx(answer.log_likelihood, rel=1e-5)
+    assert stream.finish().phases.shape == (0, 2)
+
+
+def test_a_saved_stream_goes_on_as_if_it_had_never_stopped(tmp_path):
+    case = make(7, 3, 2, num_frames=8, batch=1)
+    stream = Stream(case.params, lag=2)
+    for t in range(4):
+        stream.step(_frame(case, t))
+    stream.save(tmp_path / "s.npz")
+    again = Stream.resume(case.params, tmp_path / "s.npz")
+    for t in range(4, 8):
+        jax.tree.map(assert_array_equal, stream.step(_frame(case, t)), again.step(_frame(case, t)))
+    with pytest.raises(FileExistsError):
+        stream.save(tmp_path / "s.npz")
+    with pytest.raises(ValueError, match="another model"):
+        Stream.resume(make(8, 3, 2).params, tmp_path / "s.npz")
+    with pytest.raises(FileNotFoundError):
+        Stream.resume(case.params, tmp_path / "no.npz")
+    whole = (tmp_path / "s.npz").read_bytes()
+    flipped = whole[:150] + bytes(255 - b for b in whole[150:250]) + whole[250:]
+    for damaged in (b"no", b"", whole[: len(whole) // 2], flipped):
+        (tmp_path / "no.npz").write_bytes(damaged)
+        with pytest.raises(ValueError, match="holds no stream"):
+            Stream.resume(case.params, tmp_path / "no.npz")
+
+
+def test_memory_and_programs_do_not_grow():
+    case = make(9, 2, 1, num_frames=4, batch=1)
+    stream = Stream(case.params, lag=2)
+    stream.step(_frame(case, 0))
+    size = sum(x.nbytes for x in jax.tree.leaves(stream.state))
+    from hmmjax import streaming
+
+    programs = streaming._step._cache_size()
+    for t in range(1, 40):
+        stream.step(_frame(case, t % 4))
+    assert sum(x.nbytes for x in jax.tree.leaves(stream.state)) == size
+    assert streaming._step._cache_size() == programs
+
+
+def test_many_streams_at_once_with_the_pure_functions():
+    case = make(11, 2, 1, num_frames=3, batch=4)
+    from hmmjax import streaming
+
+    states = jax.vmap(lambda _: streaming.start(case.params))(jnp.arange(4))
+    batch = hmmjax.filter(*case.args[:3])
+    for t in range(3):
+        obs = map_tracks(lambda x, t=t: x[:, t], case.obs)
+        states, now = jax.jit(jax.vmap(lambda s, o: streaming.step(case.params, s, o)))(states, obs)
+        assert_allclose(now.phases, batch.phases[:, t], atol=1e-6)
+
+
+def test_bad_frames_are_named_and_leave_the_stream_where_it_was():
+    params = hmmjax.init_params(2, 2, emissions="confusion")
+    certain = dataclasses.replace(params.phases, initial=jnp.array([1.0, 0.0]), transition=jnp.eye(2))
+    certain = dataclasses.replace(certain, emission=hmmjax.emissions.PhaseConfusion(jnp.eye(2)))
+    stream = Stream(dataclasses.replace(params, phases=certain))
+    first = stream.step(Observations(np.int32(0), np.array([0, 1])))
+    with pytest.raises(ValueError, match="frame 1 is impossible"):
+        stream.step(Observations(np.int32(1), np.array([0, 1])))
+    with pytest.raises(ValueError, match="its symbols are"):
+        stream.step(Observations(np.int32(7), np.array([0, 1])))
+    with pytest.raises(TypeError, match="integer labels"):
+        stream.step(Observations(np.array([0.5, 0.5], np.float32), np.array([0, 1])))
+    with pytest.raises(ValueError, match="must be"):
+        stream.step(Observations(np.int32(0), np.array([[0, 1]])))
+    second = stream.step(Observations(np.int32(0), np.array([0, 1])))
+    assert first.frame == 0 and second.frame == 1
+    with pytest.raises(ValueError, match="lag must be"):
+        Stream(params, lag=-1)
