@@ -1,12 +1,12 @@
 """Recognition systems, each a value: a backbone, a temporal model or none, and heads.
 
-ToolNet, PhaseNet, EndoNet and SwinNet, with an LSTM (_l) or attention (_a) behind them or without, differ in what they
-are made of and not in code: `SYSTEMS` says of what.
+ToolNet, PhaseNet, EndoNet, SwinNet and FCN, with a memory (_l) or attention (_a) behind them or without, differ in what
+they are made of and not in code: `SYSTEMS` says of what. Faster R-CNN alone is a class of its own.
 """
 
 import dataclasses
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -18,7 +18,7 @@ from jax.typing import DTypeLike
 from models import temporal as sequences
 from models import weights
 from models.backbones import Backbone, build
-from models.detection.maps import Cells, Flattened, MapHead, map_cells
+from models.detection.maps import Flattened, MapHead, map_cells
 from models.temporal import Temporal
 
 #: Of ImageNet, as torchvision's weights expect; RGB in [0, 1].
@@ -139,7 +139,6 @@ class System(nnx.Module):
         heads: see `SystemSpec`.
         temporal: a model of sequences (B, T, D), which never sees images. None decides each frame alone.
         penalties: modules of `models.temporal.penalties` by name, and their weights.
-        cells: rows, columns and channels of the features where they are maps.
         mean: of RGB in [0, 1], subtracted from images.
         std: by which they are divided.
         rngs: for the initial parameters of the heads.
@@ -153,7 +152,6 @@ class System(nnx.Module):
         *,
         temporal: Temporal | None = None,
         penalties: Mapping[str, tuple[nnx.Module, float]] | None = None,
-        cells: Cells | None = None,
         mean: tuple[float, ...] = IMAGENET_MEAN,
         std: tuple[float, ...] = IMAGENET_STD,
         rngs: nnx.Rngs,
@@ -164,8 +162,8 @@ class System(nnx.Module):
         for name, spec in heads.items():
             read = temporal if temporal is not None and spec.temporal else backbone
             width = read.width + sum(sizes[other] for other in spec.also)
-            if spec.least is not None and cells is not None:
-                self.heads[name] = MapHead(cells, sizes[name], spec.least, rngs=rngs)
+            if spec.least is not None and read.cells is not None:
+                self.heads[name] = MapHead(read.cells, sizes[name], spec.least, rngs=rngs)
                 continue
             if spec.hidden:
                 self.heads[name] = Head(width, spec.hidden, sizes[name], rngs=rngs)
@@ -177,7 +175,7 @@ class System(nnx.Module):
             self.penalties = nnx.Dict({name: module for name, (module, _) in penalties.items()})
         self.penalty_weights = tuple((name, weight) for name, (_, weight) in (penalties or {}).items())
         self.specs = tuple(heads.items())
-        self.width = backbone.width
+        self.width, self.cells = backbone.width, backbone.cells
         self.mean = tuple(mean)
         self.std = tuple(std)
 
@@ -200,9 +198,9 @@ class System(nnx.Module):
         pooled = self.backbone(normalise(images, self.mean, self.std).reshape(-1, *images.shape[-3:]), key=key).pooled
         return pooled.reshape(*leading, -1)
 
-    def maps(self, images: Array) -> Array:
-        """Logits of tools in every cell (N, rows, columns, K) of images (N, H, W, 3), by a head that pools maps."""
-        return self.heads["tools"].maps(self.features(images).astype(jnp.float32))
+    def maps(self, answer: Answer) -> Array:
+        """Logits of tools in every cell (..., rows, columns, K), where their head pools maps."""
+        return self.heads["tools"].maps(answer.sequences["tools"].astype(jnp.float32))
 
     def decide(self, features: Array, mask: Array | None = None, *, key: Array | None = None) -> Logits:
         """Logits from features (N, D), or (B, T, D) where there is a temporal model."""
@@ -210,10 +208,18 @@ class System(nnx.Module):
 
     def answer(self, features: Array, mask: Array | None = None, *, key: Array | None = None) -> Answer:
         """Logits and what they were read from; `mask` (B, T) is False at frames that are not there."""
-        found: object = features
+        found: Any = features
         if self.temporal is not None:
             # Layers of the backbone count up from 0; this number is none of theirs.
             found = self.temporal(features, mask, key=None if key is None else jax.random.fold_in(key, 1_000_000))
+        return self._read(features, found)
+
+    def run(self, features: Array, mask: Array | None, state: Any) -> tuple[Answer, Any]:
+        """As `answer`, on the next frames of videos; see `models.temporal.Temporal.run`."""
+        found, state = self.temporal.run(features, mask, state)
+        return self._read(features, found), state
+
+    def _read(self, features: Array, found: Any) -> Answer:
         logits: Logits = {}
         read: dict[str, Array] = {}
         for name, spec in self.specs:
@@ -279,7 +285,7 @@ def build_system(
         rngs: for the initial parameters.
 
     Raises:
-        ValueError: for an unknown name, and for a backbone that does not fit.
+        ValueError: for an unknown name, and for a backbone or a temporal model that does not fit.
     """
     if name not in SYSTEMS:
         raise ValueError(f"unknown system {name!r}: choose one of {', '.join(SYSTEMS)}")
@@ -288,34 +294,29 @@ def build_system(
         raise ValueError(f"{name} learns from boxes. Fix: build it with models.detection.faster_rcnn.build_faster_rcnn")
     network, cells = backbone, None
     if not isinstance(network, Backbone):
-        network = network or spec.backbone
         if spec.backbone is None:
             raise ValueError(
                 f"{name} reads what {spec.frames} says of frames. Fix: set frozen to a run of {spec.frames}"
             )
-        settings = {"dtype": dtype, **spec.options, **(options or {})}
-        if spec.maps:
-            cells = _cells(name, network, settings, size)
-        network = build(network, rngs=rngs, **settings)
-    elif spec.maps:
-        # The features of a frozen backbone: their shape is that of the backbone they are from.
-        source = getattr(network, "source", None) or spec.backbone
-        rows, columns, _ = _cells(name, source, {**spec.options, **(options or {})}, size)
-        if network.width % (rows * columns):
-            raise ValueError(
-                f"{name}: {network.width} features are no map of {rows} x {columns} cells."
-                " Fix: give the backbone, options and size of the frozen run"
-            )
-        cells = (rows, columns, network.width // (rows * columns))
+        kind, settings = network or spec.backbone, {"dtype": dtype, **spec.options, **(options or {})}
+        try:
+            network = build(kind, rngs=rngs, **settings)
+            cells = map_cells(kind, settings, size) if spec.maps else None
+        except TypeError as error:
+            if not spec.maps:
+                raise
+            raise ValueError(f"{name} on {kind}: {error}. Fix: choose a ResNet") from error
+    elif spec.maps and network.cells is None:
+        raise ValueError(f"{name} reads maps, and these features are none. Fix: set frozen to a run of {spec.frames}")
     if pretrained is not None:
         weights.load_weights(network, pretrained)
-    if cells is not None and not isinstance(backbone, Backbone):
+    if cells is not None:
         network = Flattened(network, cells)
     sizes = {"phases": phases, "tools": tools}
     temporal = temporal or spec.temporal
     if isinstance(temporal, str):
-        shape = {} if cells is None else {"cells": cells}
-        temporal = sequences.build(temporal, network.width, rngs=rngs, **shape, **(temporal_options or {}))
+        options = dict(temporal_options or {})
+        temporal = sequences.build(temporal, network.width, cells=network.cells, rngs=rngs, **options)
     penalties = {}
     if temporal is not None:
         own = {track: sizes[track] for track in spec.heads}
@@ -323,13 +324,4 @@ def build_system(
             key: (sequences.PENALTIES[key](temporal.width, own, rngs=rngs), weight)
             for key, weight in spec.penalties.items()
         }
-    return System(
-        network, sizes, spec.heads, temporal=temporal, penalties=penalties, cells=cells, mean=mean, std=std, rngs=rngs
-    )
-
-
-def _cells(name: str, backbone: str, settings: Mapping[str, object], size: tuple[int, int]) -> Cells:
-    try:
-        return map_cells(backbone, settings, size)
-    except TypeError as error:
-        raise ValueError(f"{name} on {backbone}: {error}. Fix: choose a ResNet") from error
+    return System(network, sizes, spec.heads, temporal=temporal, penalties=penalties, mean=mean, std=std, rngs=rngs)

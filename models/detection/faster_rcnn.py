@@ -90,7 +90,7 @@ class FasterRCNN(nnx.Module):
         self.refine = nnx.Linear(backbone.width, 4 * tools, kernel_init=smaller, dtype=jnp.float32, rngs=rngs)
         self.tools, self.config = tools, config
         self.temporal = None
-        self.width = 5 * tools + width
+        self.width, self.cells = 5 * tools + width, None
         self.mean, self.std = tuple(mean), tuple(std)
 
     def __call__(self, images: Array, *, key: Array | None = None) -> Logits:

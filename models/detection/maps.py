@@ -12,10 +12,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from models.backbones import Backbone, build
-from models.backbones.base import Features
-
-#: Rows, columns and channels of a map.
-Cells = tuple[int, int, int]
+from models.backbones.base import Cells, Features
 
 
 def map_cells(backbone: str, options: Mapping[str, object], size: tuple[int, int]) -> Cells:
@@ -38,7 +35,7 @@ class Flattened(Backbone):
     """
 
     def __init__(self, network: Backbone, cells: Cells):
-        self.network = network
+        self.network, self.cells = network, cells
         self.width = cells[0] * cells[1] * cells[2]
 
     def __call__(self, images: Array, *, key: Array | None = None) -> Features:

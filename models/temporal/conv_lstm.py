@@ -6,8 +6,12 @@ from jax import Array
 from jax import numpy as jnp
 from jax.typing import DTypeLike
 
+from models.backbones.base import Cells
 from models.temporal.attention import lapformer, only_there
 from models.temporal.base import Temporal
+
+#: Hidden values and cells (B, rows, columns, channels), float32.
+State = tuple[Array, Array]
 
 
 class ConvLSTM(Temporal):
@@ -22,11 +26,13 @@ class ConvLSTM(Temporal):
         rngs: for the initial parameters.
     """
 
+    carries = True
+
     def __init__(
         self,
         inputs: int,
         *,
-        cells: tuple[int, int, int],
+        cells: Cells,
         size: int = 3,
         residual: bool = True,
         dtype: DTypeLike = jnp.float32,
@@ -43,6 +49,15 @@ class ConvLSTM(Temporal):
     def __call__(self, features: Array, mask: Array | None = None, *, key: Array | None = None) -> Array:
         """See `Temporal`. The state passes unchanged over frames that are not there."""
         del key
+        return self.run(features, mask, self.start(len(features)))[0]
+
+    def start(self, batch: int) -> State:
+        """See `Temporal`."""
+        nothing = jnp.zeros((batch, *self.cells), jnp.float32)
+        return nothing, nothing
+
+    def run(self, features: Array, mask: Array | None, state: State) -> tuple[Array, State]:
+        """See `Temporal`."""
         features, there = only_there(features, mask)
         batch, length = there.shape
         maps = features.reshape(batch, length, *self.cells)
@@ -50,7 +65,7 @@ class ConvLSTM(Temporal):
         said = self.of_input(maps.reshape(-1, *self.cells)).reshape(*maps.shape[:-1], -1)
         graph, weights = nnx.split(self.of_state)
 
-        def step(state: tuple[Array, Array], now: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
+        def step(state: State, now: tuple[Array, Array]) -> tuple[State, Array]:
             hidden, cell = state
             said, here = now
             gates = (said + nnx.merge(graph, weights)(hidden)).astype(jnp.float32)
@@ -62,10 +77,9 @@ class ConvLSTM(Temporal):
             state = jnp.where(here, shown, hidden), jnp.where(here, changed, cell)
             return state, state[0]
 
-        start = jnp.zeros((batch, *self.cells), jnp.float32)
-        _, hidden = jax.lax.scan(step, (start, start), (said.swapaxes(0, 1), there.T))
+        state, hidden = jax.lax.scan(step, state, (said.swapaxes(0, 1), there.T))
         hidden = hidden.swapaxes(0, 1).reshape(features.shape).astype(features.dtype)
-        return features + hidden if self.residual else hidden
+        return (features + hidden if self.residual else hidden), state
 
 
 class MapAttention(Temporal):
@@ -77,13 +91,14 @@ class MapAttention(Temporal):
         options: of `models.temporal.attention.lapformer`.
     """
 
-    def __init__(self, inputs: int, *, cells: tuple[int, int, int], **options):
+    def __init__(self, inputs: int, *, cells: Cells, **options):
         del inputs
         self.transformer = lapformer(2 * cells[2], **options)
-        self.width, self.cells = self.transformer.width, cells
+        self.width, self.shape = self.transformer.width, cells
 
     def __call__(self, features: Array, mask: Array | None = None, *, key: Array | None = None) -> Array:
         """See `Temporal`."""
-        maps = features.reshape(*features.shape[:2], *self.cells)
+        features, mask = only_there(features, mask)
+        maps = features.reshape(*features.shape[:2], *self.shape)
         pooled = jnp.concatenate([maps.max((2, 3)), maps.mean((2, 3))], -1)
         return self.transformer(pooled, mask, key=key)

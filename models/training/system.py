@@ -7,7 +7,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from models.backbones import Backbone
-from models.backbones.base import Features
+from models.backbones.base import Cells, Features
 from models.detection.faster_rcnn import FasterRCNN, build_faster_rcnn
 from models.systems import SYSTEMS, System, build_system
 from models.training.config import Config
@@ -18,11 +18,11 @@ class Precomputed(Backbone):
 
     Args:
         width: D of the features.
-        source: name of the backbone that they are from; None for the system's usual one.
+        cells: see `Backbone`.
     """
 
-    def __init__(self, width: int, source: str | None = None):
-        self.width, self.source = width, source
+    def __init__(self, width: int, cells: Cells | None = None):
+        self.width, self.cells = width, cells
 
     def __call__(self, images: Array, *, key: Array | None = None) -> Features:
         """Not possible.
@@ -34,7 +34,13 @@ class Precomputed(Backbone):
 
 
 def make_system(
-    config: Config, phases: int, tools: int, *, pretrained: bool = True, width: int | None = None
+    config: Config,
+    phases: int,
+    tools: int,
+    *,
+    pretrained: bool = True,
+    width: int | None = None,
+    cells: Cells | None = None,
 ) -> System | FasterRCNN:
     """The system with its initial parameters.
 
@@ -44,6 +50,10 @@ def make_system(
         tools: number of tools K.
         pretrained: load `config.pretrained`.
         width: length of a frozen backbone's features, for a system without a backbone of its own.
+        cells: rows, columns and channels of these where they are maps.
+
+    Raises:
+        ValueError: for a system that does not fit its backbone, its temporal model or the features.
     """
     common: dict[str, Any] = dict(
         options=config.options,
@@ -55,10 +65,15 @@ def make_system(
         rngs=nnx.Rngs(config.seed),
     )
     if config.system in SYSTEMS and SYSTEMS[config.system].boxes:
+        if width is not None or config.temporal is not None:
+            raise ValueError(
+                f"{config.system} decides each frame alone, from its picture. Fix: choose {config.system}_l or"
+                f" {config.system}_a, with frozen a run of {config.system}"
+            )
         return build_faster_rcnn(backbone=config.backbone, config=config.detection, **common)
     return build_system(
         config.system,
-        backbone=config.backbone if width is None else Precomputed(width, config.backbone),
+        backbone=config.backbone if width is None else Precomputed(width, cells),
         phases=phases,
         temporal=config.temporal,
         temporal_options=config.temporal_options,
