@@ -43,8 +43,10 @@ class Locator(Recogniser):
     """
 
     def __init__(self, run: str | Path, which: str = "best"):
-        system = read_config(Path(run) / "config.yaml").system
-        if system not in LOCATORS:
+        config = read_config(Path(run) / "config.yaml")
+        # Of temporal models only this answers with maps.
+        if config.system not in LOCATORS or config.temporal not in (None, "conv_lstm"):
+            system = " with ".join(filter(None, (config.system, config.temporal)))
             raise FormatError(f"{system} finds no boxes", file=run, fix=f"give a run of {', '.join(LOCATORS)}")
         super().__init__(run, which)
 

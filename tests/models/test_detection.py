@@ -184,6 +184,9 @@ def test_fcn_is_the_published_network():
     assert maps.shape == (1, 60, 107, 7)
     recurrent = nnx.eval_shape(lambda: build_system("fcn_l", size=(480, 854), rngs=nnx.Rngs(0)))
     assert recurrent.temporal.of_state.kernel.shape == (3, 3, 512, 4 * 512)
+    # Any temporal model may follow, and its head reads what it says.
+    other = nnx.eval_shape(lambda: build_system("fcn", backbone="gridded", temporal="lstm", rngs=nnx.Rngs(0)))
+    assert other.temporal.enter.kernel.shape == (96, 2048) and other.heads["tools"].kernel.shape == (512, 7)
 
 
 def test_maps_are_pooled():
@@ -291,7 +294,7 @@ def test_fcn_learns_from_frames_alone(tmp_path, capsys):
         train_main(["--quiet", *settings(tmp_path, system="frcnn", backbone="divided", run=tmp_path / "other")])
     with pytest.raises(SystemExit, match="finds no boxes"):
         (tmp_path / "else").mkdir()
-        (tmp_path / "else" / "config.yaml").write_text("system: toolnet\n")
+        (tmp_path / "else" / "config.yaml").write_text("{system: fcn_l, temporal: lstm}\n")
         detect_main([str(tmp_path / "else"), "x", "--out", str(tmp_path / "y.npz")])
 
 

@@ -141,6 +141,15 @@ def test_every_named_system_from_training_to_prediction(plain, tmp_path, name):
         np.testing.assert_allclose(value, answers[1][key], atol=1e-5)
 
 
+@pytest.mark.slow
+def test_fcn_l_trains_with_its_backbone(tmp_path):
+    more = {"system": "fcn_l", "backbone": "gridded", "clip": 4, "batch": 2, "epochs": 4}
+    train_main(["--quiet", *settings(tmp_path, **more, **{"optimizer.learning_rate": 0.02})])
+    curve = losses(tmp_path / "run")
+    assert len(curve) == 20 and np.mean(curve[-5:]) < np.mean(curve[:5])
+    predict_main([str(tmp_path / "run"), str(tmp_path / "cache"), "--out", str(tmp_path / "out.npz")])
+
+
 def test_a_run_on_a_frozen_backbone_is_whole_by_itself(base, tmp_path):
     # What an attempt that failed has left is not taken for the frozen run.
     (tmp_path / "run" / "frozen").mkdir(parents=True)
