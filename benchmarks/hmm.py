@@ -289,13 +289,38 @@ def _dense_e_step(start: Any, move: Any, see: Any, symbols: Any) -> tuple[Any, A
     return jnp.log(norms).sum(0), counts * move, sums
 
 
+def devices(_: Any) -> dict[str, Any]:
+    """The same fit of 161 videos on one device and spread over all of them."""
+    noise = np.random.default_rng(0)
+    lengths = np.append(2300, noise.integers(500, 2300, 160))
+    start, obs = model(seed=1), draw(model(), lengths)
+    mask = np.arange(2300) < lengths[:, None]
+    options = {"max_iterations": 10, "tolerance": 0.0, "priors": hmmjax.Priors(*[0.01] * 6)}
+    one, every = jax.tree.map(jnp.asarray, (obs, mask)), hmmjax.shard(obs, mask)[:2]
+    assert all(len(x.sharding.device_set) == len(jax.devices()) for x in jax.tree.leaves(every))
+    seconds, fits = {}, {}
+    for name, data in (("one device", one), ("all devices", every)):
+        run = lambda data=data: hmmjax.fit(start, *data, **options)  # noqa: E731
+        seconds[name] = round(clock(run, 3)[1], 3)
+        fits[name] = run()
+    a, b = fits.values()
+    posteriors = [np.asarray(hmmjax.posterior(a.params, *data).phases)[:161] for data in (one, every)]
+    leaves = zip(jax.tree.leaves(a.params), jax.tree.leaves(b.params), strict=True)
+    return {
+        "devices": len(jax.devices()), "seconds of 10 iterations": seconds,
+        "history, relative difference": float(np.max(np.abs(a.history / b.history - 1))),
+        "parameters, largest difference": max(float(np.abs(np.asarray(x) - np.asarray(y)).max()) for x, y in leaves),
+        "posterior, largest difference": float(np.abs(posteriors[0] - posteriors[1]).max()),
+    }  # fmt: skip
+
+
 CPU: dict[str, Callable] = {
     "one video": one_video, "states": over_states, "frames": over_frames, "batches": over_batches,
     "single tracks": single_tracks, "cholec80": cholec80, "peak memory": peak_memory,
 }  # fmt: skip
 GPU: dict[str, Callable] = {
     "80 videos": many_videos, "single tracks": single_tracks, "cholec80": cholec80, "frames": over_frames,
-    "one video": one_video,
+    "one video": one_video, "devices": devices,
 }  # fmt: skip
 
 

@@ -73,3 +73,19 @@ def check_positive(name: str, x: Any) -> None:
     if bad.any():
         where = tuple(int(i) for i in np.argwhere(bad)[0])
         raise ValueError(f"{name} must be positive and finite, but entry {where} is {values[where]!r}.")
+
+
+def check_mask(mask: Any) -> None:
+    """TypeError unless the mask is boolean."""
+    if mask is None:
+        return
+    dtype = mask.dtype if hasattr(mask, "dtype") else np.asarray(mask).dtype
+    if dtype != np.bool_:
+        raise TypeError(f"mask must be bool (True = observed), got {dtype}. Write mask.astype(bool) or mask > 0.")
+
+
+def check_label_dtype(name: str, x: Any) -> None:
+    """TypeError unless labels are integers (or booleans)."""
+    if x is not None and (not hasattr(x, "dtype") or x.dtype.kind not in "biu"):
+        kind = getattr(x, "dtype", type(x).__name__)
+        raise TypeError(f"{name} must be integers (-1 = unknown), got {kind}. Make NaN -1, then x.astype(int).")

@@ -50,6 +50,12 @@ def dtype_of(params: Params) -> Any:
     return jnp.result_type(*leaves, jnp.float32) if leaves else jnp.dtype(jnp.float32)
 
 
+def require_observations(obs: Any) -> None:
+    """TypeError unless `Observations`."""
+    if not isinstance(obs, Observations):
+        raise TypeError(f"obs must be hmmjax.Observations(phases=..., tools=...), got {type(obs).__name__}.")
+
+
 def collect(obs: Observations, mask: Any, labels: Labels | None) -> tuple[Data, bool]:
     """Give everything a batch axis; also say whether it had one.
 
@@ -57,8 +63,7 @@ def collect(obs: Observations, mask: Any, labels: Labels | None) -> tuple[Data, 
         TypeError: something is not an array.
         ValueError: axes disagree, or there is nothing from which to tell how long the videos are.
     """
-    if not isinstance(obs, Observations):
-        raise TypeError(f"obs must be hmmjax.Observations(phases=..., tools=...), got {type(obs).__name__}.")
+    require_observations(obs)
     if labels is not None and not isinstance(labels, Labels):
         raise TypeError(f"labels must be hmmjax.Labels(phases=..., tools=...), got {type(labels).__name__}.")
     labels = Labels() if labels is None else labels
@@ -150,9 +155,16 @@ def count_videos(obs: Observations, mask: Any, labels: Labels | None) -> int:
     return len(data.observed) if batched else 1
 
 
+def known_frames(data: Data) -> Any:
+    """(B, T) whether some state is known, on the host; padding is not, whatever its labels hold."""
+    known = np.zeros(data.observed.shape, bool)
+    for x in (data.phase_labels, data.tool_labels):
+        if x is not None:
+            known |= (np.asarray(x) >= 0).reshape(*known.shape, -1).any(-1)
+    return known & (np.arange(known.shape[1]) < np.asarray(data.lengths)[:, None])
+
+
 def require_known(data: Data, caller: str) -> None:
     """Raise ValueError unless some frame of some video has a known state."""
-    real = np.arange(data.observed.shape[1]) < np.asarray(data.lengths)[:, None]
-    labels = (data.phase_labels, data.tool_labels)
-    if not any((np.asarray(x)[real] >= 0).any() for x in labels if x is not None):
+    if not known_frames(data).any():
         raise ValueError(f"{caller} needs labels, but every frame's is -1 (unknown), or there is no video at all.")

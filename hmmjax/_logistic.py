@@ -24,6 +24,9 @@ MAX_WEIGHT = 20.0
 """Largest size of a fitted weight, in nats of log-odds. What never happens has no maximum likelihood estimate (its
 weights would run to infinity); the fit stops here, at odds of one in 500 million."""
 
+BEYOND = 1e4
+"""Weights beyond this are refused: sums of them over tools and frames have no digits left in float32."""
+
 
 def design(num_tools: int, dtype: Any = jnp.float32) -> Float[Array, "C M"]:
     """(C, K + 1) what each weight is multiplied by: 1, then the presence of every tool.
@@ -190,10 +193,17 @@ def check_weights(name: str, weights: Any, meaning: str) -> None:
             "presence of every tool."
         )
     check_size(shape[-2])
+    if np.dtype(weights.dtype).kind not in "iuf" and not jnp.issubdtype(weights.dtype, jnp.floating):
+        raise TypeError(f"{name} must be log-odds, real numbers, got {weights.dtype}.")
     values = np.asarray(weights, np.float64)
     if not np.isfinite(values).all():
         where = tuple(int(i) for i in np.argwhere(~np.isfinite(values))[0])
         raise ValueError(
             f"{name} must be finite log-odds, but entry {where} is {values[where]!r}. "
             f"For what never happens take {-MAX_WEIGHT:g}: odds of one in 500 million."
+        )
+    if np.abs(values).max() > BEYOND:
+        raise ValueError(
+            f"{name} holds {np.abs(values).max():.3g} nats of log-odds, whose sums lose all digits. For what never "
+            f"happens take {-MAX_WEIGHT:g}: odds of one in 500 million."
         )

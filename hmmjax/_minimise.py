@@ -5,6 +5,14 @@ from collections.abc import Callable
 import numpy as np
 
 
+def check_options(strength: float, iterations: int) -> None:
+    """ValueError unless the pull is a number of at least 0, and so are the iterations."""
+    if not (np.isfinite(strength) and strength >= 0):
+        raise ValueError(f"strength={strength} must be a number of at least 0.")
+    if iterations < 0:
+        raise ValueError(f"iterations={iterations} must be at least 0.")
+
+
 def minimise(
     objective: Callable[[np.ndarray], tuple[float, np.ndarray]], theta: np.ndarray, iterations: int
 ) -> tuple[np.ndarray, int]:

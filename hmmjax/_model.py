@@ -65,7 +65,7 @@ def tables(params: Params, data: Data) -> Tables:
         out["phases"] = clamp(evidence, data.phase_labels, real)
     if tools is not None:
         out["tool_initial"] = both_states(cast(tools.initial))
-        out["tool_transition"] = jax.tree.map(cast, tools.transition.tables())
+        out["tool_transition"] = jax.tree.map(cast, jax.tree.map(cast, tools.transition).tables())
         evidence = _evidence(tools.emission, data.tools, data.observed, dtype)
         if tools.emission is not None and tools.emission.joint:
             shape = (*data.observed.shape, 2**tools.num_tools)
@@ -130,6 +130,8 @@ def harmless(observations: Any, observed: Array, dtype: Any) -> Any:
 def _evidence(emission: Any, observations: Any, observed: Array, dtype: Any) -> Any:
     if observations is None or emission is None:
         return None
+    # Gamma functions and log-odds of half-precision parameters need more digits than these have themselves.
+    emission = jax.tree.map(partial(jnp.asarray, dtype=dtype), emission)
     table = emission.log_prob(harmless(observations, observed, dtype)).astype(dtype)
     return jnp.where(observed.reshape(*observed.shape, *[1] * (table.ndim - 2)), table, 0)
 

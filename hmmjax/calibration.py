@@ -11,15 +11,15 @@ import numpy as np
 
 from hmmjax import _model
 from hmmjax import _numerics as num
-from hmmjax._data import Data, dtype_of, require_known
-from hmmjax._minimise import minimise
+from hmmjax._data import Data, dtype_of, known_frames, require_known
+from hmmjax._minimise import check_options, minimise
 from hmmjax._pytree import pytree
 from hmmjax._typing import Array
 from hmmjax.counting import labelled
 from hmmjax.emissions.fused import Fused
 from hmmjax.emissions.tempered import Tempered
 from hmmjax.inference import prepare
-from hmmjax.priors import Priors, check_priors
+from hmmjax.priors import Priors, check_priors, of_source
 from hmmjax.types import Labels, Observations, Params
 
 FOLDS = 5
@@ -75,7 +75,7 @@ def calibrate(
         obs: (B, T, ...) observations of labelled videos.
         mask: (B, T) bool, True where observed.
         labels: known states; -1 is unknown.
-        folds: parts of the videos (every folds-th video is one), 0 for none: the given tables, which at best were not
+        folds: parts of the labelled videos (every folds-th is one), 0 for none: the given tables, at best not
             learnt from these videos. None is `FOLDS`, or one video a part where there are fewer, or 0 with fewer than
             `FEW_VIDEOS` videos that have labels.
         per_phase: a power for every phase instead of one for all.
@@ -94,9 +94,12 @@ def calibrate(
     """
     if labels is None or (labels.phases is None and labels.tools is None):
         raise ValueError("calibrate needs labels: hmmjax.Labels(phases=..., tools=...) with some frames known.")
+    check_options(strength, iterations)
     priors = Priors() if priors is None else priors
     data, _ = prepare(params, obs, mask, labels)
     require_known(data, "calibrate")
+    if not jax.tree.leaves((data.phases, data.tools)):
+        raise ValueError("calibrate weighs what recognisers say, and obs is empty: give obs.phases or obs.tools.")
     check_priors(params, priors)
     start = _tempered(params, data, per_phase)
     parts = _parts(data, folds)
@@ -200,16 +203,13 @@ def _bare(params: Params) -> Params:
 
 
 def _parts(data: Data, folds: int | None) -> list[np.ndarray]:
-    """Positions of the videos of each fold; none where the given tables are to be used."""
-    known = np.zeros(len(data.observed), bool)
-    for labels in (data.phase_labels, data.tool_labels):
-        if labels is not None:
-            known |= (np.asarray(labels) >= 0).reshape(len(known), -1).any(1)
+    """Positions of the labelled videos of each fold; none where the given tables are to be used."""
+    known = known_frames(data).any(1)
     if folds is None:
         folds = 0 if known.sum() < FEW_VIDEOS else min(FOLDS, int(known.sum()))
-    if folds and not 2 <= folds <= known.sum():
+    if folds != int(folds) or (folds and not 2 <= folds <= known.sum()):
         raise ValueError(f"folds={folds} needs 0 (none), or from 2 to as many videos as have labels, {known.sum()}.")
-    return [np.arange(len(known))[i::folds] for i in range(folds)]
+    return [np.flatnonzero(known)[i :: int(folds)] for i in range(int(folds))]
 
 
 def _evidence(params: Params, data: Data, parts: Sequence[np.ndarray], priors: Priors) -> dict[str, Array]:
@@ -220,6 +220,7 @@ def _evidence(params: Params, data: Data, parts: Sequence[np.ndarray], priors: P
         family, said = Fused((tempered.family,)), (_model.harmless(said, jnp.asarray(data.observed), dtype_of(params)),)
         labels = data.phase_labels if track == "phases" else data.tool_labels
         pseudo = priors.phase_emission if track == "phases" else priors.tool_emission
+        pseudo = of_source(pseudo, int(name.split("/")[1]))
         if not parts or labels is None:
             out[name] = _log_prob(family, said)
             continue

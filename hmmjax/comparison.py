@@ -100,6 +100,8 @@ def compare(
     if not both:
         raise ValueError("compare needs observations: hmmjax.Observations(phases=..., tools=...).")
     for x in both:
+        if isinstance(x, tuple):
+            raise TypeError("compare takes one recogniser at a time: give an array, not a tuple of them.")
         check_array("obs", x)
     floats = all(x.dtype.kind == "f" for x in both)
     if families is None:
@@ -154,7 +156,8 @@ def _rank(
         for i, model in enumerate((params, plain(params))):
             free = np.asarray(log_likelihood(model, said, observed), np.float64)
             clamped = np.asarray(log_likelihood(model, said, observed, own), np.float64)
-            totals[i] += (clamped - free).sum()
+            # A video that is impossible without its labels is no less so with them.
+            totals[i] += (clamped - free).sum() if (free > -np.inf).all() else -np.inf
         totals[2] += free.sum()
         known = [(x >= 0) if x.ndim == 2 else (x >= 0).any(-1) for x in (own.phases, own.tools) if x is not None]
         frames += int((np.logical_or.reduce(known) & observed).sum())

@@ -8,14 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmmjax import _numerics as num
-from hmmjax import validation
-from hmmjax._checks import is_concrete
+from hmmjax._checks import check_array, check_label_dtype, is_concrete
 from hmmjax._configs import product
 from hmmjax._data import Data, collect, dtype_of
 from hmmjax.em import Expected, maximise, statistics
 from hmmjax.emissions import Fused
 from hmmjax.inference import prepare
-from hmmjax.priors import Priors, check_priors
+from hmmjax.priors import Priors, check_priors, of_source
 from hmmjax.starting import init_params
 from hmmjax.types import Labels, Observations, Params
 
@@ -59,6 +58,9 @@ def estimate(
         track = "phases" if labels.phases is None else "tools"
         raise ValueError(f"obs.{track} is given but labels.{track} is not: drop the one or add the other, or use fit.")
     priors = Priors() if priors is None else priors
+    for name in ("phases", "tools"):
+        if getattr(labels, name) is not None:
+            check_array(f"labels.{name}", getattr(labels, name))
     k = 0 if labels.tools is None else labels.tools.shape[-1]
     start = _start(_count_phases(labels, obs, mask, num_phases), k, obs, emissions, interacting)
     data, _ = prepare(start, obs, mask, labels)
@@ -90,7 +92,7 @@ def _start(
 def _count_phases(labels: Labels, obs: Observations, mask: Any, num_phases: int | None) -> int:
     if labels.phases is None:
         return 0
-    validation.check_label_dtype("labels.phases", labels.phases)
+    check_label_dtype("labels.phases", labels.phases)
     if num_phases is not None:
         return num_phases
     for source in jax.tree.leaves(obs.phases):
@@ -150,12 +152,13 @@ def labelled(emission: Any, states: Any) -> Any:
 def _count_frequencies(chain: Any, statistics: Any, pseudo_counts: Any) -> Any:
     """Families that EM cannot learn, because they are no densities, take class frequencies from labels."""
 
-    def count(family: Any, statistics: Any) -> Any:
+    def count(family: Any, statistics: Any, pseudo_counts: Any) -> Any:
         if isinstance(family, Fused):
-            return Fused(tuple(map(count, family.families, statistics)))
+            sources = enumerate(zip(family.families, statistics, strict=True))
+            return Fused(tuple(count(f, s, of_source(pseudo_counts, i)) for i, (f, s) in sources))
         known = statistics is not None and hasattr(family, "counted")
         return family.counted(statistics, pseudo_counts) if known else family
 
     if chain is None or statistics is None:
         return chain
-    return dataclasses.replace(chain, emission=count(chain.emission, statistics))
+    return dataclasses.replace(chain, emission=count(chain.emission, statistics, pseudo_counts))

@@ -16,9 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmmjax import _numerics as num
-from hmmjax._checks import is_concrete
+from hmmjax._checks import check_label_dtype, check_mask, is_concrete
+from hmmjax._data import collect
 from hmmjax._typing import Array, Float
-from hmmjax.types import Labels, Params
+from hmmjax.types import Labels, Observations, Params
 
 Stages = tuple[int, ...]
 
@@ -115,14 +116,17 @@ def spread(params: Params, stages: Sequence[int]) -> Params:
         raise ValueError("params has no phases, and durations are the phases': give a model with a PhaseChain.")
     if chain.stages is not None:
         raise ValueError("params.phases has stages already; start from the model without them.")
-    stages = tuple(int(n) for n in stages)
+    stages = tuple(int(n) if n == n and n == int(n) else n for n in stages)
     check_stages(stages, chain.num_phases)
     transition = jnp.asarray(chain.transition)
     leave = (1 - jnp.diagonal(transition)) * jnp.asarray(stages, transition.dtype)
-    if is_concrete(transition) and (short := np.flatnonzero(np.asarray(leave) > 1)).size:
+    # A phase of n stages and n frames on average: a float32 may miss that by a rounding.
+    over = 1 + 4 * max(stages) * float(jnp.finfo(transition.dtype).eps)
+    if is_concrete(transition) and (short := np.flatnonzero(np.asarray(leave, np.float64) > over)).size:
         p = int(short[0])
         raise ValueError(f"phase {p} lasts {stages[p] / float(leave[p]):.3g} frames on average, fewer than its stages.")
-    scaled = transition * jnp.asarray(stages, transition.dtype)[:, None]
+    most = jnp.maximum(leave, 1)
+    leave, scaled = leave / most, transition * (jnp.asarray(stages, transition.dtype) / most)[:, None]
     staged = jnp.where(np.eye(len(stages), dtype=bool), jnp.diag(1 - leave), scaled)
     return dataclasses.replace(params, phases=dataclasses.replace(chain, transition=staged, stages=stages))
 
@@ -154,31 +158,49 @@ def choose(labels: Labels, mask: Any = None, *, most: int = 6, num_phases: int |
     Args:
         labels: phases (B, T); -1 is unknown. One video or several.
         mask: (B, T) bool; frames after the last observed one are ignored.
-        most: largest number of stages. A phase never gets more than its shortest run has frames.
+        most: largest number of stages. A phase never gets more than its shortest run has frames, or its counted mean.
         num_phases: L; by default what the labels show.
 
     Returns:
         (L,) for `spread`; 1 for a phase that fewer than two videos show.
 
     Raises:
-        ValueError: no phase labels.
+        TypeError: labels or a mask of another kind.
+        ValueError: no phase labels, or labels and a mask that do not go together.
 
     Source: see the module; leave-one-out likelihood of negative binomial durations.
     """
     if labels.phases is None:
         raise ValueError("durations are counted in phase labels: give hmmjax.Labels(phases=...).")
-    phases = np.atleast_2d(np.asarray(labels.phases))
-    observed = np.ones(phases.shape, bool) if mask is None else np.atleast_2d(np.asarray(mask))
+    if most < 1:
+        raise ValueError(f"most={most} must be at least 1.")
+    known, seen = np.asarray(labels.phases), None if mask is None else np.asarray(mask)
+    check_label_dtype("labels.phases", known)
+    check_mask(seen)
+    data, _ = collect(Observations(), seen, Labels(known))
+    phases, observed = np.asarray(data.phase_labels), np.asarray(data.observed)
+    phases = np.where(np.arange(phases.shape[1]) < np.asarray(data.lengths)[:, None], phases, -1)
     count = int(phases.max(initial=-1)) + 1 if num_phases is None else num_phases
+    if phases.max(initial=-1) >= count or phases.min(initial=-1) < -1:
+        raise ValueError(f"labels.phases must be 0..{count - 1}, and -1 for unknown; they hold {np.unique(known)}.")
     runs: list[list[tuple[int, int, bool]]] = [[] for _ in range(count)]
     for video, (row, seen) in enumerate(zip(phases, observed, strict=True)):
         row = row[: np.flatnonzero(seen).max(initial=-1) + 1]
+        if not row.size:
+            continue
         starts = np.flatnonzero(np.diff(row, prepend=row[:1] - 1))
         for start, end in zip(starts, [*starts[1:], len(row)], strict=True):
             if row[start] >= 0 and (start == 0 or row[start - 1] >= 0):
                 ended = end < len(row) and row[end] >= 0
                 runs[row[start]].append((video, int(end - start), bool(ended)))
-    return tuple(_best_number(own, most) for own in runs)
+    # Frames of a phase that are followed by a known one, over those in which it ends: what counting calls its mean.
+    # It is shorter than the runs are where the starts of some are unknown.
+    now, then = phases[:, :-1], phases[:, 1:]
+    means = []
+    for p in range(count):
+        followed = (now == p) & (then >= 0)
+        means.append(followed.sum() / max((followed & (then != p)).sum(), 1))
+    return tuple(_best_number(own, max(1, min(most, int(mean)))) for own, mean in zip(runs, means, strict=True))
 
 
 def _best_number(runs: list[tuple[int, int, bool]], most: int) -> int:

@@ -78,10 +78,23 @@ def to_emissions(obs: Observations) -> Any:
         (T, columns) int, the phase first and then each tool.
 
     Raises:
-        ValueError: neither phases nor tools.
+        TypeError: probabilities, or several recognisers.
+        ValueError: a batch of videos, no observations, or tracks of different lengths.
     """
-    columns = [] if obs.phases is None else [np.asarray(obs.phases)[:, None]]
-    columns += [] if obs.tools is None else [np.asarray(obs.tools)]
+    columns = []
+    for name, axes in (("phases", 1), ("tools", 2)):
+        if (x := getattr(obs, name)) is None:
+            continue
+        if isinstance(x, tuple) or (x := np.asarray(x)).dtype.kind not in "biu":
+            raise TypeError(
+                f"obs.{name} must be one recogniser's labels; obs.discretize() makes them of probabilities."
+            )
+        if x.ndim != axes:
+            meaning = "(T,)" if axes == 1 else "(T, K)"
+            raise ValueError(f"obs.{name} has shape {x.shape}, but must be {meaning}: one video at a time.")
+        columns.append(x.reshape(len(x), -1).astype(np.int32))
+    if len({len(x) for x in columns}) != 1:
+        raise ValueError(f"obs holds tracks of {[len(x) for x in columns]} frames: one length is needed.")
     return jnp.asarray(np.concatenate(columns, 1))
 
 
@@ -131,8 +144,13 @@ def from_dynamax(params: Any) -> Params:
         The model, with `PhaseConfusion`.
 
     Raises:
+        TypeError: parameters of another model.
         ValueError: another number of emission columns or classes.
     """
+    if not hasattr(getattr(params, "emissions", None), "probs"):
+        raise TypeError(
+            f"{type(params).__name__} is no ParamsCategoricalHMM, what a CategoricalHMM's initialize gives."
+        )
     emission = np.asarray(params.emissions.probs)
     states, columns, classes = emission.shape
     if columns != 1 or classes != states:

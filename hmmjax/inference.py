@@ -11,7 +11,7 @@ import numpy as np
 
 from hmmjax import _configs, _data, _model, durations, messages, validation
 from hmmjax import _numerics as num
-from hmmjax._checks import is_concrete
+from hmmjax._checks import check_label_dtype, check_mask, is_concrete
 from hmmjax._data import Data
 from hmmjax._typing import Array
 from hmmjax.sharding import Split, on_host, split_of
@@ -26,10 +26,10 @@ def prepare(params: Params, obs: Observations, mask: Any, labels: Labels | None)
         validation.check_params(params)
         # Values of videos that other processes hold are theirs to check.
         here = all(map(on_host, jax.tree.leaves((obs, mask, labels))))
-        validation.check_mask(mask)
+        check_mask(mask)
         if labels is not None:
-            validation.check_label_dtype("labels.phases", getattr(labels, "phases", None))
-            validation.check_label_dtype("labels.tools", getattr(labels, "tools", None))
+            check_label_dtype("labels.phases", getattr(labels, "phases", None))
+            check_label_dtype("labels.tools", getattr(labels, "tools", None))
     data, batched = _data.collect(obs, mask, labels)
     if concrete:
         if here:

@@ -14,7 +14,7 @@ from hmmjax._typing import Float
 from hmmjax.em import expectations
 from hmmjax.emissions import Fused, Tempered, ToolLogistic
 from hmmjax.inference import prepare
-from hmmjax.priors import Priors, check_priors
+from hmmjax.priors import Priors, check_priors, of_source
 from hmmjax.transitions import Interacting
 from hmmjax.types import Labels, Observations, Params
 
@@ -80,10 +80,10 @@ class OddsRatios:
         rows = self.rows()
         names = [key for key in ("phase", "tool", "given") if rows and key in rows[0]]
         wide = {key: max(len(key), *(len(row[key]) for row in rows)) + 2 for key in names}
-        lines = ["".join(f"{key:<{wide[key]}}" for key in names) + f"{'odds ratio':>10}{'95% interval':>20}{'z':>8}"]
+        lines = ["".join(f"{key:<{wide[key]}}" for key in names) + f"{'odds ratio':>10}{'95% interval':>24}{'z':>8}"]
         for row in rows:
             interval = f"{row['low']:.3g} to {row['high']:.3g}"
-            figures = f"{row['odds_ratio']:>10.3g}{interval:>20}{row['z']:>8.1f}"
+            figures = f"{row['odds_ratio']:>10.3g}{interval:>24}{row['z']:>8.1f}"
             lines.append("".join(f"{row[key]:<{wide[key]}}" for key in names) + figures)
         return "\n".join(lines)
 
@@ -144,10 +144,10 @@ def odds_ratios(
     check_priors(params, priors)
     emission = block == "tools.emission"
     family: Any = None if params.tools is None else getattr(params.tools, block.split(".")[1])
-    pseudo = priors.tool_emission if emission else priors.tool_transition
     families = family.families if isinstance(family, Fused) else (family,)
     if not 0 <= source < len(families):
         raise ValueError(f"source={source} is none of the {len(families)} recognisers, numbered from 0.")
+    pseudo = of_source(priors.tool_emission, source) if emission else priors.tool_transition
     chosen = families[source]
     chosen = chosen.family if isinstance(chosen, Tempered) else chosen
     wanted = ToolLogistic if emission else Interacting
@@ -162,7 +162,14 @@ def odds_ratios(
     weights = np.asarray(chosen.weights, np.float64)
     phases = _names(phase_names, "phase", weights.shape[0]) if weights.ndim == 3 else ()
     tools = _names(tool_names, "tool", weights.shape[-2])
-    expected = _expected(params, data, _model.choose_backend(backend, params))
+    if not data.observed.size:
+        raise ValueError("odds_ratios needs videos: there is no frame at all.")
+    values, expected = _expected(params, data, _model.choose_backend(backend, params))
+    if (bad := np.flatnonzero(~np.isfinite(np.asarray(values)))).size:
+        raise ValueError(
+            f"video {bad[0]} is impossible under params (log-likelihood {float(values[bad[0]])}), so nothing is "
+            "expected in it: correct its labels, or give pseudo-counts where tables were estimated (hmmjax.Priors)."
+        )
     counts = expected.tool_emission if emission else expected.tool_transition
     counts = counts[source] if isinstance(counts, tuple) else counts
     penalty = np.asarray(_logistic.ridge(pseudo, jnp.asarray(chosen.weights)), np.float64)
@@ -172,7 +179,7 @@ def odds_ratios(
 
 @partial(jax.jit, static_argnames="backend")
 def _expected(params: Params, data: Any, backend: str) -> Any:
-    return expectations(params, data, backend)[1]
+    return expectations(params, data, backend)
 
 
 def _names(names: Sequence[str] | None, what: str, count: int) -> tuple[str, ...]:

@@ -166,17 +166,16 @@ def _warn_of_symmetry(params: Params, freeze: frozenset[str], labels: Labels | N
             continue
         if labels is not None and getattr(labels, track) is not None:
             continue
-        for leaf in jax.tree.leaves(chain.emission):
-            table = np.asarray(leaf)
-            if table.ndim < (2 if track == "phases" else 3):
-                continue  # not a table over states: a power, say
-            table = table if track == "phases" else np.moveaxis(table, 1, 0)
-            if table.shape[0] > 1 and np.ptp(table, axis=0).max() == 0:
-                warnings.warn(
-                    f"{track}.emission is the same for every state, so EM cannot tell them apart and will leave "
-                    "them alike. Start from hmmjax.init_params or hmmjax.estimate, or give labels.",
-                    stacklevel=3,
-                )
+        # What has fewer axes is no table over states: a power, say.
+        tables = [np.asarray(leaf) for leaf in jax.tree.leaves(chain.emission)]
+        tables = [table for table in tables if table.ndim >= (2 if track == "phases" else 3)]
+        tables = [table if track == "phases" else np.moveaxis(table, 1, 0) for table in tables]
+        if tables and all(len(table) > 1 and np.ptp(table, axis=0).max(initial=0) == 0 for table in tables):
+            warnings.warn(
+                f"{track}.emission is the same for every state, so EM cannot tell them apart and will leave "
+                "them alike. Start from hmmjax.init_params or hmmjax.estimate, or give labels.",
+                stacklevel=3,
+            )
 
 
 def _warn_of_caps(params: Params) -> None:

@@ -61,32 +61,54 @@ def check_priors(params: Params, priors: Priors) -> None:
     if not isinstance(priors, Priors):
         raise TypeError(f"priors must be hmmjax.Priors(phase_transition=..., ...), got {type(priors).__name__}.")
     for field in dataclasses.fields(Priors):
-        values = np.asarray(getattr(priors, field.name))
-        if values.dtype.kind not in "iuf" or not (np.isfinite(values) & (values >= 0)).all():
-            raise ValueError(
-                f"priors.{field.name} must be pseudo-counts: finite, not negative (Dirichlet concentration less "
-                f"one), got {getattr(priors, field.name)!r}."
-            )
-        if values.ndim == 0:
-            continue
+        given = getattr(priors, field.name)
         shape = _block_shape(params, field.name)
-        if field.name == "tool_initial" and shape is not None and values.ndim == len(shape) - 1:
-            values = values[..., None]
-        try:
-            fits = shape is None or np.broadcast_shapes(values.shape, shape) == shape
-        except ValueError:
-            fits = False
-        if not fits:
-            raise ValueError(f"priors.{field.name} has shape {values.shape}, which does not fit its block, {shape}.")
+        if not isinstance(shape, list):
+            _check_one(field.name, given, shape)
+            continue
+        if isinstance(given, tuple) and len(given) != len(shape):
+            raise ValueError(f"priors.{field.name} is a tuple of {len(given)}, of {len(shape)} fused sources.")
+        for i, own in enumerate(shape):
+            name = f"{field.name}[{i}]" if isinstance(given, tuple) else field.name
+            _check_one(name, given[i] if isinstance(given, tuple) else given, own)
 
 
-def _block_shape(params: Params, name: str) -> tuple[int, ...] | None:
-    """Shape that an array of pseudo-counts must broadcast to; None where the block itself decides."""
+def of_source(pseudo_counts: Any, source: int) -> Any:
+    """The pseudo-counts of one of several fused sources: the same for all, or a tuple with each one's own."""
+    return pseudo_counts[source] if isinstance(pseudo_counts, tuple) else pseudo_counts
+
+
+def _check_one(name: str, given: Any, shape: tuple[int, ...] | None) -> None:
+    if isinstance(given, tuple | list):
+        raise TypeError(
+            f"priors.{name} is a {type(given).__name__}: give a number or an array; a tuple is of several sources."
+        )
+    values = np.asarray(given)
+    if values.dtype.kind not in "iuf" or not (np.isfinite(values) & (values >= 0)).all():
+        raise ValueError(
+            f"priors.{name} must be pseudo-counts: finite, not negative (Dirichlet concentration less one), got "
+            f"{given!r}."
+        )
+    if name == "tool_initial" and shape is not None and values.ndim == len(shape) - 1 and values.ndim:
+        values = values[..., None]
+    try:
+        fits = shape is None or not values.ndim or np.broadcast_shapes(values.shape, shape) == shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(f"priors.{name} has shape {values.shape}, which does not fit its block, {shape}.")
+
+
+def _block_shape(params: Params, name: str) -> Any:
+    """Shape that an array of pseudo-counts must broadcast to; None where the block itself decides, a list of fused."""
     track, part = name.split("_")
     chain: Any = params.phases if track == "phase" else params.tools
     if chain is None:
         return None
     if part == "emission":
+        families = getattr(chain.emission, "families", None)
+        if isinstance(families, tuple):
+            return [getattr(family, "prior_shape", None) for family in families]
         return None if chain.emission is None else getattr(chain.emission, "prior_shape", None)
     if track == "phase":
         return np.shape(getattr(chain, part))

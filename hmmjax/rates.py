@@ -10,9 +10,13 @@ from typing import Any
 
 import jax
 import numpy as np
+from scipy.linalg import fractional_matrix_power
 
 from hmmjax import durations
+from hmmjax._checks import check_array, check_label_dtype
+from hmmjax.io.batch import MOST_GAPS
 from hmmjax.types import Labels, Observations, Params
+from hmmjax.validation import check_observations, check_params
 
 
 def rescale(params: Params, factor: float) -> Params:
@@ -36,7 +40,9 @@ def rescale(params: Params, factor: float) -> Params:
 
     Source: the Chapman-Kolmogorov equation: n steps of a chain are the n-th power of its matrix.
     """
-    whole = round(max(factor, 1 / factor)) if factor > 0 else 0
+    check_params(params)
+    factor = float(factor)
+    whole = round(max(factor, 1 / factor)) if 0 < factor < np.inf else 0
     if whole < 1 or not np.isclose(max(factor, 1 / factor), whole, rtol=1e-6):
         raise ValueError(f"factor={factor} must be a positive whole number, or one over a whole number.")
     power = float(whole) if factor >= 1 else 1 / whole
@@ -64,14 +70,16 @@ def rescale(params: Params, factor: float) -> Params:
 
 
 def _power(name: str, matrix: np.ndarray, power: float) -> np.ndarray:
+    # Rows of float32 miss one by a rounding, which a high power makes any number.
+    matrix = matrix / matrix.sum(-1, keepdims=True)
     if power >= 1:
         return np.linalg.matrix_power(matrix, round(power))
-    values, vectors = np.linalg.eig(matrix)
-    real = np.isreal(values).all() and (np.real(values) > 0).all()
-    condition = np.linalg.cond(vectors)
-    root = (vectors * values.astype(complex) ** power) @ np.linalg.inv(vectors) if condition < 1e10 else matrix * np.nan
-    root = np.real(root)
-    if not real or not np.isfinite(root).all() or root.min() < -1e-7:
+    values = np.linalg.eigvals(matrix)
+    possible = (np.abs(np.imag(values)) < 1e-7).all() and (np.real(values) > 0).all()
+    # By Schur's form: a chain that only goes forward, all phases as long, has fewer eigenvectors than phases.
+    root = np.real(fractional_matrix_power(matrix, power)) if possible else matrix * np.nan
+    back = np.linalg.matrix_power(root, round(1 / power)) if np.isfinite(root).all() else root
+    if not np.allclose(back, matrix, atol=1e-6) or root.min() < -1e-7:
         raise ValueError(f"{name} has no root of order {round(1 / power)} that is a chain: learn it at that rate.")
     root = np.maximum(root, 0)
     return root / root.sum(-1, keepdims=True)
@@ -93,8 +101,12 @@ def fill_gaps(
         picked: ``posterior.phases[frames]``.
 
     Raises:
+        TypeError: observations or labels that are no arrays, or labels that are no integers.
         ValueError: times that do not increase or lie between steps, or lengths that differ.
     """
+    check_observations(obs)
+    if not (np.isfinite(step) and step > 0):
+        raise ValueError(f"step={step} must be a positive number, in the unit of times.")
     times = np.asarray(times, np.float64)
     if times.ndim != 1 or not len(times) or not np.isfinite(times).all() or (np.diff(times) <= 0).any():
         raise ValueError("times must be one increasing list of finite numbers.")
@@ -104,8 +116,11 @@ def fill_gaps(
         where = int(off.argmax())
         raise ValueError(f"time {times[where]:g} is no whole number of steps of {step:g} after the first.")
     total = frames[-1] + 1
+    if total > MOST_GAPS * len(times) + 100_000:
+        raise ValueError(f"{len(times)} times would be {total} frames of {step:g}: give `step` in the unit of times.")
 
     def spread(x: Any, fill: int) -> Any:
+        check_array("each of obs and labels", x)
         x = np.asarray(x)
         if len(x) != len(times):
             raise ValueError(f"{len(times)} times, but an array of {len(x)} frames.")
@@ -114,6 +129,10 @@ def fill_gaps(
         return out
 
     labels = Labels() if labels is None else labels
+    check_label_dtype("labels.phases", labels.phases)
+    check_label_dtype("labels.tools", labels.tools)
+    # Booleans and unsigned integers cannot say that they do not know.
+    labels = jax.tree.map(lambda x: np.asarray(x).astype(np.int32), labels)
     mask = np.zeros(total, bool)
     mask[frames] = True
     return (

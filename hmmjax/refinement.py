@@ -12,7 +12,7 @@ import numpy as np
 from hmmjax import _model
 from hmmjax import _numerics as num
 from hmmjax._data import Data, dtype_of, require_known
-from hmmjax._minimise import minimise
+from hmmjax._minimise import check_options, minimise
 from hmmjax._pytree import pytree
 from hmmjax._spaces import fields, moved
 from hmmjax._typing import Array
@@ -77,8 +77,7 @@ def refine(
     """
     if labels is None or (labels.phases is None and labels.tools is None):
         raise ValueError("refine needs labels: hmmjax.Labels(phases=..., tools=...) with some frames known.")
-    if not (np.isfinite(strength) and strength >= 0):
-        raise ValueError(f"strength={strength} must be a number of at least 0.")
+    check_options(strength, iterations)
     data, _ = prepare(params, obs, mask, labels)
     require_known(data, "refine")
     frozen = frozen_blocks(freeze)

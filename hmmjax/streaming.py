@@ -95,18 +95,21 @@ def step(params: Params, state: StreamState, obs: Observations) -> tuple[StreamS
     Args:
         params: the model.
         state: from `start`, or from the step before.
-        obs: phases, a label () or (L,) probabilities, and tools (K,); either None where it was not seen.
+        obs: phases, a label () or (L,) probabilities, and tools (K,); either None where it was not seen;
+            with none at all a frame passes unseen.
 
     Returns:
         The state for the next frame, and what is known now. Of a frame that is impossible after those before it the
         log-likelihood is -inf, and so it stays.
 
     Raises:
-        ValueError: neither phases nor tools.
+        TypeError: no `Observations`.
 
     Source: the forward recursion of Appendix S2.2, and the backward one over the last `lag` frames.
     """
-    data, _ = collect(jax.tree.map(lambda x: x[None], obs), None, None)
+    validation.check_observations(obs)
+    seen = bool(jax.tree.leaves(obs))
+    data, _ = collect(jax.tree.map(lambda x: jnp.asarray(x)[None], obs), jnp.full((1,), seen), None)
     return _step(params, _chain(params, True), state, _evidence(params, data))
 
 
@@ -201,14 +204,18 @@ class Stream:
         if not os.path.exists(path):
             raise FileNotFoundError(f"{os.fspath(path)} is not there: give what Stream.save wrote.")
         try:
-            arrays = load_arrays(os.fspath(path))
+            arrays: dict[str, Any] = load_arrays(os.fspath(path))
             model, lag = str(arrays.pop("model")), int(arrays.pop("lag"))
-            stream = cls(params, lag=lag)
             state = StreamState(**arrays)
+            stream = cls(params, lag=lag)
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{os.fspath(path)} holds no stream ({error}); give what Stream.save wrote.") from None
         if model != _fingerprint(stream.params):
             raise ValueError(f"{os.fspath(path)} belongs to another model: resume it with the parameters it ran with.")
+        for name, want in vars(stream.state).items():
+            have = arrays[name]
+            if have.shape != want.shape or have.dtype != want.dtype or np.isnan(have).any():
+                raise ValueError(f"{os.fspath(path)} holds no stream ({name} is damaged); give what Stream.save wrote.")
         stream.state = jax.tree.map(jnp.asarray, state)
         return stream
 
@@ -222,10 +229,15 @@ class Stream:
             if x.ndim > 1 or (name == "tools" and x.ndim != 1):
                 meaning = "a label or (L,)" if name == "phases" else "(K,)"
                 raise ValueError(f"obs.{name} of one frame must be {meaning}, got shape {x.shape}.")
-            return (x.astype(np.int32) if x.dtype.kind in "biu" else x)[None, None]
+            if x.dtype.kind in "biu":
+                # What does not fit int32 is out of any range, and must stay so when it is cast.
+                x = np.clip(x, np.iinfo(np.int32).min, np.iinfo(np.int32).max) if x.dtype.itemsize >= 4 else x
+                x = x.astype(np.int32)
+            return x[None, None]
 
         arrays = [one("phases", obs.phases), one("tools", obs.tools)]
         seen = any(x is not None for x in arrays)
+        validation.check_observations(Observations(*arrays))
         data = Data(arrays[0], arrays[1], np.full((1, 1), seen), None, None)
         validation.check_data(self.params, data)
         return data

@@ -8,8 +8,14 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax._checks import check_array, check_probabilities, check_rows, check_shape, check_square
-from hmmjax._data import Data, is_float
+from hmmjax._checks import (
+    check_array,
+    check_probabilities,
+    check_rows,
+    check_shape,
+    check_square,
+)
+from hmmjax._data import Data, is_float, require_observations
 from hmmjax.durations import check_stages
 from hmmjax.emissions.fused import Fused, present
 from hmmjax.transitions import ToolTransition
@@ -71,15 +77,6 @@ def _check_emission(track: str, emission: Any, size: int) -> None:
         raise ValueError(f"{track}.emission {type(emission).__name__} is over {own} {track}, the model has {size}.")
 
 
-def check_mask(mask: Any) -> None:
-    """TypeError unless the mask is boolean."""
-    if mask is None:
-        return
-    dtype = mask.dtype if hasattr(mask, "dtype") else np.asarray(mask).dtype
-    if dtype != np.bool_:
-        raise TypeError(f"mask must be bool (True = observed), got {dtype}. Write mask.astype(bool) or mask > 0.")
-
-
 def check_data(params: Params, data: Data) -> None:
     """Raise unless observations and labels suit the model, frame by observed frame.
 
@@ -122,10 +119,23 @@ def _check_track(track: str, observations: Any, chain: Any, size: int, observed:
         raise ValueError(f"{name} holds no source: give None in place of the tuple.")
     for i, (family, x) in enumerate(zip(families, observations, strict=True)):
         if x is not None:
+            _check_silence(f"{name}[{i}]", track, np.asarray(x), observed)
             there, values = present(np.asarray(x), track)
             if track == "phases" and is_float(x):
                 values = np.where(there[..., None], values, 1 / size)
             check_source(f"{name}[{i}]", track, values, family, size, observed)
+
+
+def _check_silence(name: str, track: str, x: np.ndarray, observed: np.ndarray) -> None:
+    """ValueError where it is not clear whether a fused source says something: -2, or a softmax half of NaN."""
+    if is_float(x):
+        missing = np.isnan(x.astype(np.float32))
+        if track == "phases" and (bad := observed & missing.any(-1) & ~missing.all(-1)).any():
+            at = tuple(int(i) for i in np.argwhere(bad)[0])
+            raise ValueError(f"{name} is NaN in some classes at {_place(at)}: make all of them NaN where it is silent.")
+    elif (bad := (observed if x.ndim == 2 else observed[..., None]) & (x < -1)).any():
+        at = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise ValueError(f"{name} is {int(x[at])} at {_place(at)}; only -1 says that it is silent there.")
 
 
 def check_source(name: str, track: str, x: Any, family: Any, size: int, observed: np.ndarray) -> None:
@@ -187,15 +197,9 @@ def _check_labels(track: str, labels: Any, chain: Any, size: int, real: np.ndarr
         )
 
 
-def check_label_dtype(name: str, x: Any) -> None:
-    """TypeError unless labels are integers (or booleans)."""
-    if x is not None and (not hasattr(x, "dtype") or x.dtype.kind not in "biu"):
-        kind = getattr(x, "dtype", type(x).__name__)
-        raise TypeError(f"{name} must be integers (-1 = unknown), got {kind}. Make NaN -1, then x.astype(int).")
-
-
 def check_observations(obs: Any) -> None:
-    """TypeError unless every array is of integers, booleans or floats."""
+    """TypeError unless `Observations`, of which every array is of integers, booleans or floats."""
+    require_observations(obs)
     for name in ("phases", "tools"):
         x = getattr(obs, name, None)
         kinds = [getattr(source, "dtype", None) for source in (x if isinstance(x, tuple) else (x,))]

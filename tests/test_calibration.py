@@ -98,6 +98,20 @@ def test_held_out_folds_look_through_tables_of_the_other_videos():
     assert found.before == pytest.approx(expected, rel=1e-4)
 
 
+def test_folds_are_of_labelled_videos_whatever_the_padding_holds():
+    """Padding's labels are none, and unlabelled videos between do not put all the labelled ones into one part."""
+    labels, obs, mask = hmmjax.sample(hmmjax.init_params(2, 0, emissions="confusion"), jax.random.key(6), [20] * 11)
+    known = np.array(labels.phases)
+    known[np.arange(11) % 5 > 0] = -1  # videos 0, 5 and 10
+    params = hmmjax.init_params(2, 0, emissions="confusion")
+    for frames in (20, 18):  # padded by the library, and by the caller too
+        seen = np.array(mask) & (np.arange(20) < frames)
+        padded = np.where(np.arange(20) < frames, known, 0)
+        assert hmmjax.calibrate(params, obs, seen, hmmjax.Labels(padded), iterations=0).folds == 0
+    data, _ = hmmjax.inference.prepare(params, obs, mask, hmmjax.Labels(known))
+    assert [part.tolist() for part in hmmjax.calibration._parts(data, 3)] == [[0], [5], [10]]
+
+
 def test_powers_per_phase_of_any_family_and_with_few_videos():
     obs = _in_runs(CLEAN)
     found = hmmjax.calibrate(_params(obs), obs, MASK, LABELS, per_phase=True)
@@ -115,12 +129,19 @@ def test_em_keeps_the_power_and_never_lowers_its_objective():
     np.testing.assert_array_equal(result.params.tools.emission.power, params.tools.emission.power)
 
 
-def test_bad_input_is_named():
+def test_bad_input_is_named(unchecked):
     params = _params(CLEAN)
     with pytest.raises(ValueError, match="needs labels"):
         hmmjax.calibrate(params, CLEAN, MASK)
-    with pytest.raises(ValueError, match="folds=4 needs"):
-        hmmjax.calibrate(params, CLEAN, MASK, LABELS, folds=4)
+    for wrong in (4, 2.5):
+        with pytest.raises(ValueError, match=f"folds={wrong} needs"):
+            hmmjax.calibrate(params, CLEAN, MASK, LABELS, folds=wrong)
+    with pytest.raises(ValueError, match="strength=nan must be"):
+        hmmjax.calibrate(params, CLEAN, MASK, LABELS, strength=float("nan"))
+    with pytest.raises(ValueError, match="iterations=-1 must be"):
+        hmmjax.calibrate(params, CLEAN, MASK, LABELS, iterations=-1)
+    with pytest.raises(ValueError, match="obs is empty"):
+        hmmjax.calibrate(params, Observations(), MASK, LABELS)
     with pytest.raises(ValueError, match=r"power must be positive"):
         hmmjax.posterior(_tempered(params, jnp.array(-1.0), jnp.ones(2)), CLEAN, MASK)
     with pytest.raises(ValueError, match=r"power has shape"):

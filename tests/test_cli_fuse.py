@@ -10,6 +10,8 @@ from commands import NAMES, PHASES, read_both, run
 import hmmjax
 from hmmjax import io
 from hmmjax import stabilize as job
+from hmmjax.stabilize.fuse import union
+from hmmjax.stabilize.learn import _families
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +112,39 @@ def test_frames_that_never_meet_and_models_of_other_numbers_are_refused(world, f
         code=2,
     ).stderr  # fmt: skip
     assert "2 recognisers" in run("stabilize", world / "said", "--fuse", second, *options).stdout
+
+
+def test_frames_that_one_lacks_do_not_thin_out_the_other(world):
+    """Steps are the most common ones: the median of 25, 50, 25, 50 ... is a step that nobody has."""
+    phases = [t for t in read_both(world)[0] if t.track == "phases"]
+    holes = [t.take(np.arange(t.frames.size) % 3 > 0) for t in phases]
+    everything, sampled, notices = union([phases, holes])
+    assert [t.frames.size for t in everything] == [t.frames.size for t in phases]
+    assert [t.frames.size for t in sampled[1]] == [t.frames.size for t in holes]
+    assert any("video01: recogniser 2 says nothing of phases in 15 of 45 frames" in n for n in notices)
+    sparse = [t.take(np.arange(t.frames.size) % 2 == 0) for t in phases]
+    everything, _, notices = union([phases, sparse])
+    assert everything[0].frames.size == sparse[0].frames.size
+    assert notices[0] == "recogniser 1 has phases between the steps of another (50): not used"
+
+
+def test_recognisers_of_other_videos_are_refused_and_copies_named(world):
+    phases = [t for t in read_both(world)[0] if t.track == "phases"]
+    with pytest.raises(io.FormatError, match=r"recogniser 1 shares no video of phases .*video01.*video91"):
+        union([phases, [dataclasses.replace(t, video=t.video.replace("0", "9")) for t in phases]])
+    assert "recognisers 1 and 2 say the same of phases everywhere" in union([phases, phases])[2][0]
+
+
+def test_chosen_videos_that_one_lacks(world, second, tmp_path):
+    options = (*NAMES, "--dry-run", "--out", tmp_path / "o", "--videos")
+    assert "2 recognisers" in run("stabilize", world / "said", "--fuse", second, *options, "4,5").stdout
+    assert "no video 5" in run("stabilize", world / "said", "--fuse", second, *options, "5", code=2).stderr
+
+
+def test_labels_take_the_family_that_was_asked_for():
+    said = (np.zeros((1, 2, 2), np.int32), np.zeros((1, 2, 2), np.float32))
+    assert _families(said, "logistic") == ("logistic", "logistic")
+    assert _families(said, "inflated") == ("confusion", "inflated")
 
 
 def test_silence_stays_silence_when_scores_become_labels():

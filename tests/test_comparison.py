@@ -47,6 +47,19 @@ def test_figures_are_those_of_the_core(scores):
     assert found.marginal == pytest.approx(marginal / 240, rel=1e-4)
 
 
+def test_a_family_that_finds_a_video_impossible_comes_last_not_nan():
+    """Without pseudo-counts a symbol of one video only is impossible in the fold that holds it out."""
+    labels = np.array([[0, 0, 1, 1]] * 3)
+    said = labels.copy()
+    said[0, 1:3] = [1, 0]
+    obs = Observations(phases=said)
+    options = {"priors": hmmjax.Priors(), "num_phases": 2, "iterations": 0, "folds": 3}
+    (found,) = hmmjax.compare(Labels(labels), obs, families=["confusion"], **options)
+    assert found.conditional == -np.inf
+    with pytest.raises(TypeError, match="one recogniser at a time"):
+        hmmjax.compare(Labels(labels), Observations((said, said)))
+
+
 def test_bad_input_is_named(scores):
     labels, obs, _ = scores
     with pytest.raises(ValueError, match="'gauss' is unknown"):

@@ -151,7 +151,7 @@ def test_the_number_of_stages_is_found_in_labelled_videos():
     assert found[0] == 1 and 3 <= found[1] <= 6 and found[3] == 1
 
 
-def test_bad_stages_are_named():
+def test_bad_stages_are_named(unchecked):
     params = hmmjax.init_params(3, 0)
     with pytest.raises(ValueError, match="tuple of 3 positive"):
         durations.spread(params, (1, 2))
@@ -164,8 +164,56 @@ def test_bad_stages_are_named():
     wrong = dataclasses.replace(params.phases, stages=(1, 0, 2))
     with pytest.raises(ValueError, match="positive integers"):
         hmmjax.posterior(Params(wrong), Observations(np.full((4, 3), 1 / 3, np.float32)))
+    with pytest.raises(ValueError, match=r"positive integers, got \(2.7"):
+        durations.spread(params, (2.7, 1, 1))
     with pytest.raises(ValueError, match="counted in phase labels"):
         durations.choose(Labels())
+    known, seen = np.array([[0, 0, 1], [0, 1, 1]]), np.ones((2, 3), bool)
+    with pytest.raises(TypeError, match="must be integers"):
+        durations.choose(Labels(known * 1.0))
+    with pytest.raises(TypeError, match="mask must be bool"):
+        durations.choose(Labels(known), seen * 1.0)
+    with pytest.raises(ValueError, match="all must agree"):
+        durations.choose(Labels(known), seen[:, :2])
+    for labels, count in ((known, 1), (known - 2, 2)):
+        with pytest.raises(ValueError, match="and -1 for unknown; they hold"):
+            durations.choose(Labels(labels), num_phases=count)
+    with pytest.raises(ValueError, match="most=0"):
+        durations.choose(Labels(known), most=0)
+
+
+def test_labels_of_any_kind_and_videos_that_nobody_sees():
+    known, seen = np.array([[0, 0, 1], [0, 0, 1], [7, 7, 7]]), np.array([[True]] * 2 + [[False]]) & np.ones(3, bool)
+    found = durations.choose(Labels(known), seen)
+    assert found == durations.choose(Labels(known.astype(np.uint8)), seen) and len(found) == 2
+
+
+def test_a_phase_never_gets_more_stages_than_its_counted_mean():
+    """Runs whose start is unknown count for transitions, and made `spread` refuse what `choose` chose."""
+    rows = [[0] * 6 + [1] * 6] * 2 + [[-1] * 3 + [0] + [1] * 8] * 20
+    labels = Labels(np.array(rows))
+    assert durations.spread(hmmjax.estimate(labels), durations.choose(labels)).phases.stages == (1, 1)
+
+
+def test_pseudo_counts_that_shorten_phases_take_stages_away():
+    from hmmjax.stabilize import Examples, learn
+
+    phases = np.tile([0, 0, 0, 0, 1, 1, 1, 1], (3, 1))
+    examples = Examples(Observations(phases), Labels(phases), np.ones(phases.shape, bool))
+    found = [
+        learn(examples, num_phases=2, num_tools=0, priors=hmmjax.Priors(phase_transition=p), stages=True, iterations=0)
+        for p in (1e-8, 3.0)
+    ]
+    assert [f.params.phases.stages for f in found] == [(4, 1), (3, 1)]
+
+
+def test_a_phase_may_last_exactly_as_many_frames_as_it_has_stages():
+    """9 in 10 stay, in float32, is 1e-7 short of ten frames."""
+    stay = np.float32(0.9)
+    chain = hmmjax.PhaseChain(jnp.full(2, 0.5), np.array([[stay, 1 - stay], [1 - stay, stay]], np.float32))
+    found = durations.spread(Params(chain), (10, 1)).phases.transition
+    assert_allclose(found, [[0, 1], [0.1, 0.9]], atol=1e-6)
+    assert (found >= 0).all()
 
 
 def test_model_files_keep_stages(tmp_path):

@@ -59,6 +59,17 @@ def test_what_has_no_counterpart_is_named():
     with pytest.raises(ValueError, match="watches nothing"):
         chain = dataclasses.replace(hmmjax.init_params(2, emissions="confusion").phases, emission=None)
         dynamax.to_dynamax(Params(chain))
+    said = np.zeros((2, 4), int)
+    for obs, error, named in (
+        (Observations(said), ValueError, "one video at a time"),
+        (Observations(np.full((4, 2), 0.5)), TypeError, "discretize"),
+        (Observations(said[0], said), ValueError, r"tracks of \[4, 2\] frames"),
+        (Observations(), ValueError, "one length"),
+    ):
+        with pytest.raises(error, match=named):
+            dynamax.to_emissions(obs)
+    with pytest.raises(TypeError, match="dict is no ParamsCategoricalHMM"):
+        dynamax.from_dynamax({})
     coupled = dynamax.to_dynamax(hmmjax.init_params(2, 1, emissions="confusion"))[1]
     with pytest.raises(ValueError, match="one column"):
         dynamax.from_dynamax(coupled)

@@ -395,3 +395,12 @@ def test_fitted_dirichlet_satisfies_the_likelihood_equations():
     log_y = np.log(np.clip(np.asarray(said, np.float64), 1e-6, 1 - 1e-6))
     mean = posterior.T @ log_y / posterior.sum(0)[:, None]
     assert_allclose(digamma(c) - digamma(c.sum(-1, keepdims=True)), mean, atol=2e-3)
+
+
+@pytest.mark.parametrize("family", [emissions.PhaseInflatedDirichlet, emissions.PhaseLogitNormal])
+def test_one_phase_is_enough(family):
+    """There are then no log-odds at all."""
+    one, said = family.initial(1), jnp.ones((4, 1))
+    table = log_prob(one, said)
+    fitted = maximize(one, statistics_of(one, said, jnp.ones_like(table)))
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((table, fitted)))

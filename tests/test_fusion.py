@@ -122,6 +122,22 @@ def test_fused_sources_are_no_worse_than_the_better_one():
     assert accuracy(Observations((good.phases, other))) > alone
 
 
+def test_pseudo_counts_for_each_source():
+    """A tuple of them, of different shapes, reaches each source's own: counted, fitted and calibrated."""
+    said = hmmjax.sample(hmmjax.init_params(2, 0), jax.random.key(3), [6] * 4)
+    labels, scores, mask = jax.tree.map(np.asarray, said)
+    obs = Observations((scores.discretize().phases, scores.phases))
+    priors = hmmjax.Priors(phase_emission=(np.eye(2) + 1, 3.0))
+    both = hmmjax.estimate(labels, obs, mask, emissions=("confusion", "scaled"), priors=priors, num_phases=2)
+    for i, name in enumerate(("confusion", "scaled")):
+        own = hmmjax.Priors(phase_emission=priors.phase_emission[i])
+        alone = hmmjax.estimate(
+            labels, Observations(obs.phases[i]), mask, emissions=name, priors=own, num_phases=2
+        ).phases.emission
+        jax.tree.map(assert_allclose, both.phases.emission.families[i], alone)
+    assert hmmjax.calibrate(both, obs, mask, labels, priors=priors, iterations=0).folds == 4
+
+
 def test_bad_input_is_named():
     params, obs, _ = _problem()
     with pytest.raises(TypeError, match="give a tuple"):
@@ -130,6 +146,19 @@ def test_bad_input_is_named():
         hmmjax.posterior(params, dataclasses.replace(obs, phases=(*obs.phases, obs.phases[0])))
     with pytest.raises(ValueError, match=r"obs.phases\[0\] is 9"):
         hmmjax.posterior(params, dataclasses.replace(obs, phases=(np.full(FRAMES, 9), obs.phases[1])))
+    for i, wrong in ((0, np.full(FRAMES, -7)), (1, np.where(np.arange(3) < 1, np.nan, obs.phases[1]))):
+        phases = tuple(wrong if j == i else x for j, x in enumerate(obs.phases))
+        with pytest.raises(ValueError, match=rf"obs.phases\[{i}\] is (-2|NaN in some classes) at"):
+            hmmjax.posterior(params, dataclasses.replace(obs, phases=phases))
+    whole = dataclasses.replace(params.phases, emission=emissions.Tempered(params.phases.emission, 0.5))
+    with pytest.raises(TypeError, match="Fused cannot be tempered as a whole"):
+        hmmjax.posterior(dataclasses.replace(params, phases=whole), obs)
+    with pytest.raises(ValueError, match="a tuple of 3, of 2 fused"):
+        hmmjax.fit(params, obs, priors=hmmjax.Priors(phase_emission=(1.0, 1.0, 1.0)))
+    with pytest.raises(ValueError, match=r"phase_emission has shape \(5,\)"):
+        hmmjax.fit(params, obs, priors=hmmjax.Priors(phase_emission=np.ones(5)))
+    with pytest.raises(TypeError, match="phase_initial is a tuple"):
+        hmmjax.fit(params, obs, priors=hmmjax.Priors(phase_initial=(1.0, 1.0, 1.0)))
     with pytest.raises(ValueError, match="holds no source"):
         hmmjax.posterior(params, dataclasses.replace(obs, phases=(None, None)))
     wrong = dataclasses.replace(params.phases, emission=(emissions.PhaseConfusion.initial(3), TABLES))

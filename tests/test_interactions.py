@@ -320,6 +320,24 @@ def test_files_and_frozen_blocks(tmp_path):
     assert_array_equal(fitted.emission.weights, case.params.tools.emission.weights)
 
 
+def test_half_precision_weights_are_computed_with_in_full():
+    case = make(2)
+    tools = case.params.tools
+    half = dataclasses.replace(
+        tools,
+        transition=Interacting(tools.transition.weights.astype(jnp.float16)),
+        emission=ToolLogistic(tools.emission.weights.astype(jnp.float16)),
+    )
+    full = jax.tree.map(lambda x: x.astype(jnp.float32), half)
+    both = [hmmjax.log_likelihood(dataclasses.replace(case.params, tools=t), *case.args[1:]) for t in (half, full)]
+    assert_allclose(*both, rtol=1e-6)
+
+
+def test_odds_that_nothing_is_known_of_stay_columns():
+    table = str(hmmjax.interactions.OddsRatios("tools.emission", np.zeros((2, 2)), np.full((2, 2), 50.0), ("a", "b")))
+    assert "  2.75e-43 to 3.63e+42" in table
+
+
 def test_errors_name_cause_and_fix(unchecked):
     case = make(2)
     tools = case.params.tools
@@ -336,6 +354,9 @@ def test_errors_name_cause_and_fix(unchecked):
         call(transition=Interacting(jnp.zeros((2, 2, 2))))
     with pytest.raises(ValueError, match=r"tools.emission.weights must be finite.*-20"):
         call(emission=ToolLogistic(tools.emission.weights.at[0, 1].set(-jnp.inf)))
+    for wrong, error in ((1e300, ValueError), (True, TypeError), (1j, TypeError)):
+        with pytest.raises(error, match=r"tools.emission.weights (holds 1e\+300 nats|must be log-odds, real)"):
+            call(emission=ToolLogistic(np.full((2, 3), wrong)))
     with pytest.raises(ValueError, match=r"11 tools cannot interact.*10 tools.*PhaseConditioned"):
         call(transition=Interacting(jnp.zeros((2, 11, 12))))
     for options in {"interacting": True}, {"emissions": "logistic"}:
@@ -355,5 +376,12 @@ def test_errors_name_cause_and_fix(unchecked):
         hmmjax.odds_ratios(*case.args, tool_names=("hook",))
     with pytest.raises(ValueError, match=r"obs.tools says nothing"):
         hmmjax.odds_ratios(case.params, hmmjax.Observations(case.obs.phases), case.mask)
+    nothing = hmmjax.Observations(np.zeros((0, 4), int), np.zeros((0, 4, 2), int))
+    with pytest.raises(ValueError, match="no frame at all"):
+        hmmjax.odds_ratios(case.params, nothing)
+    still = dataclasses.replace(case.params.phases, transition=jnp.eye(2))
+    with pytest.raises(ValueError, match="video 0 is impossible under params"):
+        moves = hmmjax.Labels(np.array([[0, 1, 0, 1], [0, 0, 0, 0]]))
+        hmmjax.odds_ratios(dataclasses.replace(case.params, phases=still), *case.args[1:3], moves)
     with pytest.raises(TypeError, match="cannot be rescaled"):
         hmmjax.rates.rescale(case.params, 2)

@@ -52,6 +52,23 @@ def test_timestamps_become_frames_of_which_some_are_unseen():
     assert_allclose(np.asarray(found.phases)[[0, 5, 10]], np.eye(3), atol=1e-6)
 
 
+def test_what_is_unknown_stays_so_whatever_the_type():
+    """A boolean -1 is True: a tool that nobody labelled would be present."""
+    for kind in (bool, np.uint8):
+        known = Labels(np.array([0, 1], np.uint8), np.array([[0, 1], [1, 0]], kind))
+        _, _, labels, _ = rates.fill_gaps([0, 2], Observations(np.zeros(2, int)), known)
+        assert labels.phases.tolist() == [0, -1, 1] and labels.tools.tolist() == [[0, 1], [-1, -1], [1, 0]]
+
+
+def test_high_powers_stay_chains_and_chains_that_only_go_forward_have_roots():
+    """Rows of float32 miss one by a rounding: to the power of a million by anything."""
+    slow = rates.rescale(hmmjax.init_params(3, 0), 1_000_000).phases.transition
+    assert_allclose(slow, 1 / 3, atol=1e-6)
+    forward = jnp.array([[0.9, 0.1, 0.0], [0.0, 0.9, 0.1], [0.0, 0.0, 1.0]])
+    params = hmmjax.Params(dataclasses.replace(hmmjax.init_params(3, 0).phases, transition=forward))
+    assert_allclose(rates.rescale(rates.rescale(params, 2), 0.5).phases.transition, forward, atol=1e-6)
+
+
 def test_bad_input_is_named():
     params, one = hmmjax.init_params(2, 0), Observations(np.zeros(2, int))
     for factor in (0, -1, 2.5):
@@ -60,6 +77,17 @@ def test_bad_input_is_named():
     flip = dataclasses.replace(params.phases, transition=jnp.array([[0.1, 0.9], [0.9, 0.1]]))
     with pytest.raises(ValueError, match="no root of order 2"):
         rates.rescale(hmmjax.Params(flip), 0.5)
+    with pytest.raises(ValueError, match="whole number"):
+        rates.rescale(params, np.inf)
+    ones = dataclasses.replace(params.phases, transition=jnp.ones((2, 2)))
+    with pytest.raises(ValueError, match="sums to 2"):
+        rates.rescale(hmmjax.Params(ones), 2)
+    with pytest.raises(ValueError, match="step=-1"):
+        rates.fill_gaps([0, 1], one, step=-1)
+    with pytest.raises(ValueError, match="1000000000001 frames of 1e-12"):
+        rates.fill_gaps([0, 1], one, step=1e-12)
+    with pytest.raises(TypeError, match="must be an array, got int"):
+        rates.fill_gaps([0, 1], Observations([0, 1]))
     with pytest.raises(ValueError, match="increasing"):
         rates.fill_gaps([1, 1], one)
     with pytest.raises(ValueError, match="no whole number of steps"):

@@ -107,6 +107,11 @@ def test_a_saved_stream_goes_on_as_if_it_had_never_stopped(tmp_path):
         (tmp_path / "no.npz").write_bytes(damaged)
         with pytest.raises(ValueError, match="holds no stream"):
             Stream.resume(case.params, tmp_path / "no.npz")
+    arrays = dict(np.load(tmp_path / "s.npz"))
+    for changed in ({"lag": 3}, {"kept": arrays["kept"][1:]}, {"predicted": arrays["predicted"] * np.nan}):
+        np.savez(tmp_path / "no.npz", **{**arrays, **changed})
+        with pytest.raises(ValueError, match="is damaged"):
+            Stream.resume(case.params, tmp_path / "no.npz")
 
 
 def test_memory_and_programs_do_not_grow():
@@ -133,6 +138,8 @@ def test_many_streams_at_once_with_the_pure_functions():
         obs = map_tracks(lambda x, t=t: x[:, t], case.obs)
         states, now = jax.jit(jax.vmap(lambda s, o: streaming.step(case.params, s, o)))(states, obs)
         assert_allclose(now.phases, batch.phases[:, t], atol=1e-6)
+    one, _ = streaming.step(case.params, streaming.start(case.params), Observations())  # a frame that nobody saw
+    assert one.frames == 1
 
 
 def test_bad_frames_are_named_and_leave_the_stream_where_it_was():
@@ -145,10 +152,14 @@ def test_bad_frames_are_named_and_leave_the_stream_where_it_was():
         stream.step(Observations(np.int32(1), np.array([0, 1])))
     with pytest.raises(ValueError, match="its symbols are"):
         stream.step(Observations(np.int32(7), np.array([0, 1])))
+    with pytest.raises(ValueError, match="its symbols are"):
+        stream.step(Observations(np.int64(2**32), np.array([0, 1])))  # 0, were its upper half cut off
     with pytest.raises(TypeError, match="integer labels"):
         stream.step(Observations(np.array([0.5, 0.5], np.float32), np.array([0, 1])))
     with pytest.raises(ValueError, match="must be"):
         stream.step(Observations(np.int32(0), np.array([[0, 1]])))
+    with pytest.raises(TypeError, match="dtype <U1"):
+        stream.step(Observations("0", np.array([0, 1])))
     second = stream.step(Observations(np.int32(0), np.array([0, 1])))
     assert first.frame == 0 and second.frame == 1
     with pytest.raises(ValueError, match="lag must be"):

@@ -222,6 +222,15 @@ def test_options_of_fit_and_the_starts():
         hmmjax.init_params(0, 0)
     with pytest.raises(ValueError, match="Labels"):
         hmmjax.estimate(hmmjax.Labels())
+    with pytest.raises(TypeError, match=r"labels.tools must be an array, got list"):
+        hmmjax.estimate(hmmjax.Labels(tools=[[0, 1], [1, 0]]))
+
+
+def test_a_family_of_which_one_table_is_alike_is_not_warned_of():
+    """Logit-normal phases differ in their means, not at first in their spreads."""
+    start = hmmjax.init_params(2, 1, emissions="logit-normal")
+    _, obs, mask = hmmjax.sample(start, jax.random.key(0), [4])
+    hmmjax.fit(start, obs, mask, max_iterations=0)
 
 
 def test_equal_emissions_are_warned_of():

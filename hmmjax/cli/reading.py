@@ -93,7 +93,8 @@ def further(
     out = []
     for i, (path, kind, names, rate) in enumerate(settings):
         own = {**options, "kind": kind, "phase_names": names, "fps": rate}
-        out.append(io.select(io.read(path, progress=stages.files(f"reading recogniser {i + 2}"), **own), videos))
+        read = io.read(path, progress=stages.files(f"reading recogniser {i + 2}"), **own)
+        out.append(io.select(read, videos, every=False))
     return out
 
 

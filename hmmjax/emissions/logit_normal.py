@@ -68,7 +68,8 @@ class PhaseLogitNormal(PhaseEmission):
         """Weight (L,), and weighted sums of log-odds and of their squares (L, L - 1)."""
         ratios, _ = _log_ratios(observations)
         n = posterior.shape[-1]
-        flat, ratios = posterior.reshape(-1, n), ratios.reshape(-1, n - 1)
+        flat = posterior.reshape(-1, n)
+        ratios = ratios.reshape(len(flat), n - 1)
         return {
             "weight": flat.sum(0),
             "first": num.einsum("np,nq->pq", flat, ratios),

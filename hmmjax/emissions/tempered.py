@@ -87,6 +87,10 @@ class Tempered(Emission):
 
     def check(self) -> None:
         """Raise ValueError unless the power is positive and the family valid."""
+        if not isinstance(self.family, Emission) or isinstance(self.family.observes, tuple):
+            raise TypeError(
+                f"{type(self.family).__name__} cannot be tempered as a whole: temper each of the fused families."
+            )
         check_positive(f"{self.track}.emission.power", np.asarray(self.power))
         size = self.num_tools if self.track == "tools" else self.num_phases
         if np.shape(self.power) not in ((), (size,)):

@@ -154,9 +154,8 @@ def _step(videos: Sequence[Video]) -> int:
     """The spacing that the files have: in each video the most common difference, the same in all."""
     steps: dict[int, str] = {}
     for video in videos:
-        if video.frames.size > 1:
-            differences, counts = np.unique(np.diff(video.frames), return_counts=True)
-            steps.setdefault(int(differences[counts.argmax()]), video.id)
+        if own := most_common_step(video.frames):
+            steps.setdefault(own, video.id)
     if len(steps) > 1:
         (one, first), (other, second) = list(steps.items())[:2]
         raise FormatError(
@@ -164,6 +163,12 @@ def _step(videos: Sequence[Video]) -> int:
             fix="read them with the right fps each, or say which step to use",
         )
     return next(iter(steps), 1)
+
+
+def most_common_step(frames: np.ndarray) -> int:
+    """The most common difference of frame numbers, the smallest of equally common ones; 0 of a single frame."""
+    differences, counts = np.unique(np.diff(frames), return_counts=True)
+    return int(differences[counts.argmax()]) if counts.size else 0
 
 
 def _rows(video: Video, step: int) -> np.ndarray:

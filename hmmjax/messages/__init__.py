@@ -2,7 +2,7 @@
 
 A backend is a module with `forward`, `backward` and `filter` that takes `Potentials`; `log_normalizer` adds the
 derivative rule that joins the two sweeps. `logspace` is the plain one to read first; `scan` and `gpu` are the fast
-ones, on the arithmetic of `scaled`; `parallel` is for phases or tools alone.
+ones, on the arithmetic of `scaled` (`paths` is `scan`'s best path); `parallel` is for phases or tools alone.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmmjax._typing import Array
-from hmmjax.messages import gpu, logspace, parallel, scan
+from hmmjax.messages import gpu, logspace, parallel, paths, scan
 from hmmjax.messages.potentials import Filtered, Path, Potentials
 
 BACKENDS: dict[str, ModuleType] = {"scan": scan, "parallel": parallel, "gpu": gpu, "logspace": logspace}
@@ -74,7 +74,7 @@ def filter(potentials: Potentials, backend: str) -> Filtered:
 def viterbi(potentials: Potentials, backend: str) -> Path:
     """The jointly most probable path."""
     module = _module(backend, potentials)
-    return (module if module in (gpu, parallel) else logspace).viterbi(potentials)
+    return (paths if module is scan else module).viterbi(potentials)
 
 
 __all__ = ["BACKENDS", "Filtered", "Path", "Potentials", "choose", "filter", "log_normalizer", "viterbi"]

@@ -1,7 +1,7 @@
 """Forward-backward as scaled `lax.scan`s over time: the backend for CPUs, and for whatever has no kernel of its own.
 
 Messages are `scaled`: a power of two per phase. Rows are (C, L), phases last and padded to a whole vector register.
-Videos are taken few at a time (`_map`): on a CPU small steps fuse into a handful of loops, large ones do not.
+Videos are taken few at a time (`map_videos`): on a CPU small steps fuse into a handful of loops, large ones do not.
 
 Source: the recursions of the paper's Appendix S2.2 with its misprints put right (docs/maths.md).
 """
@@ -69,7 +69,7 @@ def _grouped(blocks: tuple[Array, ...]) -> tuple[Array, ...]:
     return kronecker.group(_factors(blocks), 16)
 
 
-def _size(p: Potentials) -> int:
+def size(p: Potentials) -> int:
     """Numbers in one video's message."""
     return p.configs.shape[-1] * -(-p.phases.shape[-1] // LANES) * LANES
 
@@ -78,7 +78,7 @@ def _chain(p: Potentials) -> Chain:
     dtype = p.phases.dtype
     table = scaled.split(_pad(_pad(p.transition, 0), 1))
     blocks = _grouped(p.blocks)
-    steps = _factors(p.blocks) if _size(p) <= STEP else blocks
+    steps = _factors(p.blocks) if size(p) <= STEP else blocks
     evidence = scaled.evidence(p.phases, p.configs)
     evidence = scaled.Evidence(evidence.configs, _pad(evidence.phases, -1), _pad(evidence.scale, -1), evidence.top)
     initial = _pad(p.initial.T.astype(dtype), -1)
@@ -128,12 +128,12 @@ def _in_chunks(chain: Chain, keep: bool, out: Callable[[Message, tuple], Any], c
         after, stacks = _run(chain, predicted, frames, keep)
         return after, (stacks[:3], out(predicted, stacks))
 
-    _, (stacks, kept) = _loop(chunk, _first(chain), jax.tree.map(_chunks, _frames(chain)), chunks)
+    _, (stacks, kept) = loop(chunk, _first(chain), jax.tree.map(in_chunks, _frames(chain)), chunks)
     scale, totals, references = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), stacks)
     return _value(chain, scale, totals, references), kept
 
 
-def _loop(body: Callable, carry: Any, inputs: Any, number: Any, reverse: bool = False) -> tuple[Any, Any]:
+def loop(body: Callable, carry: Any, inputs: Any, number: Any, reverse: bool = False) -> tuple[Any, Any]:
     """`lax.scan` over the first `number` inputs only; outputs of the others are zero."""
     total = len(jax.tree.leaves(inputs)[0])
     if total == 1:
@@ -162,7 +162,7 @@ def _value(chain: Chain, scale: Array, totals: Array, references: Array) -> Arra
     return jnp.where(length > 0, whole + scaled.log_total(scale[last], totals[last]), 0)
 
 
-def _chunks(x: Array) -> Array:
+def in_chunks(x: Array) -> Array:
     """(T, ...) to (T / CHUNK, CHUNK, ...), padded with zeros."""
     chunk = min(CHUNK, x.shape[0])
     x = jnp.pad(x, [(0, -x.shape[0] % chunk)] + [(0, 0)] * (x.ndim - 1))
@@ -265,8 +265,8 @@ def _backward(potentials: Potentials, chunks: Any, saved: Message, entries: bool
         jnp.zeros_like(chain.evidence.scale[0]), jnp.zeros_like(chain.initial), jnp.zeros_like(chain.initial)
     )
     totals = jax.tree.map(jnp.zeros_like, (mantissas, mantissas, chain.blocks))
-    inputs = (*jax.tree.map(_chunks, (frames, jnp.arange(frames[0].shape[0]))), saved)
-    (first, (counts, forbidden, blocks)), marginals = _loop(sweep, (after, totals), inputs, chunks, reverse=True)
+    inputs = (*jax.tree.map(in_chunks, (frames, jnp.arange(frames[0].shape[0]))), saved)
+    (first, (counts, forbidden, blocks)), marginals = loop(sweep, (after, totals), inputs, chunks, reverse=True)
 
     num_frames, num_phases = potentials.phases.shape
     phases, configs = (m.reshape(-1, m.shape[-1])[:num_frames] for m in marginals)
@@ -299,7 +299,7 @@ def _top(x: Array, axis: int | tuple[int, ...]) -> Array:
 _AXES = Potentials(None, None, None, 0, 0, 0)
 
 
-def _map(run: Callable, potentials: Potentials, *per_video: Any) -> Any:
+def map_videos(run: Callable, potentials: Potentials, *per_video: Any) -> Any:
     """`run` for every video and the number of chunks to run.
 
     On a CPU as many videos at a time as keep a step small, videos of like length together, so that no frame is
@@ -312,7 +312,7 @@ def _map(run: Callable, potentials: Potentials, *per_video: Any) -> Any:
     def chunks(lengths: Array) -> Array:
         return -(-jnp.max(lengths) // min(CHUNK, num_frames))
 
-    together = max(1, STEP // _size(potentials))
+    together = max(1, STEP // size(potentials))
     if jax.default_backend() != "cpu" or videos <= together:
         return batch(potentials, chunks(lengths), *per_video)
     groups = -(-videos // together)
@@ -342,13 +342,13 @@ def _map(run: Callable, potentials: Potentials, *per_video: Any) -> Any:
 
 def _keeps_entries(potentials: Potentials) -> bool:
     videos, num_frames, _ = potentials.configs.shape
-    return videos * num_frames * _size(potentials) * potentials.phases.dtype.itemsize > STORED_BYTES
+    return videos * num_frames * size(potentials) * potentials.phases.dtype.itemsize > STORED_BYTES
 
 
 def forward(potentials: Potentials, keep: bool) -> tuple[Array, Any]:
     """Log-normalisers (B,), and with `keep` whatever `backward` needs again."""
     what = "nothing" if not keep else "entries" if _keeps_entries(potentials) else "messages"
-    return _map(partial(_forward, keep=what), potentials)
+    return map_videos(partial(_forward, keep=what), potentials)
 
 
 def backward(potentials: Potentials, kept: Any, cotangent: Array) -> Potentials:
@@ -359,11 +359,11 @@ def backward(potentials: Potentials, kept: Any, cotangent: Array) -> Potentials:
         grads = _backward(potentials, chunks, kept, entries)
         return jax.tree.map(lambda g: g * cotangent, dataclasses.replace(grads, lengths=()))
 
-    grads = _map(weighted, potentials, kept, cotangent)
+    grads = map_videos(weighted, potentials, kept, cotangent)
     initial, transition, blocks = jax.tree.map(lambda g: g.sum(0), (grads.initial, grads.transition, grads.blocks))
     return Potentials(initial, transition, blocks, grads.phases, grads.configs, potentials.lengths)
 
 
 def filter(potentials: Potentials) -> Filtered:
     """Marginals given the past. Memory: T (L + C) floats a video."""
-    return _map(_filter, potentials)
+    return map_videos(_filter, potentials)

@@ -2,11 +2,13 @@
 
 import dataclasses
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from hmmjax.io import BatchIndex, FormatError, Track
+from hmmjax.io.batch import most_common_step
 from hmmjax.types import Observations
 
 
@@ -21,7 +23,7 @@ def union(sources: Sequence[Sequence[Track]]) -> tuple[list[Track], list[list[Tr
         the same counters and steps; and notices about what is missing where.
 
     Raises:
-        FormatError: when frames of two recognisers never meet.
+        FormatError: when frames of two recognisers never meet, or a recogniser shares no video with any other.
     """
     notices: list[str] = []
     frames: dict[tuple[str, str], list[tuple[int, Track]]] = {}
@@ -32,6 +34,9 @@ def union(sources: Sequence[Sequence[Track]]) -> tuple[list[Track], list[list[Tr
     sampled: list[list[Track]] = [[] for _ in sources]
     of_track = {name: [i for i, s in enumerate(sources) if any(t.track == name for t in s)] for name in _TRACKS}
     absent: dict[tuple[str, int], list[str]] = {}
+    for name, members in of_track.items():
+        for i in members if len(members) > 1 else ():
+            _require_company(name, i, sources)
     for (name, video), members in frames.items():
         for i in set(of_track[name]) - {i for i, _ in members}:
             absent.setdefault((name, i), []).append(video)
@@ -47,7 +52,34 @@ def union(sources: Sequence[Sequence[Track]]) -> tuple[list[Track], list[list[Tr
         everything.append(dataclasses.replace(first, frames=union, values=np.zeros(shape, np.int32), notices=()))
     for (name, i), videos in absent.items():
         notices.append(f"recogniser {i + 1} says nothing of {name} in {len(videos)} video(s): {', '.join(videos[:5])}")
-    return everything, sampled, notices
+    for name, members in of_track.items():
+        for i, j in combinations(members, 2):
+            if _alike(name, sampled[i], sampled[j]):
+                notices.append(
+                    f"recognisers {i + 1} and {j + 1} say the same of {name} everywhere: their evidence counts twice; "
+                    "leave one out, or calibrate"
+                )
+    return everything, sampled, list(dict.fromkeys(notices))
+
+
+def _require_company(name: str, i: int, sources: Sequence[Sequence[Track]]) -> None:
+    """FormatError where nobody else speaks of this track in any video of this recogniser."""
+    own = [t.video for t in sources[i] if t.track == name]
+    others = [t.video for j, s in enumerate(sources) if j != i for t in s if t.track == name]
+    if not set(own) & set(others):
+        raise FormatError(
+            f"recogniser {i + 1} shares no video of {name} with another: its videos are {', '.join(own[:3])} ..., the "
+            f"others' {', '.join(list(dict.fromkeys(others))[:3])} ...",
+            fix="call a video's files alike, or give the files of one recogniser together",
+        )
+
+
+def _alike(name: str, one: Sequence[Track], other: Sequence[Track]) -> bool:
+    """Whether two recognisers give the same numbers, frame by frame, in the same videos."""
+    a, b = ({t.video: t for t in source if t.track == name} for source in (one, other))
+    return a.keys() == b.keys() and all(
+        np.array_equal(a[v].frames, b[v].frames) and np.array_equal(a[v].values, b[v].values) for v in a
+    )
 
 
 _TRACKS = ("phases", "tools")
@@ -57,7 +89,7 @@ def _on_one_grid(members: list[tuple[int, Track]]) -> tuple[list[tuple[int, Trac
     """One video's tracks at the frame rate and on the frames of the one with the longest steps."""
     fps = max(t.fps for _, t in members)
     members = [(i, t.at_fps(fps)) for i, t in members]
-    steps = [int(np.median(np.diff(t.frames))) if t.frames.size > 1 else 1 for _, t in members]
+    steps = [most_common_step(t.frames) or 1 for _, t in members]
     step, start = max(steps), members[int(np.argmax(steps))][1].frames[0]
     out, notices = [], []
     for (i, track), own in zip(members, steps, strict=True):
@@ -69,8 +101,9 @@ def _on_one_grid(members: list[tuple[int, Track]]) -> tuple[list[tuple[int, Trac
                 file=track.source,
                 fix="check fps, step and offset of both",
             )
-        # A denser file's frames between two steps are its sampling, not a loss.
-        if own == step and not on.all():
+        if own < step and not on.all():
+            notices.append(f"recogniser {i + 1} has {track.track} between the steps of another ({step}): not used")
+        elif not on.all():
             notices.append(f"{track.video}: {int((~on).sum())} {track.track} row(s) of recogniser {i + 1} left out")
         out.append((i, track.take(on)))
     return out, notices

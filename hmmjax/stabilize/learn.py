@@ -12,7 +12,7 @@ from hmmjax.counting import estimate
 from hmmjax.emissions import Fused, Tempered
 from hmmjax.learning import fit
 from hmmjax.priors import Priors
-from hmmjax.starting import init_params
+from hmmjax.starting import LABELS, init_params
 from hmmjax.types import FitResult, Labels, Observations, Params
 
 #: What `stabilize` assumes before it has seen anything. A phase change that no labelled video shows is very unlikely
@@ -165,6 +165,9 @@ def learn(
         where = (labels, examples.mask) if transitions is None else transitions
         if where[0].phases is not None:
             found = durations.choose(where[0], where[1], num_phases=num_phases)
+            # Pseudo-counts may have made phases shorter than the labels do.
+            leave = 1 - np.diagonal(np.asarray(params.phases.transition, np.float64))
+            found = tuple(min(n, max(1, int(1.000001 / max(x, 1e-9)))) for n, x in zip(found, leave, strict=True))
             params = durations.spread(params, found)
             said += f"; phases in {', '.join(map(str, found))} stages"
     # Tracks that the model has none of may be annotated all the same.
@@ -191,10 +194,11 @@ def learn(
 
 
 def _families(said: Any, emissions: str) -> str | tuple[str, ...]:
-    """The family by name; of several recognisers each one's own, since those that give labels can only be confused."""
+    """The family by name; of several recognisers each one's own, since those that give labels have no probabilities."""
     if not isinstance(said, tuple):
         return emissions
-    return tuple(emissions if source.dtype.kind == "f" else "confusion" for source in said)
+    suits = (source.dtype.kind == "f" or emissions in LABELS for source in said)
+    return tuple(emissions if suited else "confusion" for suited in suits)
 
 
 def _has_labels(labels: Labels, observed: Sequence[str]) -> bool:
