@@ -59,7 +59,7 @@ def predict_cell(plan: Plan, cell: Cell, view: Path, scenario: Scenario) -> None
         "seed": cell.seed,
         "settings": {"system": config.system, "backbone": config.backbone, "epochs": config.epochs},
         "tracks": tracks,
-        "cost": cost(scenario, tracks),
+        "cost": cost(scenario, tracks) | boxes_seen(cell, config, table),
         "train_seconds": round(elapsed, 2),
         "predict_seconds": round(took, 2),
         "device": jax.devices()[0].device_kind,
@@ -217,6 +217,16 @@ def cost(scenario: Scenario, tracks: Sequence[str]) -> dict[str, int]:
         for a in scenario.annotations
     )
     return {"labels": sum(counts[track] for track in tracks), "frames": frames}
+
+
+def boxes_seen(cell: Cell, config: Config, table: FrameTable) -> dict[str, int]:
+    """How many "boxes" a detector, or the one whose frozen features are read, has learnt from; nothing for others."""
+    if SYSTEMS[config.system].boxes and table.box_tools is not None:
+        return {"boxes": int((table.box_tools[table.parts == "train"] >= 0).sum())}
+    if cell.on is None:
+        return {}
+    about = json.loads((cell.folder.parent / cell.on / "predicted.json").read_text(encoding="utf-8"))
+    return {name: count for name, count in about["cost"].items() if name == "boxes"}
 
 
 def _save(path: Path, predicted: Predictions, table: FrameTable) -> None:

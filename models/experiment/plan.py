@@ -128,6 +128,8 @@ def read_plan(path: str | Path) -> Plan:
         for other in (on, spec.get("hmm")):
             if other is not None and other not in plan.systems:
                 raise ValueError(f"{name} needs {other!r}, which is not among the systems of {path}")
+        if SYSTEMS[spec["system"]].boxes and set(spec.get("scenarios", plan.scenarios)) - {"S_C"}:
+            raise ValueError(f"{name} learns from boxes, which only S_C has. Fix: set its scenarios to [S_C]")
         if SYSTEMS[spec["system"]].temporal and on is None and int(spec.get("clip", 1)) == 1:
             raise ValueError(
                 f"{name} is a model of sequences. Fix: say on which system's backbone, frozen: NAME, or set clip"

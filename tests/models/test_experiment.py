@@ -204,6 +204,12 @@ def test_self_training(grid, capsys):
     assert "round 1" in capsys.readouterr().out
 
 
+def test_pseudo_labels_have_no_boxes(tmp_path):
+    (tmp_path / "config.yaml").write_text("system: frcnn\n")
+    with pytest.raises(SystemExit, match="give a run of frcnn_l"):
+        selftrain_main([str(tmp_path), "x", "--out", str(tmp_path / "out")])
+
+
 def test_plans_are_read_and_wrong_ones_refused(tmp_path):
     plans = Path(__file__).parents[2] / "models" / "experiment" / "plans"
     for path in plans.glob("*.yaml"):
@@ -215,6 +221,7 @@ def test_plans_are_read_and_wrong_ones_refused(tmp_path):
         ({"systems": {"X": {"system": "toolnet_l"}}}, "frozen: NAME"),
         ({"systems": {"X": {"system": "toolnet_l", "frozen": "Y"}}}, "needs 'Y'"),
         ({"scenarios": {"S_X": {}}}, "unknown scenario"),
+        ({"scenarios": {"S_C": {}, "S_D": {}}, "systems": {"X": {"system": "frcnn"}}}, "learns from boxes"),
         ({"emissions": ["gaussian"]}, "unknown emission family"),
     ):
         (tmp_path / "plan.yaml").write_text(yaml.safe_dump(PLAN | {"out": "x"} | change))
