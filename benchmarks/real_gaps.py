@@ -91,21 +91,23 @@ def main() -> None:
     for file in options.predictions:
         truth, said, mask = on_seconds(file)
         figures: dict[str, Any] = {"raw": score(truth, said, mask)}
-        for gaps, arrays in (("gaps", (truth, said, mask)), ("as if consecutive", closed(mask, truth, said))):
-            for coupled in (True, False):
-                model = chains(tools_only=not coupled)
-                for emissions in ("confusion", "probability"):
-                    for calibrated in (False, True):
-                        begin = time.perf_counter()
-                        answers = stabilised(*arrays, model, emissions, calibrated)
-                        what = f"{gaps}, {'coupled, phases unobserved' if coupled else 'tools only'}, {emissions}"
-                        what += ", calibrated" if calibrated else ""
-                        for kind, answer in answers.items():
-                            figures[f"{what}, {kind}"] = score(arrays[0], answer, arrays[2])
-                        shown = figures[f"{what}, smoothed"]
-                        print(f"{file.stem}: {what}: {time.perf_counter() - begin:.0f} s, {shown}", flush=True)
-        results["systems"][file.stem] = figures
-        Path(options.out).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        gaps = (truth, said, mask)
+        settings = [
+            (f"{how}, {what}, {emissions}", arrays, chains(tools_only=what == "tools only"), emissions)
+            for how, arrays in (("gaps", gaps), ("as if consecutive", closed(mask, truth, said)))
+            for what in ("coupled, phases unobserved", "tools only")
+            for emissions in ("confusion", "probability")
+        ]
+        runs = [(*each, False) for each in settings]
+        runs += [(f"{name}, calibrated", *rest, True) for name, *rest in settings if name.startswith("gaps, coupled")]
+        for name, arrays, model, emissions, calibrated in runs:
+            begin = time.perf_counter()
+            for kind, answer in stabilised(*arrays, model, emissions, calibrated).items():
+                figures[f"{name}, {kind}"] = score(arrays[0], answer, arrays[2])
+            results["systems"][file.stem] = figures
+            Path(options.out).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+            seconds, shown = time.perf_counter() - begin, figures[f"{name}, smoothed"]
+            print(f"{file.stem}: {name}: {seconds:.0f} s, mAP {next(iter(shown.values())):.4f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -27,8 +27,7 @@ from hmmjax.metrics import average_precision
 from models.data.cache import load_images, read_cache, write_cache
 from models.data.frames import Source, m2cai16_locations, pack, read_packed, take
 from models.data.loader import epoch_order, prefetch, read_batches
-from models.detect import box_scores, detect
-from models.detection import DETECTORS
+from models.detect import LOCATORS, box_scores, detect
 from models.detection.scores import pointing
 from models.predict import Reading, predict
 from models.training.config import Config, read_config
@@ -155,7 +154,7 @@ def run_recipe(
                 for definition in ("sklearn", "voc-all-points", "voc-11-point", "m2cai16")
             }
         save_npz(out / f"{name}_{which}.npz", arrays, force=True)
-        if config.system in DETECTORS:
+        if config.system in LOCATORS:
             results[which] |= judge_boxes(run, cache, config.eval_batch, which, out / f"{name}_{which}_boxes.npz")
     shutil.copy(run / "metrics.jsonl", out / f"{name}.jsonl")
     shown = ", ".join(f"{key} {results['best'][key]:.4f}" for key in ("mAP", "accuracy") if key in results["best"])

@@ -1,6 +1,6 @@
 """Find tools in frames: ``python -m models.detect RUN INPUT... --out boxes.npz``.
 
-A run is one of `frcnn` or `fcn`; inputs are those of `models.predict`. The file written holds, for each video,
+A run is one of `frcnn`, `fcn` or `fcn_l`; inputs are those of `models.predict`. The file written holds, for each video,
 ``boxes_<video>`` (n, D, 4) xmin, ymin, xmax, ymax as shares of the picture, best first, ``box_scores_<video>`` (n, D),
 ``box_tools_<video>`` (n, D), -1 where there were fewer, and ``frames_<video>`` (n,), and once ``tool_names`` and
 ``fps``. Where an input knows true boxes, average precision at half overlap is printed.
@@ -18,18 +18,21 @@ import numpy as np
 from hmmjax.io import FormatError, save_npz
 from models.data.cache import open_source
 from models.data.frames import FrameTable, take
-from models.detection import DETECTORS, FCN
+from models.detection.faster_rcnn import FasterRCNN
 from models.detection.localise import map_boxes
 from models.detection.scores import BoxPrecision, box_precision
 from models.predict import Reading, add_reading, open_clips, reading_of
 from models.recogniser import Recogniser
+from models.systems import Answer
 from models.training.config import read_config
 
+#: Systems that say where tools are.
+LOCATORS = ("frcnn", "fcn", "fcn_l")
 FIELDS = ("boxes", "box_scores", "box_tools")
 
 
 class Locator(Recogniser):
-    """A trained detector: `Recogniser` that answers with "boxes", "box_scores" and "box_tools".
+    """A trained detector: `Recogniser` that answers with "boxes", "box_scores" and "box_tools"; FCN also with "maps".
 
     Args:
         run: folder of the run.
@@ -40,19 +43,23 @@ class Locator(Recogniser):
     """
 
     def __init__(self, run: str | Path, which: str = "best"):
-        system = read_config(Path(run) / "config.yaml").system
-        if system not in DETECTORS:
-            raise FormatError(f"{system} finds no boxes", file=run, fix=f"give a run of {' or '.join(DETECTORS)}")
+        config = read_config(Path(run) / "config.yaml")
+        # Of temporal models only this answers with maps.
+        if config.system not in LOCATORS or config.temporal not in (None, "conv_lstm"):
+            system = " with ".join(filter(None, (config.system, config.temporal)))
+            raise FormatError(f"{system} finds no boxes", file=run, fix=f"give a run of {', '.join(LOCATORS)}")
         super().__init__(run, which)
 
     def _answer(self, system: Any, images: jax.Array) -> dict[str, jax.Array]:
-        if isinstance(system, FCN):
-            return {"maps": system.maps(images)}
-        return dict(zip(FIELDS, system.detect(images), strict=True))
+        if isinstance(system, FasterRCNN):
+            return dict(zip(FIELDS, system.detect(images), strict=True))
+        return self._tell(system, system.answer(system.features(images)))
 
-    def __call__(self, images: np.ndarray) -> dict[str, np.ndarray]:
-        """Boxes of pictures (N, H, W, 3) uint8; for FCN also its "maps" (N, h, w, K)."""
-        answer = super().__call__(images)
+    def _tell(self, system: Any, answer: Answer) -> dict[str, jax.Array]:
+        return {"maps": system.maps(answer)}
+
+    def _finish(self, answer: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Maps, where there are any, and the boxes that they give."""
         if "maps" in answer:
             config = self.config.detection
             found = [map_boxes(maps, count=config.detections, min_score=config.min_score) for maps in answer["maps"]]

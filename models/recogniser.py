@@ -12,9 +12,9 @@ import numpy as np
 from flax import nnx
 
 from hmmjax.io import FormatError
+from models.backbones.base import Cells
 from models.data.loader import prefetch
-from models.detection import Detector
-from models.systems import System, normalise, probabilities
+from models.systems import Answer, probabilities
 from models.training.augment import resize
 from models.training.checkpoint import Checkpoints
 from models.training.config import read_config
@@ -34,7 +34,9 @@ class Recogniser:
         config: of the run.
         names: of the classes, by track.
         step: updates that the checkpoint had.
-        width: length of the backbone's features.
+        width: length of a frame's features.
+        cells: rows, columns and channels of these where they are maps.
+        temporal: whether it decides on sequences.
     """
 
     def __init__(self, run: str | Path, which: str = "best"):
@@ -45,30 +47,47 @@ class Recogniser:
         self._frozen = Recogniser(run / "frozen") if self.config.frozen is not None else None
         # The weights that training began with may be gone by now, and are not needed.
         sizes = (len(self.names["phases"]), len(self.names["tools"]))
-        width = None if self._frozen is None else self._frozen.width
-        system = make_system(self.config, *sizes, pretrained=False, width=width)
+        read = {} if self._frozen is None else {"width": self._frozen.width, "cells": self._frozen.cells}
+        system = make_system(self.config, *sizes, pretrained=False, **read)
         checkpoints = Checkpoints(run / "checkpoints")
         self.step = checkpoints.restore_model(which, system)
         checkpoints.close()
         system.eval()
-        self.width: int = system.backbone.width
-        self.temporal = isinstance(system, System) and system.temporal is not None
+        self.width: int = system.width
+        self.cells: Cells | None = system.cells
+        self.temporal = system.temporal is not None
+        self._start = system.temporal.start(1) if self.temporal and system.temporal.carries else None
         graph, self._state = nnx.split(system)
         size = self.config.size
         self._run = jax.jit(lambda state, images: self._answer(nnx.merge(graph, state), resize(images, size)))
-        self._features = jax.jit(lambda state, images: _pooled(nnx.merge(graph, state), resize(images, size)))
+        self._features = jax.jit(lambda state, images: nnx.merge(graph, state).features(resize(images, size)))
         self._decide = jax.jit(lambda state, *args: probabilities(nnx.merge(graph, state).decide(*args)))
 
+        def go_on(state: nnx.State, features: jax.Array, mask: jax.Array, past: Any) -> tuple[Any, Any]:
+            system = nnx.merge(graph, state)
+            answer, past = system.run(features, mask, past)
+            return self._tell(system, answer), past
+
+        self._go_on = jax.jit(go_on)
+
     def _answer(self, system: Any, images: jax.Array) -> dict[str, jax.Array]:
-        """What is asked of the network; compiled."""
+        """What is asked of the network about single pictures; compiled."""
         return {name: x.astype(jnp.float32) for name, x in probabilities(system(images)).items()}
+
+    def _tell(self, system: Any, answer: Answer) -> dict[str, jax.Array]:
+        """What is asked of a network that goes on from where it was; compiled."""
+        return {name: x.astype(jnp.float32) for name, x in probabilities(answer.logits).items()}
+
+    def _finish(self, answer: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """What becomes of an answer on its way out."""
+        return answer
 
     def __call__(self, images: np.ndarray) -> dict[str, np.ndarray]:
         """Probabilities of pictures (N, H, W, 3) uint8 one by one: phases (N, L), tools (N, K), float32."""
-        return {name: np.asarray(x) for name, x in self._run(self._state, images).items()}
+        return self._finish({name: np.asarray(x) for name, x in self._run(self._state, images).items()})
 
     def features(self, images: np.ndarray) -> np.ndarray:
-        """The backbone's features (N, width) of pictures (N, H, W, 3) uint8, float32."""
+        """Features (N, width) of pictures (N, H, W, 3) uint8, float32, which temporal models read."""
         if self._frozen is not None:
             return self._frozen.features(images)
         return np.asarray(self._features(self._state, images), np.float32)
@@ -127,20 +146,20 @@ class Recogniser:
             images = [picture for _, picture in piece] + [piece[0][1]] * (batch - len(piece))
             return np.array([number for number, _ in piece], np.int64), np.stack(images)
 
+        past = self._start
         for numbers, images in prefetch(_pieces(pictures, batch), stack):
-            answer: dict[str, Any] = {"features": self.features(images)} if whole else self(images)
+            if past is not None:
+                # Maps of a whole video would not fit in memory: what they leave behind does.
+                there = np.arange(batch)[None] < len(numbers)
+                told, past = self._go_on(self._state, self.features(images)[None], there, past)
+                answer = self._finish({name: np.asarray(x[0]) for name, x in told.items()})
+            else:
+                answer = {"features": self.features(images)} if whole else self(images)
             parts.append({"frames": numbers, **{k: x[: len(numbers)] for k, x in answer.items()}})
         if not parts:
             raise FormatError("a video has no frames")
         joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        return {"frames": joined["frames"], **self.decide(joined["features"])} if whole else joined
-
-
-def _pooled(system: System | Detector, images: jax.Array) -> jax.Array:
-    """A backbone's pooled features (N, D), whatever the system makes of its maps."""
-    if isinstance(system, System):
-        return system.features(images)
-    return system.backbone(normalise(images, system.mean, system.std)).pooled
+        return {"frames": joined["frames"], **self.decide(joined["features"])} if "features" in joined else joined
 
 
 def _pieces(items: Iterator[T], length: int) -> Iterator[list[T]]:

@@ -150,13 +150,17 @@ def selftrain(
         settings: ``key=value`` words of the rounds' training.
 
     Raises:
-        ValueError: when no video is without labels.
+        ValueError: when no video is without labels, and for a system that learns from boxes.
     """
+    config = read_config(run / "config.yaml")
+    if SYSTEMS[config.system].boxes:
+        raise ValueError(
+            f"{config.system} learns from boxes, which pseudo-labels do not have. Fix: give a run of {config.system}_l"
+        )
     table = read_cache(cache).table
     unlabelled = [v for v in np.unique(table.videos).tolist() if (table.parts[table.videos == v] == "unlabelled").all()]
     if not unlabelled:
         raise ValueError(f"{cache} has no video whose frames are all in the part 'unlabelled'")
-    config = read_config(run / "config.yaml")
     out.mkdir(parents=True, exist_ok=True)
     best, said = run, judge(run, cache, unlabelled, emissions)
     history = [_row(0, said, 0.0, None, "kept")]

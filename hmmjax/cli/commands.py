@@ -50,7 +50,7 @@ def stabilize(
     folds: o.Folds = 5,
     leave_one_out: o.LeaveOneOut = False,
     iterations: o.Iterations = None,
-    calibrate: o.Calibrate = False,
+    calibrate: o.Calibrate = None,
     durations: o.Durations = False,
     no_hidden_phases: o.NoHiddenPhases = False,
     unseen_phase_change: o.UnseenPhaseChange = 1e-8,

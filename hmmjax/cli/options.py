@@ -116,8 +116,10 @@ Iterations = Annotated[
                  "throughout), else 100.", rich_help_panel=_LEARN),
 ]  # fmt: skip
 Calibrate = Annotated[
-    bool,
-    typer.Option("--calibrate", help="Find out how much a frame's evidence is worth: networks err in runs. Slow.",
+    bool | None,
+    typer.Option("--calibrate/--no-calibrate",
+                 help="Find out how much a frame's evidence is worth: networks err in runs. Left out: where at least "
+                      "four annotated videos are left to learn from. The online filter never is.",
                  rich_help_panel=_LEARN),
 ]  # fmt: skip
 Durations = Annotated[

@@ -1,11 +1,12 @@
 """Which model infers which video: no video is inferred by a model that has seen its labels."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from hmmjax import inference
-from hmmjax.calibration import plain
+from hmmjax.calibration import FEW_VIDEOS, plain
 from hmmjax.io import FormatError
 from hmmjax.priors import Priors
 from hmmjax.stabilize.learn import Examples, Learned, labelled, learn
@@ -28,7 +29,7 @@ def plan_folds(
     priors: Priors,
     iterations: int | None,
     folds: int | None,
-    calibrated: bool,
+    calibrated: bool | None,
     stages: bool,
     tell: Progress,
 ) -> tuple[list[Part], str, Learned]:
@@ -43,7 +44,8 @@ def plan_folds(
         priors: likewise.
         iterations: likewise.
         folds: number of parts; None is one video each.
-        calibrated: as in `hmmjax.stabilize.learn`.
+        calibrated: as in `hmmjax.stabilize.learn`; None is where each model learns from at least `FEW_VIDEOS`
+            annotated videos.
         stages: likewise.
         tell: progress.
 
@@ -59,6 +61,8 @@ def plan_folds(
         if sizes[track]:
             any_label |= labelled(examples, track)[0]
     known = np.flatnonzero(any_label)
+    parts = np.array_split(known, max(1, known.size if folds is None else min(folds, known.size)))
+    enough = known.size - max(map(len, parts)) >= FEW_VIDEOS
 
     def run(positions: np.ndarray, held_out: set[str], stage: str) -> Learned:
         others = None
@@ -78,7 +82,7 @@ def plan_folds(
                 transitions=others,
                 priors=priors,
                 iterations=iterations,
-                calibrated=calibrated,
+                calibrated=enough if calibrated is None else calibrated,
                 stages=stages,
                 callback=lambda done, _: tell(f"EM, {stage}", done, 0),
             )
@@ -93,7 +97,6 @@ def plan_folds(
         tell("learning", 1, 1)
         protocol = "IN SAMPLE: the only annotated video was learnt from" if known.size else "no annotations"
         return [(whole.params, everything.tolist(), -1)], protocol, whole
-    parts = np.array_split(known, known.size if folds is None else min(folds, known.size))
     plan = []
     for i, part in enumerate(parts):
         tell("learning", i, len(parts) + 1)
@@ -103,6 +106,9 @@ def plan_folds(
     tell("learning", len(parts), len(parts) + 1)
     whole = run(everything, set(), "all videos")
     tell("learning", len(parts) + 1, len(parts) + 1)
+    if calibrated is None and not enough and whole.fit is None:
+        few = f"not calibrated, which needs {FEW_VIDEOS} annotated videos to learn from (--calibrate does it all the same)"
+        whole = dataclasses.replace(whole, method=f"{whole.method}; {few}")
     unknown = np.setdiff1d(everything, known)
     if unknown.size:
         plan.append((whole.params, unknown.tolist(), -1))

@@ -101,7 +101,7 @@ def stabilize(
     iterations: int | None = None,
     priors: Priors = PRIORS,
     hidden_phases: bool = True,
-    calibrated: bool = False,
+    calibrated: bool | None = None,
     stages: bool = False,
     step: int | None = None,
     threshold: float = 0.5,
@@ -131,9 +131,10 @@ def stabilize(
         priors: pseudo-counts.
         hidden_phases: with tool predictions only, and phases among the labels: keep the phases in the model and infer
             them from the tools. False gives independent tools.
-        calibrated: where labels allow it, find out how much a frame's evidence is worth (`hmmjax.calibrate`), because
-            networks err in runs; the notices say what was found and what it is worth on held-out videos. The online
-            filter always takes frames at their word.
+        calibrated: find out how much a frame's evidence is worth (`hmmjax.calibrate`), because networks err in runs;
+            the notices say what was found and what it is worth on held-out videos. Needs labels and no EM. None is
+            where at least `hmmjax.calibration.FEW_VIDEOS` annotated videos are left to learn from. The online filter
+            always takes frames at their word.
         stages: model how long phases last (`hmmjax.durations`); takes longer.
         step: counter frames per time step; see `hmmjax.io.to_batch`.
         threshold: for turning tool probabilities into labels.

@@ -5,6 +5,9 @@ from typing import NamedTuple
 from flax import nnx
 from jax import Array
 
+#: Rows, columns and channels of a map.
+Cells = tuple[int, int, int]
+
 
 class Features(NamedTuple):
     """A backbone's answer.
@@ -27,6 +30,7 @@ class Backbone(nnx.Module):
 
     Attributes:
         width: D, the length of a pooled feature.
+        cells: rows, columns and channels where that feature is a map, written as a vector; None where it is not.
         head_name: torchvision's name of the layer that classifies; a backbone built without classes lacks it.
         channels: C of the map that `trunk` answers; None for a backbone that cannot be divided.
         stride: pixels from one cell of that map to the next.
@@ -34,6 +38,7 @@ class Backbone(nnx.Module):
     """
 
     width: int
+    cells: Cells | None = None
     head_name: str
     channels: int | None = None
     stride: int = 16

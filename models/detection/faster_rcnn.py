@@ -4,14 +4,17 @@ A backbone is divided as its authors divided it: VGG16 before its wide layers, a
 shapes are fixed, so that one program serves every batch. A frame's score for a tool is that of its best detection.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
 from flax import nnx
 from jax import Array
 from jax import numpy as jnp
+from jax.typing import DTypeLike
 
-from models.backbones import Backbone
+from models import weights
+from models.backbones import Backbone, build
 from models.backbones.layers import conv, fold
 from models.detection.anchors import anchor_grid
 from models.detection.boxes import area, clip, decode
@@ -86,6 +89,8 @@ class FasterRCNN(nnx.Module):
         self.classify = nnx.Linear(backbone.width, tools + 1, kernel_init=small, dtype=jnp.float32, rngs=rngs)
         self.refine = nnx.Linear(backbone.width, 4 * tools, kernel_init=smaller, dtype=jnp.float32, rngs=rngs)
         self.tools, self.config = tools, config
+        self.temporal = None
+        self.width, self.cells = 5 * tools + width, None
         self.mean, self.std = tuple(mean), tuple(std)
 
     def __call__(self, images: Array, *, key: Array | None = None) -> Logits:
@@ -98,12 +103,35 @@ class FasterRCNN(nnx.Module):
         Returns:
             "tools" (N, K): the logit of the best box's probability of each tool.
         """
-        _, real, logits, _ = self._regions(images, key)
-        return {"tools": best_logits(logits, real)}
+        return self.decide(self.features(images, key=key))
+
+    def decide(self, features: Array) -> Logits:
+        """As the call, from `features` (..., width)."""
+        return {"tools": features[..., : self.tools]}
+
+    def features(self, images: Array, *, key: Array | None = None) -> Array:
+        """What a temporal model is told of frames: the best detection of each tool, and the mean of the trunk's map.
+
+        Suppression never removes a tool's best box, so that it need not be done first.
+
+        Args:
+            images: (N, H, W, 3) uint8, or floats in [0, 1].
+            key: as in the call.
+
+        Returns:
+            (N, width): K logits, K boxes of four numbers, C means.
+        """
+        maps = self._trunk(images)
+        regions, real, logits, deltas = self._judge(maps, images.shape[1:3], key)
+        odds = jnp.where(real[..., None], log_odds(logits), -jnp.inf)
+        boxes = clip(decode(deltas, regions[:, :, None]))
+        best = jnp.take_along_axis(boxes, odds.argmax(1)[:, None, :, None], 1)
+        parts = (odds.max(1), best.reshape(len(images), -1), maps.mean((1, 2)).astype(jnp.float32))
+        return jnp.concatenate(parts, -1)
 
     def detect(self, images: Array) -> Detections:
         """The boxes found in pictures (N, H, W, 3), uint8 or floats in [0, 1]."""
-        regions, real, logits, deltas = self._regions(images, None)
+        regions, real, logits, deltas = self._judge(self._trunk(images), images.shape[1:3], None)
         boxes = clip(decode(deltas, regions[:, :, None]))
         chance = jax.nn.softmax(logits)[..., 1:]
         return jax.vmap(self._choose)(boxes, chance, real)
@@ -131,11 +159,10 @@ class FasterRCNN(nnx.Module):
         parts |= region_losses(logits, deltas, sampled, SPREAD)
         return jnp.asarray(sum(parts.values())), parts
 
-    def _regions(self, images: Array, key: Array | None) -> tuple[Array, Array, Array, Array]:
+    def _judge(self, features: Array, picture: tuple[int, int], key: Array | None) -> tuple[Array, Array, Array, Array]:
         """Proposals (N, P, 4), which are real (N, P), their logits (N, P, K + 1) and deltas (N, P, K, 4)."""
-        features = self._trunk(images)
-        regions, real = self._survivors(self._propose(features, images.shape[1:3]))
-        logits, deltas = self._heads(features, regions, images.shape[1:3], key)
+        regions, real = self._survivors(self._propose(features, picture))
+        logits, deltas = self._heads(features, regions, picture, key)
         return regions, real, logits, deltas * jnp.array(SPREAD)
 
     def _trunk(self, images: Array) -> Array:
@@ -197,18 +224,41 @@ class FasterRCNN(nnx.Module):
         )
 
 
-def best_logits(logits: Array, real: Array) -> Array:
-    """Log-odds of the best region for each tool.
+def log_odds(logits: Array) -> Array:
+    """Log-odds of each tool (..., K) against all else, from logits (..., K + 1), background first."""
+    others = jnp.where(jnp.eye(logits.shape[-1], dtype=bool), -jnp.inf, logits[..., None, :])
+    return (logits - jax.nn.logsumexp(others, -1))[..., 1:]
 
-    Suppression never removes a class's best box, so that it need not be done first.
+
+def build_faster_rcnn(
+    *,
+    backbone: str | None = None,
+    options: Mapping[str, object] | None = None,
+    tools: int = 7,
+    pretrained: str | None = None,
+    config: Detection | None = None,
+    mean: tuple[float, ...] = IMAGENET_MEAN,
+    std: tuple[float, ...] = IMAGENET_STD,
+    dtype: DTypeLike = jnp.float32,
+    rngs: nnx.Rngs,
+) -> FasterRCNN:
+    """Faster R-CNN on a backbone by name.
 
     Args:
-        logits: (..., R, K + 1), background first.
-        real: (..., R) bool, at least one of them True.
+        backbone: "resnet50" when left out, another ResNet, or "vgg16".
+        options: of the backbone, such as `remat`.
+        tools: number of tools K.
+        pretrained: a torchvision state dict for the backbone, ``.pth`` or ``.safetensors``.
+        config: sizes and thresholds.
+        mean: see `FasterRCNN`.
+        std: see `FasterRCNN`.
+        dtype: of the backbone's computation; parameters are float32 whatever it is.
+        rngs: for the initial parameters.
 
-    Returns:
-        (..., K).
+    Raises:
+        ValueError: for an unknown backbone, or one that cannot be divided.
     """
-    others = jnp.where(jnp.eye(logits.shape[-1], dtype=bool), -jnp.inf, logits[..., None, :])
-    odds = (logits - jax.nn.logsumexp(others, -1))[..., 1:]
-    return jnp.where(real[..., None], odds, -jnp.inf).max(-2)
+    network = build(backbone or "resnet50", dtype=dtype, rngs=rngs, **(options or {}))
+    if pretrained is not None:
+        weights.load_weights(network, pretrained)
+    return FasterRCNN(network, tools, config or Detection(), mean=mean, std=std, rngs=rngs)

@@ -16,7 +16,6 @@ from hmmjax.stabilize import Examples
 from models.data.cache import read_cache
 from models.data.frames import FrameTable
 from models.data.scenarios import Scenario
-from models.detection import DETECTORS
 from models.experiment.figures import measure, truth_changes
 from models.experiment.plan import Cell, Plan
 from models.experiment.stabilise import (
@@ -48,7 +47,7 @@ def predict_cell(plan: Plan, cell: Cell, view: Path, scenario: Scenario) -> None
     config, elapsed = train(plan, cell, view)
     table = read_cache(view).table
     train_rows = table.parts == "train"
-    heads = ("tools",) if config.system in DETECTORS else SYSTEMS[config.system].heads
+    heads = SYSTEMS[config.system].heads
     tracks = [t for t in ("phases", "tools") if t in heads and (getattr(table, t)[train_rows] >= 0).any()]
     begin = time.perf_counter()
     predicted = predict(cell.folder / "run", view, ("val", "test"), tracks)
@@ -60,7 +59,7 @@ def predict_cell(plan: Plan, cell: Cell, view: Path, scenario: Scenario) -> None
         "seed": cell.seed,
         "settings": {"system": config.system, "backbone": config.backbone, "epochs": config.epochs},
         "tracks": tracks,
-        "cost": cost(scenario, tracks),
+        "cost": cost(scenario, tracks) | boxes_seen(cell, config, table),
         "train_seconds": round(elapsed, 2),
         "predict_seconds": round(took, 2),
         "device": jax.devices()[0].device_kind,
@@ -129,15 +128,6 @@ def predict(run: Path, view: Path, parts: Sequence[str | None], tracks: Sequence
     """What a run says of the videos of some parts: track to (n, ...), and "frames"."""
     recogniser, source = Recogniser(run), read_cache(view)
     table = source.table
-    if recogniser.config.system in DETECTORS:
-        # Maps in place of features: too many to keep.
-        pictures = {
-            str(table.videos[rows[0]]): ((int(table.frames[row]), source[int(row)]) for row in rows)
-            for part in parts
-            for rows in video_rows(table, part)
-        }
-        said = {video: recogniser.predict(frames, recogniser.config.eval_batch) for video, frames in pictures.items()}
-        return {video: {name: answer[name] for name in ("frames", *tracks)} for video, answer in said.items()}
     # What a frozen backbone sees is already on disk, beside its own run.
     frozen = recogniser.config.frozen
     features = cached_features(frozen or run, source, batch=recogniser.config.eval_batch)
@@ -227,6 +217,16 @@ def cost(scenario: Scenario, tracks: Sequence[str]) -> dict[str, int]:
         for a in scenario.annotations
     )
     return {"labels": sum(counts[track] for track in tracks), "frames": frames}
+
+
+def boxes_seen(cell: Cell, config: Config, table: FrameTable) -> dict[str, int]:
+    """How many "boxes" a detector, or the one whose frozen features are read, has learnt from; nothing for others."""
+    if SYSTEMS[config.system].boxes and table.box_tools is not None:
+        return {"boxes": int((table.box_tools[table.parts == "train"] >= 0).sum())}
+    if cell.on is None:
+        return {}
+    about = json.loads((cell.folder.parent / cell.on / "predicted.json").read_text(encoding="utf-8"))
+    return {name: count for name, count in about["cost"].items() if name == "boxes"}
 
 
 def _save(path: Path, predicted: Predictions, table: FrameTable) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import yaml
 
-from models.detection import DETECTORS
 from models.systems import SYSTEMS
 
 SCENARIOS = ("S_C", "S_D", "S_C+D")
@@ -118,7 +117,7 @@ def read_plan(path: str | Path) -> Plan:
     for kind, given, allowed in (
         ("scenario", plan.scenarios, SCENARIOS),
         ("emission family", plan.emissions, EMISSIONS),
-        ("system", [spec.get("system") for spec in plan.systems.values()], [*SYSTEMS, *DETECTORS]),
+        ("system", [spec.get("system") for spec in plan.systems.values()], SYSTEMS),
         ("scenario", [s for spec in plan.systems.values() for s in spec.get("scenarios", ())], plan.scenarios),
     ):
         for name in given:
@@ -129,8 +128,9 @@ def read_plan(path: str | Path) -> Plan:
         for other in (on, spec.get("hmm")):
             if other is not None and other not in plan.systems:
                 raise ValueError(f"{name} needs {other!r}, which is not among the systems of {path}")
-        sequences = spec["system"] in SYSTEMS and SYSTEMS[spec["system"]].temporal
-        if sequences and on is None and int(spec.get("clip", 1)) == 1:
+        if SYSTEMS[spec["system"]].boxes and set(spec.get("scenarios", plan.scenarios)) - {"S_C"}:
+            raise ValueError(f"{name} learns from boxes, which only S_C has. Fix: set its scenarios to [S_C]")
+        if SYSTEMS[spec["system"]].temporal and on is None and int(spec.get("clip", 1)) == 1:
             raise ValueError(
                 f"{name} is a model of sequences. Fix: say on which system's backbone, frozen: NAME, or set clip"
             )

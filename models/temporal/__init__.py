@@ -4,32 +4,48 @@ from collections.abc import Callable
 
 from flax import nnx
 
+from models.backbones.base import Cells
 from models.temporal.attention import CausalTransformer, lapformer
 from models.temporal.base import Temporal
+from models.temporal.conv_lstm import ConvLSTM, MapAttention
 from models.temporal.last import Last
 from models.temporal.lstm import LSTM
 from models.temporal.penalties import Correlation, SequenceVAE
 
-TEMPORAL: dict[str, Callable[..., Temporal]] = {"lstm": LSTM, "lapformer": lapformer, "last": Last}
+TEMPORAL: dict[str, Callable[..., Temporal]] = {
+    "lstm": LSTM,
+    "lapformer": lapformer,
+    "last": Last,
+    "conv_lstm": ConvLSTM,
+    "map_attention": MapAttention,
+}
+
+#: Those that read maps, and are told their shape.
+OF_MAPS = ("conv_lstm", "map_attention")
 
 #: What a system may add to its losses; see `models.temporal.penalties`.
 PENALTIES: dict[str, Callable[..., nnx.Module]] = {"correlation": Correlation, "vae": SequenceVAE}
 
 
-def build(name: str, inputs: int, *, rngs: nnx.Rngs, **options) -> Temporal:
+def build(name: str, inputs: int, *, cells: Cells | None = None, rngs: nnx.Rngs, **options) -> Temporal:
     """A temporal model by name.
 
     Args:
         name: a key of `TEMPORAL`.
         inputs: length D of the features that it reads.
+        cells: rows, columns and channels where these are maps.
         rngs: for the initial parameters.
         options: of the model, such as `width` and `band`.
 
     Raises:
-        ValueError: for a name that is not there.
+        ValueError: for a name that is not there, and for a model of maps where there are none.
     """
     if name not in TEMPORAL:
         raise ValueError(f"unknown temporal model {name!r}: choose one of {', '.join(TEMPORAL)}")
+    if name in OF_MAPS:
+        if cells is None:
+            raise ValueError(f"{name} reads maps, and these features are none. Fix: take a system of maps, as fcn_l is")
+        options["cells"] = cells
     return TEMPORAL[name](inputs, rngs=rngs, **options)
 
 
@@ -38,8 +54,10 @@ __all__ = [
     "PENALTIES",
     "TEMPORAL",
     "CausalTransformer",
+    "ConvLSTM",
     "Correlation",
     "Last",
+    "MapAttention",
     "SequenceVAE",
     "Temporal",
     "build",

@@ -153,7 +153,7 @@ class Config:
 
     Attributes:
         run: the folder that keeps everything of the run.
-        system: a key of `models.systems.SYSTEMS` or of `models.detection.DETECTORS`.
+        system: a key of `models.systems.SYSTEMS`.
         backbone: a key of `models.backbones.BACKBONES`; None for the system's usual one.
         options: of the backbone, such as ``{remat: true}``.
         pretrained: torchvision weights for the backbone, ``.pth`` or ``.safetensors``.

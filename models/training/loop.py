@@ -8,14 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from hmmjax.io import FormatError
 from models.data.cache import open_source
-from models.data.frames import Source
 from models.data.loader import prefetch
 from models.recogniser import Recogniser
-from models.systems import System
+from models.systems import SYSTEMS, System
 from models.training.checkpoint import Checkpoints
 from models.training.config import Config
 from models.training.features import cached_features
@@ -66,24 +63,25 @@ def fit(config: Config, *, resume: bool = False, quiet: bool = False) -> dict[st
     if not resume and (folder / "checkpoints").exists():
         raise FileExistsError(f"{folder} holds a run already. Fix: choose another run=..., or go on with --resume")
     source, val = open_source(config.data.train, config.data.load), open_source(config.data.val, config.data.load)
-    if config.system == "frcnn" and source.table.boxes is None:
+    if config.system in SYSTEMS and SYSTEMS[config.system].boxes and source.table.boxes is None:
         raise FormatError("frames without boxes", file=config.data.train, fix="train fcn, which needs none")
     mesh = data_mesh()
     for name, count in (("batch", config.batch // config.accumulate), ("eval_batch", config.eval_batch)):
         if count % mesh.size:
             raise ValueError(f"{name}: {count} frames cannot be spread evenly over {mesh.size} devices")
-    width, features = None, None
-    if config.frozen is not None:
-        width, features = _freeze(config, source, val)
-    feed = make_feed(config, source, val, features, mesh)
-    total = feed.per_epoch * config.epochs
     table = source.table
-    system = make_system(config, len(table.phase_names), len(table.tool_names), pretrained=not resume, width=width)
+    read = {} if config.frozen is None else _freeze(config, resume)
+    system = make_system(config, len(table.phase_names), len(table.tool_names), pretrained=not resume, **read)
     temporal = isinstance(system, System) and system.temporal is not None
     if not temporal and config.clip > 1:
         raise ValueError(f"{config.system} decides each frame alone. Fix: set temporal, or clip=1")
     if temporal and config.clip == 1 and config.frozen is None:
         raise ValueError(f"{config.system} learns from sequences. Fix: set frozen to a run of frames, or clip above 1")
+    features = None
+    if config.frozen is not None:
+        features = tuple(cached_features(config.frozen, x, batch=config.eval_batch) for x in (source, val))
+    feed = make_feed(config, source, val, features, mesh)
+    total = feed.per_epoch * config.epochs
     if config.start is not None and not resume:
         begin = Checkpoints(Path(config.start) / "checkpoints")
         begin.restore_model("best", system)
@@ -114,8 +112,8 @@ def fit(config: Config, *, resume: bool = False, quiet: bool = False) -> dict[st
     return run.figures
 
 
-def _freeze(config: Config, source: Source, val: Source) -> tuple[int, tuple[np.ndarray, np.ndarray]]:
-    """Keep a copy of the frozen run, so that this run is whole by itself; the features of all frames, and their width.
+def _freeze(config: Config, resume: bool) -> dict[str, Any]:
+    """Keep a copy of the frozen run, so that this run is whole by itself; what `make_system` is told of it.
 
     Raises:
         ValueError: when that run is on a frozen backbone itself.
@@ -123,14 +121,16 @@ def _freeze(config: Config, source: Source, val: Source) -> tuple[int, tuple[np.
     frozen, copy = Path(config.frozen or ""), Path(config.run) / "frozen"
     if (frozen / "frozen").exists():
         raise ValueError(f"{frozen} has no backbone of its own. Fix: give the run that it is built on as frozen")
+    if not resume:
+        # What an attempt that failed left may be of another run.
+        shutil.rmtree(copy, ignore_errors=True)
     if not (copy / "classes.json").exists():
         best = Path("checkpoints") / "best"
         shutil.copytree(frozen / best, copy / best, ignore=shutil.ignore_patterns("optimizer"), dirs_exist_ok=True)
         for name in ("config.yaml", "classes.json"):
             shutil.copy(frozen / name, copy / name)
-    width = Recogniser(copy).width
-    features = cached_features(frozen, source, batch=config.eval_batch)
-    return width, (features, cached_features(frozen, val, batch=config.eval_batch))
+    kept = Recogniser(copy)
+    return {"width": kept.width, "cells": kept.cells}
 
 
 class _Run:

@@ -11,7 +11,7 @@ from jax import Array
 from jax import numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from models.detection import Detector, FasterRCNN
+from models.detection.faster_rcnn import FasterRCNN
 from models.systems import System, probabilities
 from models.training.augment import augment, augment_boxes, resize
 from models.training.config import Config
@@ -112,10 +112,8 @@ def make_program(
             parts |= {f"loss/{name}": part for name, part in more.items()}
         return value, parts
 
-    def of_detector(model: Detector, batch: Batch, changed: Array, dropped: Array) -> tuple[Array, Metrics]:
+    def of_detector(model: FasterRCNN, batch: Batch, changed: Array, dropped: Array) -> tuple[Array, Metrics]:
         images = augment(batch["images"], changed, config.augment, config.size)
-        if not isinstance(model, FasterRCNN):
-            return total_loss(model(images, key=dropped), batch, config.loss, weights)
         boxes, real = augment_boxes(batch["boxes"], batch["box_tools"] >= 0, changed, config.augment)
         value, parts = model.loss(images, boxes, jnp.where(real, batch["box_tools"], -1), dropped)
         return value, {f"loss/{name}": part for name, part in parts.items()}

@@ -13,25 +13,24 @@ for package in ("flax", "optax", "orbax.checkpoint", "yaml", "sklearn", "scipy")
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from tiny import frames, settings
+from tiny import boxed_frames, frames, settings
 
-from models.backbones import BACKBONES
 from models.backbones.resnet import ResNet
 from models.data.cache import load_images, open_source, write_cache
-from models.data.frames import pack, read_packed, stack_boxes
+from models.data.frames import pack, read_packed
 from models.data.simsurg import simulated_frames
-from models.detect import box_scores
+from models.detect import Locator, box_scores
 from models.detect import main as detect_main
-from models.detection import FCN, build_detector
-from models.detection.faster_rcnn import best_logits
-from models.detection.fcn import ConvLSTM
+from models.detection.faster_rcnn import build_faster_rcnn, log_odds
+from models.detection.maps import MapHead
 from models.predict import main as predict_main
+from models.recogniser import Recogniser
+from models.systems import build_system
+from models.temporal import ConvLSTM
 from models.train import main as train_main
-from models.training.config import Detection, read_config
+from models.training.config import Config, Detection, read_config
 from models.training.record import read_metrics
-
-# One block in the trunk, and no layer in the top.
-BACKBONES["divided"] = lambda **options: ResNet((1, 0, 0, 0), False, **options)
+from models.training.system import make_system
 
 SMALL = Detection(
     sizes=(0.4, 0.8), ratios=(1.0, 2.0), width=16, candidates=40, proposals=12, anchors=24, regions=12, bins=4
@@ -41,7 +40,7 @@ SMALL = Detection(
 @pytest.fixture(scope="module")
 def detector():
     """A small Faster R-CNN of three tools, and pictures with two boxes, one (at the border), and none."""
-    model = build_detector("frcnn", backbone="divided", tools=3, config=SMALL, rngs=nnx.Rngs(0))
+    model = build_faster_rcnn(backbone="divided", tools=3, config=SMALL, rngs=nnx.Rngs(0))
     images = np.random.default_rng(0).integers(0, 256, (3, 26, 38, 3)).astype(np.uint8)
     boxes = np.zeros((3, 2, 4), np.float32)
     boxes[0] = [[0.1, 0.2, 0.5, 0.9], [0.4, 0.0, 0.9, 0.6]]
@@ -130,13 +129,10 @@ def test_a_frames_answer_does_not_depend_on_its_batch(answers):
             np.testing.assert_array_equal(np.asarray(a)[row], np.asarray(b)[0])
 
 
-def test_best_logits():
-    logits = np.random.default_rng(1).normal(size=(5, 4, 4)) * 5
-    real = np.ones((5, 4), bool)
-    real[:, 2] = False
+def test_log_odds():
+    logits = np.random.default_rng(1).normal(size=(5, 4)) * 5
     chance = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
-    want = np.delete(chance, 2, 1)[..., 1:].max(1)
-    np.testing.assert_allclose(jax.nn.sigmoid(best_logits(jnp.asarray(logits, jnp.float32), real)), want, rtol=1e-4)
+    np.testing.assert_allclose(jax.nn.sigmoid(log_odds(jnp.asarray(logits, jnp.float32))), chance[:, 1:], rtol=1e-4)
 
 
 def test_a_divided_backbone_is_the_whole():
@@ -150,7 +146,7 @@ def test_a_divided_backbone_is_the_whole():
 
 @pytest.mark.parametrize(("backbone", "bins", "channels"), [("resnet50", 14, 1024), ("vgg16", 7, 512)])
 def test_the_published_networks(backbone, bins, channels):
-    model = nnx.eval_shape(lambda: build_detector("frcnn", backbone=backbone, rngs=nnx.Rngs(0)))
+    model = nnx.eval_shape(lambda: build_faster_rcnn(backbone=backbone, rngs=nnx.Rngs(0)))
     assert model.backbone.bins == bins and model.look.kernel.shape == (3, 3, channels, 512)
     assert model.classify.kernel.shape == (model.backbone.width, 8)
     assert model.refine.kernel.shape == (model.backbone.width, 28)
@@ -163,36 +159,49 @@ def test_the_published_networks(backbone, bins, channels):
 
 def test_what_does_not_fit_is_said():
     with pytest.raises(ValueError, match="cannot be divided"):
-        nnx.eval_shape(lambda: build_detector("frcnn", backbone="swin_t", rngs=nnx.Rngs(0)))
+        nnx.eval_shape(lambda: build_faster_rcnn(backbone="swin_t", rngs=nnx.Rngs(0)))
     with pytest.raises(ValueError, match="choose a ResNet"):
-        build_detector("fcn", backbone="swin_t", rngs=nnx.Rngs(0))
-    with pytest.raises(ValueError, match="frcnn, fcn"):
-        build_detector("yolo", rngs=nnx.Rngs(0))
+        build_system("fcn", backbone="swin_t", rngs=nnx.Rngs(0))
+    with pytest.raises(ValueError, match="set frozen to a run of frcnn"):
+        build_system("frcnn_l", rngs=nnx.Rngs(0))
+    with pytest.raises(ValueError, match="learns from boxes"):
+        build_system("frcnn", rngs=nnx.Rngs(0))
+    for temporal, read in (("lstm", {}), (None, {"width": 8})):
+        with pytest.raises(ValueError, match="choose frcnn_l or frcnn_a"):
+            make_system(Config(system="frcnn", temporal=temporal), 3, 2, **read)
+    with pytest.raises(ValueError, match="set frozen to a run of fcn"):
+        make_system(Config(system="fcn_l"), 3, 2, width=48)
+    with pytest.raises(ValueError, match="take a system of maps"):
+        make_system(Config(system="toolnet_l", temporal="conv_lstm"), 3, 2, width=48)
     with pytest.raises(ValueError, match=r"overlap is 0\.0: give a share"):
         read_config(None, ["detection.overlap=0"])
     assert read_config(None, ["detection.sizes=[0.5, 1]"]).detection.sizes == (0.5, 1.0)
 
 
 def test_fcn_is_the_published_network():
-    model = nnx.eval_shape(lambda: build_detector("fcn", rngs=nnx.Rngs(0)))
-    assert isinstance(model, FCN)
-    maps = nnx.eval_shape(lambda m: m.maps(jnp.zeros((1, 480, 854, 3), jnp.uint8)), model)
+    model = nnx.eval_shape(lambda: build_system("fcn", size=(480, 854), rngs=nnx.Rngs(0)))
+    maps = nnx.eval_shape(lambda m: m.maps(m.answer(m.features(jnp.zeros((1, 480, 854, 3), jnp.uint8)))), model)
     assert maps.shape == (1, 60, 107, 7)
-    pooled = FCN.pool(model, jnp.asarray(np.arange(12.0).reshape(1, 2, 3, 2)))
-    np.testing.assert_allclose(pooled, [[10 + 0.6 * 0, 11 + 0.6 * 1]])
+    recurrent = nnx.eval_shape(lambda: build_system("fcn_l", size=(480, 854), rngs=nnx.Rngs(0)))
+    assert recurrent.temporal.of_state.kernel.shape == (3, 3, 512, 4 * 512)
+    # Any temporal model may follow, and its head reads what it says.
+    other = nnx.eval_shape(lambda: build_system("fcn", backbone="gridded", temporal="lstm", rngs=nnx.Rngs(0)))
+    assert other.temporal.enter.kernel.shape == (96, 2048) and other.heads["tools"].kernel.shape == (512, 7)
 
 
-@pytest.fixture(scope="module")
-def recurrent():
-    """A ConvLSTM, compiled, and maps of two sequences of six frames."""
-    graph, state = nnx.split(ConvLSTM(5, rngs=nnx.Rngs(0)))
-    run = jax.jit(lambda maps, first=None, past=None: nnx.merge(graph, state).run(maps, first=first, state=past))
-    return run, np.random.default_rng(2).normal(size=(2, 6, 3, 4, 5)).astype(np.float32)
+def test_maps_are_pooled():
+    head = MapHead((2, 3, 4), 2, 0.6, rngs=nnx.Rngs(0))
+    features = np.random.default_rng(4).normal(size=(5, 2, 3, 4)).astype(np.float32)
+    maps = features @ np.asarray(head.localise.kernel[...])
+    np.testing.assert_allclose(head.maps(features.reshape(5, -1)), maps, atol=1e-6)
+    cells = maps.reshape(5, 6, 2)
+    np.testing.assert_allclose(head(features.reshape(5, -1)), cells.max(1) + 0.6 * cells.min(1), atol=1e-6)
 
 
-def test_conv_lstm_by_hand(recurrent):
-    run, maps = recurrent
-    model = ConvLSTM(5, rngs=nnx.Rngs(0))
+def test_a_conv_lstm_is_its_equations():
+    model = ConvLSTM(60, cells=(3, 4, 5), rngs=nnx.Rngs(0))
+    maps = np.random.default_rng(2).normal(size=(6, 3, 4, 5)).astype(np.float32)
+    answer = jax.jit(lambda x: model(x))(maps.reshape(1, 6, 60))
     into, kernel = (np.asarray(layer.kernel[...], float) for layer in (model.of_input, model.of_state))
 
     def convolve(x, kernel):
@@ -204,42 +213,11 @@ def test_conv_lstm_by_hand(recurrent):
 
     hidden, cell = np.zeros((3, 4, 5)), np.zeros((3, 4, 5))
     for t in range(6):
-        gates = convolve(maps[0, t], into) + convolve(hidden, kernel)
+        gates = convolve(maps[t], into) + convolve(hidden, kernel)
         write, forget, candidate, show = np.split(gates, 4, -1)
         cell = sigmoid(forget + 1) * cell + sigmoid(write) * np.tanh(candidate)
         hidden = sigmoid(show) * np.tanh(cell)
-        np.testing.assert_allclose(run(maps)[0][0, t], maps[0, t] + hidden, atol=1e-5)
-
-
-def test_conv_lstm_does_not_see_the_future(recurrent):
-    run, maps = recurrent
-    changed = maps.copy()
-    changed[:, 4:] += 1
-    a, b = run(maps)[0], run(changed)[0]
-    np.testing.assert_array_equal(a[:, :4], b[:, :4])
-    assert (np.abs(a[:, 4:] - b[:, 4:]) > 0).all()
-
-
-def test_conv_lstm_goes_on_and_forgets(recurrent):
-    run, maps = recurrent
-    whole, _ = run(maps)
-    head, past = run(maps[:, :3])
-    tail, _ = run(maps[:, 3:], None, past)
-    np.testing.assert_allclose(np.concatenate([head, tail], 1), whole, atol=1e-6)
-    first = np.zeros((2, 6), bool)
-    first[0, 3] = True
-    apart, _ = run(maps, first)
-    np.testing.assert_allclose(apart[0, 3:], run(maps[:, 3:])[0][0], atol=1e-6)
-    np.testing.assert_allclose(apart[1], whole[1], atol=1e-6)
-
-
-def boxed_frames():
-    """The frames of `tiny`, with a box around the first tool's half of the picture."""
-    source = frames()
-    there = [tools[:1].astype(bool) for tools in source.table.tools]
-    boxes = [np.float32([[0, 0, 1, 0.5]])[seen] for seen in there]
-    columns = stack_boxes(boxes, [np.zeros(seen.sum(), np.int32) for seen in there])
-    return dataclasses.replace(source, table=dataclasses.replace(source.table, **columns))
+        np.testing.assert_allclose(answer[0, t].reshape(3, 4, 5), maps[t] + hidden, atol=1e-5)
 
 
 def detection_settings(folder, **more):
@@ -248,6 +226,17 @@ def detection_settings(folder, **more):
     words = {name: list(value) if isinstance(value, tuple) else value for name, value in sizes.items()}
     learn = {"optimizer.learning_rate": 0.003, "augment.scale": 0.9, "augment.aspect": 1.0}
     return settings(folder, **words, **learn, **more)
+
+
+def best_of(scores, table, rows):
+    """The first tool's predicted probabilities of some rows."""
+    with np.load(scores) as predicted:
+        found = {
+            (f"video{v}", frame): value
+            for v in ("01", "02")
+            for frame, value in zip(predicted[f"frames_{v}"], predicted[f"tools_{v}"][:, 0], strict=True)
+        }
+    return [found[table.videos[row], table.frames[row]] for row in rows]
 
 
 def test_faster_rcnn_learns_and_finds(tmp_path, capsys):
@@ -275,27 +264,66 @@ def test_faster_rcnn_learns_and_finds(tmp_path, capsys):
         shown = best > 0
         np.testing.assert_allclose(predicted["tools_02"][shown, 0], best[shown], rtol=1e-5)
         assert shown.any() and (predicted["tools_02"][~shown, 0] < 0.01).all()
+    # What temporal models are told of a frame holds its best detections.
+    told = Recogniser(run).features(open_source(cache).images[rows])
+    assert told.shape == (len(rows), 5 * 2 + 64)
+    np.testing.assert_allclose(1 / (1 + np.exp(-told[:, 0])), best_of(scores, table, rows), rtol=1e-3)
+    lamp = told[:, 2:6]
+    assert (lamp[:, 2:] >= lamp[:, :2]).all() and (lamp >= 0).all() and (lamp <= 1).all()
+    more = {"system": "frcnn_l", "frozen": run, "temporal_options": "{width: 8}", "batch": 2, "epochs": 2}
+    train_main(["--quiet", *settings(tmp_path, **more, run=tmp_path / "lstm")])
+    assert all(np.isfinite(line["train/loss"]) for line in read_metrics(tmp_path / "lstm") if "train/loss" in line)
     # Frames that were not looked at are missed, not skipped.
     with pytest.raises(ValueError, match="was not looked at"):
         box_scores(arrays, table)
 
 
 def test_fcn_learns_from_frames_alone(tmp_path, capsys):
-    words = settings(tmp_path, system="fcn", backbone="divided", epochs=3)
+    words = settings(tmp_path, system="fcn", backbone="gridded", epochs=6, **{"optimizer.learning_rate": 0.02})
     train_main(["--quiet", *words])
     losses = [line["train/loss"] for line in read_metrics(tmp_path / "run") if "train/loss" in line]
-    assert np.isfinite(losses).all() and losses[-1] < losses[0]
+    assert np.isfinite(losses).all() and np.mean(losses[-3:]) < np.mean(losses[:3])
     out = tmp_path / "boxes.npz"
     detect_main([str(tmp_path / "run"), str(tmp_path / "cache"), "--out", str(out), "--batch", "16"])
     assert "box AP" not in capsys.readouterr().out  # this cache knows no boxes
     with np.load(out) as found:
         assert found["boxes_02"].shape == (20, 20, 4) and not any("maps" in name for name in found)
+        judged = box_scores(found, boxed_frames().table)
+    assert judged.boxes[0] > 0 and 0 <= judged.all_points[0] <= 1 and np.isnan(judged.all_points[1])
     with pytest.raises(SystemExit, match="frames without boxes"):
         train_main(["--quiet", *settings(tmp_path, system="frcnn", backbone="divided", run=tmp_path / "other")])
     with pytest.raises(SystemExit, match="finds no boxes"):
         (tmp_path / "else").mkdir()
-        (tmp_path / "else" / "config.yaml").write_text("system: toolnet\n")
+        (tmp_path / "else" / "config.yaml").write_text("{system: fcn_l, temporal: lstm}\n")
         detect_main([str(tmp_path / "else"), "x", "--out", str(tmp_path / "y.npz")])
+
+
+def test_fcn_l_remembers_a_video(tmp_path):
+    train_main(["--quiet", *settings(tmp_path, system="fcn", backbone="gridded", epochs=1)])
+    more = {"frozen": tmp_path / "run", "batch": 2, "epochs": 2, "run": tmp_path / "l", "optimizer.learning_rate": 0.05}
+    train_main(["--quiet", *settings(tmp_path, system="fcn_l", **more)])
+    recogniser, images = Recogniser(tmp_path / "l"), frames().images[:20]
+    assert recogniser.cells == (4, 4, 6)
+
+    def stream(images, batch, network=recogniser):
+        return network.predict(enumerate(images), batch)
+
+    # What goes on from batch to batch is what a whole video gives, however the batches fall.
+    whole = recogniser.decide(recogniser.features(images))["tools"]
+    for batch in (3, 20):
+        np.testing.assert_allclose(stream(images, batch)["tools"], whole, atol=1e-5)
+    a, b = stream(images, 3)["tools"], stream(np.concatenate([images[:7], 255 - images[7:]]), 3)["tools"]
+    np.testing.assert_array_equal(a[:7], b[:7])
+    assert np.abs(a[7:] - b[7:]).max(1).min() > 1e-6
+    # The past is seen, and another video's is not.
+    late = stream(images[7:], 3)["tools"]
+    assert np.abs(late[0] - a[7]).max() > 1e-6
+    np.testing.assert_array_equal(stream(images, 3)["tools"], a)
+    # Its maps have boxes, and their pooled values are its answer.
+    found = stream(images, 3, Locator(tmp_path / "l"))
+    assert found["boxes"].shape == (20, 20, 4) and found["maps"].shape == (20, 4, 4, 2)
+    cells = found["maps"].reshape(20, 16, 2)
+    np.testing.assert_allclose(jax.nn.sigmoid(cells.max(1) + 0.6 * cells.min(1)), a, atol=1e-5)
 
 
 def test_boxes_travel_with_their_frames(tmp_path):

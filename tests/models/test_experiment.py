@@ -191,16 +191,6 @@ def test_an_experiment_goes_on_where_it_stopped(grid, capsys):
     assert again["summary"] == json.loads(before)["summary"]
 
 
-def test_a_detector_is_a_cell_like_others(tmp_path):
-    plan = tmp_path / "plan.yaml"
-    systems = {"FCN": {"system": "fcn", "backbone": "tiny"}}
-    plan.write_text(yaml.safe_dump(PLAN | {"out": str(tmp_path / "out"), "systems": systems}))
-    main([str(plan)])
-    (cell,) = json.loads((tmp_path / "out" / "grid.json").read_text())["cells"]
-    assert cell["tracks"] == ["tools"] and cell["cost"]["labels"] == 7 * cell["cost"]["frames"] > 0
-    assert "mAP" in cell["M"] and "tool F1" in cell["M_H, confusion"] and "accuracy" not in cell["M"]
-
-
 def test_self_training(grid, capsys):
     view = grid / "out" / "seed0" / "S_C"
     words = [str(view / "PhaseNet" / "run"), str(view / "view"), "--out", str(grid / "self"), "--rounds", "1"]
@@ -214,6 +204,12 @@ def test_self_training(grid, capsys):
     assert "round 1" in capsys.readouterr().out
 
 
+def test_pseudo_labels_have_no_boxes(tmp_path):
+    (tmp_path / "config.yaml").write_text("system: frcnn\n")
+    with pytest.raises(SystemExit, match="give a run of frcnn_l"):
+        selftrain_main([str(tmp_path), "x", "--out", str(tmp_path / "out")])
+
+
 def test_plans_are_read_and_wrong_ones_refused(tmp_path):
     plans = Path(__file__).parents[2] / "models" / "experiment" / "plans"
     for path in plans.glob("*.yaml"):
@@ -225,6 +221,7 @@ def test_plans_are_read_and_wrong_ones_refused(tmp_path):
         ({"systems": {"X": {"system": "toolnet_l"}}}, "frozen: NAME"),
         ({"systems": {"X": {"system": "toolnet_l", "frozen": "Y"}}}, "needs 'Y'"),
         ({"scenarios": {"S_X": {}}}, "unknown scenario"),
+        ({"scenarios": {"S_C": {}, "S_D": {}}, "systems": {"X": {"system": "frcnn"}}}, "learns from boxes"),
         ({"emissions": ["gaussian"]}, "unknown emission family"),
     ):
         (tmp_path / "plan.yaml").write_text(yaml.safe_dump(PLAN | {"out": "x"} | change))

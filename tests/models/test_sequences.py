@@ -13,7 +13,7 @@ for package in ("flax", "optax", "orbax.checkpoint", "yaml", "sklearn"):
 
 import jax
 import jax.numpy as jnp
-from tiny import frames, settings
+from tiny import boxed_frames, frames, settings
 
 import hmmjax
 from hmmjax.io import save_params
@@ -31,6 +31,7 @@ from models.training.step import data_mesh, init_state, make_program
 from models.training.system import make_system
 
 SMALL = {"lstm": "{width: 8}", "lapformer": "{width: 8, heads: 2, layers: 1}"}
+SMALL |= {"map_attention": SMALL["lapformer"], "conv_lstm": "{}"}
 SETTINGS = ["backbone=micro", "size=[16,24]", "dtype=float32", "optimizer.backbone_scale=1", "batch=2"]
 SMALL["last"] = "{width: 8, heads: 2, layers: 1, phase_band: 20, tool_band: 3}"
 
@@ -53,8 +54,13 @@ def losses(folder, name="train/loss"):
     return [line[name] for line in read_metrics(folder) if name in line]
 
 
-#: One system for each way to be made; others differ in their usual backbone only, which is not trained here.
-MADE = {(repr(spec.heads), spec.temporal, repr(spec.penalties)): name for name, spec in reversed(SYSTEMS.items())}
+#: One system for each way to be made; others differ in their usual backbone only, which is not trained here (but where
+#: slow tests are run). Faster R-CNN learns from boxes and has tests of its own.
+MADE = {
+    (repr(spec.heads), spec.temporal, repr(spec.penalties), spec.maps): name
+    for name, spec in reversed(SYSTEMS.items())
+    if not spec.boxes
+}
 
 
 @pytest.mark.parametrize("name", MADE.values())
@@ -71,7 +77,8 @@ def test_every_system_trains(name):
         batch["features"] = features.astype(np.float32)
     if spec.temporal:
         batch = {key: x.reshape(2, 20, *x.shape[1:]) for key, x in batch.items()} | {"mask": np.ones((2, 20), bool)}
-    system = make_system(config, 3, 2, width=48 if "features" in batch else None)
+    read = {"width": 48, "cells": (4, 4, 3) if spec.maps else None} if "features" in batch else {}
+    system = make_system(config, 3, 2, **read)
     optimizer = make_optimizer(config.optimizer, lambda step: 0.003)
     program = make_program(system, optimizer, lambda step: 0.003, config, None, data_mesh())
     state = init_state(system, optimizer)
@@ -85,7 +92,68 @@ def test_every_system_trains(name):
     assert np.isfinite(curve).all() and np.mean(curve[-4:]) < np.mean(curve[:4])
 
 
+def test_the_papers_table_is_complete():
+    """Six families, each frame by frame, with a memory and with attention."""
+    for family in ("toolnet", "phasenet", "endonet", "swinnet", "fcn", "frcnn"):
+        plain, memory, attention = (SYSTEMS[family + kind] for kind in ("", "_l", "_a"))
+        assert plain.temporal is None and memory.frames == attention.frames == family
+        assert memory.temporal in ("lstm", "conv_lstm") and attention.temporal in ("lapformer", "last", "map_attention")
+        assert plain.heads.keys() == memory.heads.keys() == attention.heads.keys()
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """The folder of a family's frame-wise run, trained when first asked for."""
+    folder = tmp_path_factory.mktemp("plain")
+    write_cache(boxed_frames(), folder / "cache")
+    backbones = {"fcn": "gridded", "frcnn": "divided"}
+    few = {"detection.candidates": 40, "detection.proposals": 12, "detection.anchors": 24, "detection.regions": 12}
+
+    def train(family):
+        run = folder / family
+        if not run.exists():
+            more = {"system": family, "backbone": backbones.get(family, "micro"), "run": run, "epochs": 1} | few
+            train_main(["--quiet", *settings(folder, **more)])
+        return run
+
+    return train
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_every_named_system_from_training_to_prediction(plain, tmp_path, name):
+    spec = SYSTEMS[name]
+    run = plain(spec.frames or name)
+    cache = run.parent / "cache"
+    if spec.frames is not None:
+        more = {"system": name, "frozen": run, "batch": 2, "epochs": 2, "temporal_options": SMALL[spec.temporal]}
+        run = tmp_path / "run"
+        train_main(["--quiet", *settings(cache.parent, **more, run=run)])
+        assert np.isfinite(losses(run)).all()
+    answers = []
+    for batch in ("7", "40"):
+        out = tmp_path / f"{batch}.npz"
+        predict_main([str(run), str(cache), "--out", str(out), "--batch", batch])
+        with np.load(out) as predicted:
+            answers.append({f"{track}_{v}": predicted[f"{track}_{v}"] for track in spec.heads for v in ("01", "02")})
+    for key, value in answers[0].items():
+        assert value.shape == (20, 3 if key.startswith("phases") else 2) and (value >= 0).all() and (value <= 1).all()
+        np.testing.assert_allclose(value, answers[1][key], atol=1e-5)
+
+
+@pytest.mark.slow
+def test_fcn_l_trains_with_its_backbone(tmp_path):
+    more = {"system": "fcn_l", "backbone": "gridded", "clip": 4, "batch": 2, "epochs": 4}
+    train_main(["--quiet", *settings(tmp_path, **more, **{"optimizer.learning_rate": 0.02})])
+    curve = losses(tmp_path / "run")
+    assert len(curve) == 20 and np.mean(curve[-5:]) < np.mean(curve[:5])
+    predict_main([str(tmp_path / "run"), str(tmp_path / "cache"), "--out", str(tmp_path / "out.npz")])
+
+
 def test_a_run_on_a_frozen_backbone_is_whole_by_itself(base, tmp_path):
+    # What an attempt that failed has left is not taken for the frozen run.
+    (tmp_path / "run" / "frozen").mkdir(parents=True)
+    (tmp_path / "run" / "frozen" / "classes.json").write_text("{}")
     train_main(["--quiet", *words(base, tmp_path, "toolnet_l")])
     shutil.move(tmp_path / "run", tmp_path / "elsewhere")
     out = tmp_path / "out.npz"
@@ -121,6 +189,7 @@ def test_settings_that_do_not_go_together(base, tmp_path):
         ({"frozen": "null"}, "set frozen"),
         ({"system": "endonet", "frozen": "null", "clip": 2, "temporal_options": "{}"}, "decides each frame alone"),
         ({"frozen": "null", "clip": 99}, "no video has the 99 frames"),
+        ({"system": "fcn_l"}, "set frozen to a run of fcn"),
     ):
         with pytest.raises(SystemExit, match=message):
             train_main(["--quiet", *words(base, tmp_path, "toolnet_l", **more)])

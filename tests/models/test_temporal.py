@@ -15,6 +15,8 @@ OPTIONS = {
     "lstm": {"width": 8},
     # Longer videos than blocks, so that a frame's past lies in two of them.
     "lapformer": {"width": 8, "heads": 2, "band": 5},
+    "conv_lstm": {"cells": (1, 2, 3)},
+    "map_attention": {"cells": (1, 2, 3), "width": 8, "heads": 2, "band": 5},
     "last": {"width": 8, "heads": 2, "layers": 2, "phase_band": 70, "tool_band": 3},
 }
 

@@ -1,5 +1,6 @@
 """Backbones that compile in seconds, and frames to train it on. Run as a script, it is models.train with both."""
 
+import dataclasses
 import sys
 
 import numpy as np
@@ -9,7 +10,7 @@ from models.backbones import BACKBONES
 from models.backbones.base import Backbone, Features
 from models.backbones.resnet import ResNet
 from models.data.cache import ArrayImages, write_cache
-from models.data.frames import FrameTable
+from models.data.frames import FrameTable, stack_boxes
 
 
 def tiny(**options):
@@ -30,7 +31,28 @@ class Micro(Backbone):
         return Features(nnx.relu(self.layer(grid)), {})
 
 
+class Gridded(Backbone):
+    """Six rectified sums of the mean colours in each cell of a grid of 4 x 4: a map, whatever strides are asked for."""
+
+    width = 6
+
+    def __init__(self, *, rngs, dtype, strides=None):
+        self.layer = nnx.Linear(3, 6, rngs=rngs)
+
+    def __call__(self, images, *, key=None):
+        n, height, width, _ = images.shape
+        maps = nnx.relu(self.layer(images.reshape(n, 4, height // 4, 4, width // 4, 3).mean((2, 4))))
+        return Features(maps.mean((1, 2)), {4: maps})
+
+
+def divided(**options):
+    """One block in the trunk, and no layer in the top."""
+    return ResNet((1, 0, 0, 0), False, **options)
+
+
 BACKBONES["tiny"] = tiny
+BACKBONES["gridded"] = Gridded
+BACKBONES["divided"] = divided
 BACKBONES["micro"] = Micro
 
 
@@ -52,6 +74,15 @@ def frames(count=40, size=(20, 28)):
         tool_names=("Lamp", "None"),
     )
     return ArrayImages(table, images.astype(np.uint8))
+
+
+def boxed_frames():
+    """The same frames, with a box around the first tool's half of the picture."""
+    source = frames()
+    there = [tools[:1].astype(bool) for tools in source.table.tools]
+    boxes = [np.float32([[0, 0, 1, 0.5]])[seen] for seen in there]
+    columns = stack_boxes(boxes, [np.zeros(seen.sum(), np.int32) for seen in there])
+    return dataclasses.replace(source, table=dataclasses.replace(source.table, **columns))
 
 
 def settings(folder, **more):
