@@ -1,7 +1,7 @@
 """What calibration and durations add on real predictions: ``python benchmarks/calibrated.py``.
 
 TMRNet's phases (videos 41-60, five-fold), MS-TCN's softmax (videos 71-75, leave one out) and Faster R-CNN's tools
-(videos 61 and 62, leave one out, no phase recogniser). Emissions and powers are learnt in the other videos only;
+(videos 61 and 62, leave one out, no phase recogniser); and two stages of MS-TCN as two recognisers. Emissions and powers are learnt in the other videos only;
 starts, transitions and the number of stages in the labels of videos 1-40. Writes
 ``benchmarks/results/calibrated.json``.
 """
@@ -36,7 +36,7 @@ STRENGTH = 10.0
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
-    parser.add_argument("--only", help="one of tmrnet, mstcn, frcnn; the others' figures stay as they are")
+    parser.add_argument("--only", help="one of tmrnet, frcnn, mstcn, fused; the others' figures stay as they are")
     options = parser.parse_args()
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     results |= {
@@ -45,7 +45,7 @@ def main() -> None:
         "versions": {"python": platform.python_version(), **{p: version(p) for p in ("jax", "numpy", "scikit-learn")}},
         "stages": durations.choose(*training_labels(), num_phases=7),
     }
-    for name, part in {"tmrnet": tmrnet_models, "frcnn": frcnn, "mstcn": mstcn}.items():
+    for name, part in {"tmrnet": tmrnet_models, "frcnn": frcnn, "mstcn": mstcn, "fused": fused}.items():
         if options.only in (None, name):
             results[name] = part()
             RESULTS.write_text(json.dumps(results, indent=1) + "\n")
@@ -138,6 +138,30 @@ def mstcn() -> dict[str, Any]:
                 answers[name].append(np.argmax(hmmjax.posterior(params, one).phases, -1))
         results |= {f"{kind}, {name}": phase_figures(truth, x) for name, x in answers.items()}
     return results
+
+
+def fused() -> dict[str, Any]:
+    """The first and the last stage of MS-TCN alone and as two recognisers of the same videos, calibrated."""
+    videos = range(71, 76)
+    with np.load(real.DATA / "mstcn" / "phase_logits_1fps.npz") as file:
+        said = [[file[f"stages_{v}"][stage].argmax(-1).astype(np.int32) for v in videos] for stage in (0, 3)]
+    with np.load(real.DATA / "cholec80" / "labels_1fps.npz") as file:
+        truth = [file[f"phase_{v}"].astype(int) for v in videos]
+    chain, results = chains(with_stages=False).phases, {}
+    for name, sources in (("first stage", said[:1]), ("last stage", said[1:]), ("both, fused", said)):
+        answers = []
+        for i in range(5):
+            others = [j for j in range(5) if j != i]
+            labels, mask = real.stack([truth[j] for j in others], -1)
+            seen, one = tuple(real.stack([s[j] for j in others])[0] for s in sources), tuple(s[i] for s in sources)
+            options = {"emissions": "confusion", "num_phases": 7, "priors": real.PRIORS}
+            learnt = hmmjax.estimate(Labels(labels), Observations(seen), mask, **options).phases.emission
+            plain = Params(dataclasses.replace(chain, emission=learnt))
+            found = hmmjax.calibrate(plain, Observations(seen), mask, Labels(labels), priors=real.PRIORS).params
+            answers.append(np.argmax(hmmjax.posterior(found, Observations(one)).phases, -1))
+        results[f"{name}, raw"] = phase_figures(truth, sources[0]) if len(sources) == 1 else {}
+        results[f"{name}, calibrated"] = phase_figures(truth, answers)
+    return {name: figures for name, figures in results.items() if figures}
 
 
 def frcnn() -> dict[str, Any]:

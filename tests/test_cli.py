@@ -291,10 +291,10 @@ def test_real_detections(data_dir, tmp_path):
 
 
 def test_calibrates_where_enough_videos_are_left_to_learn_from(world):
-    predictions, annotations = commands.read_both(world)
+    predictions, annotations = read_both(world)
     for folds, asked, powers in ((None, None, True), (2, None, False), (None, False, False)):
-        found = stabilize.stabilize(predictions, annotations, folds=folds, calibrated=asked)
+        found = job.stabilize(predictions, annotations, folds=folds, calibrated=asked)
         chains = (found.model.params.phases, found.model.params.tools)
-        assert [isinstance(c.emission, emissions.Tempered) for c in chains] == [powers] * 2
+        assert [isinstance(c.emission, hmmjax.emissions.Tempered) for c in chains] == [powers] * 2
         assert any("on held-out videos calibration changes" in n for n in found.notices) == powers
         assert any("not calibrated, which needs 4 annotated videos" in n for n in found.notices) == (folds == 2)

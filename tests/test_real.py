@@ -1,10 +1,14 @@
 """The figures that the README opens with, on real predictions, both as library calls and as `stabilize` on files."""
 
+import dataclasses
 import importlib.util
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+import hmmjax
 
 ROOT = Path(__file__).parent.parent
 _spec = importlib.util.spec_from_file_location("real", ROOT / "benchmarks" / "real.py")
@@ -53,6 +57,34 @@ def test_committed_results_are_what_the_code_gives(tmrnet, frcnn):
             for name, value in figures.items():
                 # float32 posteriors near one tie differently on other processors; counts may move by a frame or two.
                 assert now[system][name] == pytest.approx(value, abs=2e-3, rel=1e-2), (part, system, name)
+
+
+def test_calibrated_figures_are_the_committed_ones():
+    """What calibration is worth on TMRNet; one fold is computed again, the rest takes `benchmarks/calibrated.py`."""
+    committed = json.loads((ROOT / "benchmarks" / "results" / "calibrated.json").read_text())
+    phases, tools = committed["tmrnet"], committed["frcnn"]
+    for split in ("every fifth video", "five in a row"):
+        calibrated = phases[f"{split}, calibrated"]
+        before, after = calibrated["smoothed, powers of one"], calibrated["smoothed"]
+        assert after[ACCURACY] > before[ACCURACY] and after[JACCARD] > before[JACCARD] + 0.01
+        assert after["phase changes"] < 130 < before["phase changes"]
+        nats = calibrated["held-out conditional log-likelihood, nats a frame"]
+        assert nats["calibrated"] > nats["powers of one"] + 0.2
+    refined = phases["every fifth video, refined"]["smoothed"]
+    assert refined[ACCURACY] >= 0.88 and refined[JACCARD] >= 0.78
+    assert tools["tools only, confusion, powers of one"][MAP] == pytest.approx(0.892, abs=2e-3)
+    assert tools["coupled, phases hidden, confusion, calibrated"][F1] >= 0.83
+
+    held_out = np.arange(20)[0::5]
+    truth, said = real.tmrnet_videos()
+    others = [i for i in range(20) if i not in held_out]
+    labels, mask = real.stack([truth[i] for i in others], -1)
+    obs, known = hmmjax.Observations(real.stack([said[i] for i in others])[0]), hmmjax.Labels(labels)
+    learnt = hmmjax.estimate(known, obs, mask, num_phases=7, priors=real.PRIORS).phases.emission
+    plain = hmmjax.Params(dataclasses.replace(real.chains().phases, emission=learnt))
+    found = hmmjax.calibrate(plain, obs, mask, known, priors=real.PRIORS)
+    power = float(found.params.phases.emission.power)
+    assert power == pytest.approx(phases["every fifth video, calibrated"]["powers"][0], rel=0.05)
 
 
 def _file_figures(predictions: Path, annotations: Path, **options):

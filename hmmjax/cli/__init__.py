@@ -34,7 +34,7 @@ app.command(
     epilog=examples(
         "hmmjax stabilize predictions/ --annotations annotations/ --phase-names cholec80 --out results/",
         "hmmjax stabilize scores.npz --kind logits --model results/model.npz --out new-videos/ --online",
-        "hmmjax stabilize resnet/ --fuse vit/ --fuse-kind logits --annotations labels/ --calibrate --out fused/",
+        "hmmjax stabilize resnet/ --fuse vit/ --fuse-kind logits --annotations labels/ --out fused/",
         "hmmjax stabilize --tools tools/ --annotations labels/ --transitions-from cholec80/ --out results/ --dry-run",
     )
 )(commands.stabilize)

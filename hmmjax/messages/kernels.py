@@ -75,7 +75,9 @@ def _sweep(configs, phases, scales, mantissas, exponents, tables, initial, lengt
         t = jnp.where(forwards, i, length - 1 - i)
         x = rows * jnp.where(forwards, 1.0, c) * jnp.where(forwards, 1.0, p)[:, None]
         if keep and both:
-            pl.when(~forwards)(lambda: after_out.__setitem__((slice(None), *_place(after_out, video, t, configs.shape[0])), x))
+            pl.when(~forwards)(
+                lambda: after_out.__setitem__((slice(None), *_place(after_out, video, t, configs.shape[0])), x)
+            )
         for k in range(num_bits):
             x = _combine(x, steps[k], k, num_bits, jnp.multiply)
         # The initial message is already one of this frame.
@@ -189,7 +191,9 @@ def _pair(alpha, pulled, alpha_scale, pulled_scale, mantissas, exponents, length
     weights = weights * scale
     # Where the table is zero its derivative still is what a little probability there would be worth.
     pairs = jnp.where(exponent > -jnp.inf, weights, scaled.power(shift - top) * scale) * pairs
-    before_out[(slice(None), *_place(before_out, video, t + 1, videos))] = jnp.sum(weights[:, :, None] * a[:, None, :], 0)
+    before_out[(slice(None), *_place(before_out, video, t + 1, videos))] = jnp.sum(
+        weights[:, :, None] * a[:, None, :], 0
+    )
 
     # What is to come says of this frame's phases and configurations the pairs' weights; of the last frame's, nothing.
     totals = jnp.sum(a, 1)

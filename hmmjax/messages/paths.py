@@ -104,9 +104,7 @@ def _viterbi(p: Potentials, chunks: Any, *, again: bool) -> Path:
         before = jnp.argmax(into).astype(jnp.int32)
         row = lax.dynamic_index_in_dim(score, before, 0, keepdims=False)
         row = row + lax.dynamic_index_in_dim(transition, q, 1, keepdims=False)
-        state = jax.tree.map(
-            partial(jnp.where, t < length - 1), (jnp.argmax(row).astype(jnp.int32), before), state
-        )
+        state = jax.tree.map(partial(jnp.where, t < length - 1), (jnp.argmax(row).astype(jnp.int32), before), state)
         return state, state
 
     def back_chunk(state: tuple, inputs: tuple) -> tuple:

@@ -107,8 +107,8 @@ def plan_folds(
     whole = run(everything, set(), "all videos")
     tell("learning", len(parts) + 1, len(parts) + 1)
     if calibrated is None and not enough and whole.fit is None:
-        few = f"not calibrated, which needs {FEW_VIDEOS} annotated videos to learn from (--calibrate does it all the same)"
-        whole = dataclasses.replace(whole, method=f"{whole.method}; {few}")
+        few = f"not calibrated, which needs {FEW_VIDEOS} annotated videos to learn from"
+        whole = dataclasses.replace(whole, method=f"{whole.method}; {few} (--calibrate does it all the same)")
     unknown = np.setdiff1d(everything, known)
     if unknown.size:
         plan.append((whole.params, unknown.tolist(), -1))
