@@ -1,9 +1,9 @@
 """What calibration and durations add on real predictions: ``python benchmarks/calibrated.py``.
 
-TMRNet's phases (videos 41-60, five-fold), MS-TCN's softmax (videos 71-75, leave one out) and Faster R-CNN's tools
-(videos 61 and 62, leave one out, no phase recogniser); and two stages of MS-TCN as two recognisers. Emissions and powers are learnt in the other videos only;
-starts, transitions and the number of stages in the labels of videos 1-40. Writes
-``benchmarks/results/calibrated.json``.
+TMRNet's phases (videos 41-60, five-fold), MS-TCN's softmax (videos 71-75, leave one out), Faster R-CNN's tools
+(videos 61 and 62, leave one out, no phase recogniser), and two stages of MS-TCN as two recognisers. Emissions and
+powers are learnt in the other videos only; starts, transitions and the number of stages in the labels of videos 1-40.
+Writes ``benchmarks/results/calibrated.json``.
 """
 
 import argparse
