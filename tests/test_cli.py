@@ -290,7 +290,8 @@ def test_real_detections(data_dir, tmp_path):
 # --- a folder of results is complete in itself -------------------------------------------------------------------
 
 
-def test_calibrates_where_enough_videos_are_left_to_learn_from(world):
+def test_calibrates_where_enough_videos_are_left_to_learn_from(world, monkeypatch):
+    monkeypatch.setattr("hmmjax.stabilize.folds.ENOUGH_VIDEOS", 4)
     predictions, annotations = read_both(world)
     for folds, asked, powers in ((None, None, True), (2, None, False), (None, False, False)):
         found = job.stabilize(predictions, annotations, folds=folds, calibrated=asked)

@@ -119,7 +119,7 @@ Calibrate = Annotated[
     bool | None,
     typer.Option("--calibrate/--no-calibrate",
                  help="Find out how much a frame's evidence is worth: networks err in runs. Left out: where at least "
-                      "four annotated videos are left to learn from. The online filter never is.",
+                      "eight annotated videos are left to learn from. The online filter never is.",
                  rich_help_panel=_LEARN),
 ]  # fmt: skip
 Durations = Annotated[

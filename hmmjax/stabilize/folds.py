@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from hmmjax import inference
-from hmmjax.calibration import FEW_VIDEOS, plain
+from hmmjax.calibration import plain
 from hmmjax.io import FormatError
 from hmmjax.priors import Priors
 from hmmjax.stabilize.learn import Examples, Learned, labelled, learn
@@ -14,6 +14,8 @@ from hmmjax.types import Labels, Observations, Params
 
 #: Videos that are inferred together: bounds memory.
 GROUP = 8
+#: Annotated videos from which powers are learnt unasked; of fewer they may do harm (docs/results.md).
+ENOUGH_VIDEOS = 8
 
 Progress = Callable[[str, int, int], None]
 #: Parameters, positions of the videos that they infer, and the fold (-1: none).
@@ -44,7 +46,7 @@ def plan_folds(
         priors: likewise.
         iterations: likewise.
         folds: number of parts; None is one video each.
-        calibrated: as in `hmmjax.stabilize.learn`; None is where each model learns from at least `FEW_VIDEOS`
+        calibrated: as in `hmmjax.stabilize.learn`; None is where each model learns from at least `ENOUGH_VIDEOS`
             annotated videos.
         stages: likewise.
         tell: progress.
@@ -62,7 +64,7 @@ def plan_folds(
             any_label |= labelled(examples, track)[0]
     known = np.flatnonzero(any_label)
     parts = np.array_split(known, max(1, known.size if folds is None else min(folds, known.size)))
-    enough = known.size - max(map(len, parts)) >= FEW_VIDEOS
+    enough = known.size - max(map(len, parts)) >= ENOUGH_VIDEOS
 
     def run(positions: np.ndarray, held_out: set[str], stage: str) -> Learned:
         others = None
@@ -107,7 +109,7 @@ def plan_folds(
     whole = run(everything, set(), "all videos")
     tell("learning", len(parts) + 1, len(parts) + 1)
     if calibrated is None and not enough and whole.fit is None:
-        few = f"not calibrated, which needs {FEW_VIDEOS} annotated videos to learn from"
+        few = f"not calibrated, which needs {ENOUGH_VIDEOS} annotated videos to learn from"
         whole = dataclasses.replace(whole, method=f"{whole.method}; {few} (--calibrate does it all the same)")
     unknown = np.setdiff1d(everything, known)
     if unknown.size:

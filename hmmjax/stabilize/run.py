@@ -133,7 +133,7 @@ def stabilize(
             them from the tools. False gives independent tools.
         calibrated: find out how much a frame's evidence is worth (`hmmjax.calibrate`), because networks err in runs;
             the notices say what was found and what it is worth on held-out videos. Needs labels and no EM. None is
-            where at least `hmmjax.calibration.FEW_VIDEOS` annotated videos are left to learn from. The online filter
+            where at least eight annotated videos are left to learn from. The online filter
             always takes frames at their word.
         stages: model how long phases last (`hmmjax.durations`); takes longer.
         step: counter frames per time step; see `hmmjax.io.to_batch`.

@@ -113,6 +113,7 @@ def test_predictions_are_read_by_hmmjax(run, tmp_path):
         predict_main([*words, "--naming", "frame"])
 
 
+@pytest.mark.slow
 def test_two_devices_train_as_one(tmp_path):
     words = settings(tmp_path, epochs=2, accumulate=2)
     train_main(["--quiet", *words])
