@@ -191,7 +191,8 @@ def cholec80(tracks: str | None) -> dict[str, Any]:
     fitted = hmmjax.fit(*data, mask, priors=priors, max_iterations=200, tolerance=1e-6)
     second = time.perf_counter() - began
     return {
-        "devices": len(jax.devices()), "videos": 80, "frames": int(lengths.sum()), "padded to": int(shape[0] * shape[1]),
+        "devices": len(jax.devices()), "videos": 80,
+        "frames": int(lengths.sum()), "padded to": int(shape[0] * shape[1]),
         "iterations": fitted.num_iterations, "converged": fitted.converged,
         "log-likelihood": float(fitted.log_likelihood[-1]),
         "first fit, seconds": round(first, 2), "second fit, seconds": round(second, 2),

@@ -76,15 +76,20 @@ def test_taking_turns_changes_nothing(backend, monkeypatch):
     """Messages that would not fit are computed again, chunk by chunk."""
     p = chain(2, 3, 300, 3, 0 if backend == "parallel" else 2, sharpness=1.0)
     value, grads = jax.jit(derivatives, static_argnums=1)(p, backend)
+    best = messages.viterbi(p, backend)
     monkeypatch.setattr("hmmjax.messages.scan.STORED_BYTES", 1)
     again = jax.jit(derivatives, static_argnums=1)(p, backend)
     same(again, (value, grads))
+    jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=1e-6), messages.viterbi(p, backend), best)
 
 
-def test_kernels_in_turns(monkeypatch):
+def test_kernels_in_turns_and_chunks(monkeypatch):
+    """Videos by twos, and counts of at most three frames by one matrix product."""
     p = chain(3, 3, 6, 3, 2, sharpness=1.0)
     value, grads = jax.jit(derivatives, static_argnums=1)(p, "gpu")
-    monkeypatch.setattr("hmmjax.messages.gpu.STORED_BYTES", 10_000)
+    monkeypatch.setattr("hmmjax.messages.kernels.CHUNK", 3)
+    monkeypatch.setattr("hmmjax.messages.gpu.STORED_BYTES", 4_000)
+    assert messages.gpu._turns(p) == 2
     again = jax.jit(lambda p: derivatives(p, "gpu"))(p)
     same(again, (value, grads))
 
