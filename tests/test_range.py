@@ -51,7 +51,7 @@ def _oracle(params, obs):
     )
 
 
-@pytest.mark.parametrize("num_tools", [3, 5])
+@pytest.mark.parametrize("num_tools", [3, pytest.param(5, marks=pytest.mark.slow)])
 def test_the_only_path_survives_a_frame_against_it(num_tools):
     params, obs = _never_switching(num_tools), _contrary(num_tools)
     assert not _model.mixes(params)

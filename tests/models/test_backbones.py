@@ -18,6 +18,7 @@ from models.backbones.swin import Swin
 from models.weights import WeightsError, entries, export_state, load_state
 
 TORCHVISION = [name for name in BACKBONES if name != "small"]
+SMALL = ("alexnet", "resnet18", "swin_t")  # one of each kind
 IMAGES = np.random.default_rng(0).standard_normal((2, 64, 96, 3)).astype(np.float32)
 
 
@@ -69,7 +70,7 @@ def test_parity_with_torchvision(parity, name):
         np.testing.assert_array_equal(exported[key], value)
 
 
-@pytest.mark.parametrize("name", [name for name in TORCHVISION if name not in ("resnet34", "swin_s")])
+@pytest.mark.parametrize("name", [n if n in SMALL else pytest.param(n, marks=pytest.mark.slow) for n in TORCHVISION])
 def test_torchvisions_numbers_at_awkward_sizes(name):
     images = images_for(name)
     network = filled(name, classes=CLASSES)

@@ -68,7 +68,7 @@ def test_a_run_leaves_everything(run, capsys):
         train_main(["--quiet", *words])
 
 
-@pytest.mark.parametrize("stop", [2, 3])
+@pytest.mark.parametrize("stop", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_resuming_is_bit_equal(run, tmp_path, stop):
     folder, words = run
     words = [*words, f"run={tmp_path / 'run'}"]
