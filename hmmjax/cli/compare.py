@@ -66,7 +66,7 @@ def compare(
 
     Each family and its powers are learnt from some annotated videos and asked about the others: how probable are the
     labels given the predictions (conditional: what stabilising needs), and how probable are the predictions
-    (marginal)? What comes first is what to give hmmjax stabilize as --emissions (it calibrates too).
+    (marginal)? What comes first is what to give hmmjax stabilize as --emissions, with --calibrate.
     """
     for name in emissions or ():
         if name not in FAMILIES:
