@@ -11,6 +11,8 @@ from commands import NAMES, PHASES, TOOLS, read_both, run
 import hmmjax
 from hmmjax import io
 from hmmjax import stabilize as job
+from hmmjax.stabilize.doubts import harmed_videos
+from hmmjax.stabilize.table import System
 
 # --- what is written ---------------------------------------------------------------------------------------------
 
@@ -299,3 +301,18 @@ def test_calibrates_where_enough_videos_are_left_to_learn_from(world, monkeypatc
         assert [isinstance(c.emission, hmmjax.emissions.Tempered) for c in chains] == [powers] * 2
         assert any("on held-out videos calibration changes" in n for n in found.notices) == powers
         assert any("not calibrated, which needs 4 annotated videos" in n for n in found.notices) == (folds == 2)
+
+
+def test_videos_that_come_out_worse_are_named():
+    truth = [np.array([0, 0, 1, 1]), np.array([0, 1, -1]), np.array([-1, -1])]
+    good, bad = System("M", truth), System("M_H", [np.array([0, 0, 0, 1]), np.array([0, 1, 0]), np.array([0, 0])])
+    (said,) = harmed_videos(good, bad, truth, ("a", "b", "c"))
+    assert "1 of 2 videos (frame accuracy: a 1.000 to 0.750)" in said
+    assert harmed_videos(bad, good, truth, ("a", "b", "c")) == [] == harmed_videos(good, bad, None, ("a", "b", "c"))
+
+
+def test_labels_are_no_probabilities(world):
+    predictions, annotations = read_both(world)
+    phases = [t for t in predictions if t.track == "phases"]
+    with pytest.raises(io.FormatError, match="predicted phases are labels"):
+        job.stabilize(phases, annotations, emissions="probability")

@@ -1,4 +1,4 @@
-"""What looks wrong with the class names that somebody declared: files of indices cannot contradict them."""
+"""What the figures' means do not show: class names that fit the files badly, and videos that come out worse."""
 
 from collections.abc import Sequence
 from itertools import combinations
@@ -8,6 +8,8 @@ import numpy as np
 from hmmjax.io import Track
 from hmmjax.stabilize.table import System
 
+#: A video whose phases agree so much less with the annotation has been harmed, not rounded.
+HARMED = 0.01
 #: An exchange of two classes that would make so many more of the frames right is no accident.
 SUSPICIOUS = 0.05
 
@@ -59,3 +61,35 @@ def class_doubts(
             f"{names[i]} and {names[j]} exchanged: check the order of the phase names"
         )
     return notices
+
+
+def harmed_videos(
+    said: System, stabilised: System, truth: Sequence[np.ndarray] | None, ids: Sequence[str]
+) -> list[str]:
+    """A notice about videos whose phases agree less with the annotation than before.
+
+    Args:
+        said: the recogniser.
+        stabilised: what the model made of it.
+        truth: for each video (n,) int labels, -1 unknown; or None.
+        ids: the videos' names.
+
+    Returns:
+        None or one notice, with the three worst videos and their frame accuracies.
+    """
+    if truth is None or said.phases is None or stabilised.phases is None:
+        return []
+    found = []
+    for name, known, *both in zip(ids, truth, said.phase_labels(), stabilised.phase_labels(), strict=True):
+        scored = known >= 0
+        if scored.any():
+            before, after = (float((labels == known)[scored].mean()) for labels in both)
+            found.append((after - before, f"{name} {before:.3f} to {after:.3f}"))
+    worse = sorted(x for x in found if x[0] < -HARMED)
+    if not worse:
+        return []
+    named = ", ".join(text for _, text in worse[:3])
+    return [
+        f"phases agree with the annotation less after stabilising in {len(worse)} of {len(found)} videos (frame "
+        f"accuracy: {named}{', ...' if len(worse) > 3 else ''}): look at their pictures before trusting the mean"
+    ]

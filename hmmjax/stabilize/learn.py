@@ -216,9 +216,9 @@ def _powers(found: Calibration) -> str:
         powers = [np.ravel(np.asarray(f.power)) for f in families if isinstance(f, Tempered)]
         for i, power in enumerate(powers):
             ends = f"{power.min():.3g}" if power.min() == power.max() else f"{power.min():.3g} to {power.max():.3g}"
-            parts.append(f"of {track}{f' (source {i + 1})' if len(powers) > 1 else ''} {ends}")
+            parts.append(f"{ends} for {track}{f' of recogniser {i + 1}' if len(powers) > 1 else ''}")
     how = f"each of {found.folds} parts seen through tables of the others" if found.folds else "in sample"
-    return f"calibrated ({how}): a frame's evidence counts {', '.join(parts)} of what it claims"
+    return f"calibrated ({how}): one frame's evidence has the weight {', '.join(parts)}, where 1 takes it at its word"
 
 
 def _dynamics(

@@ -10,7 +10,7 @@ from hmmjax import io
 from hmmjax.io import BatchIndex, FormatError, ModelFile, Track
 from hmmjax.priors import Priors
 from hmmjax.stabilize.compare import system
-from hmmjax.stabilize.doubts import class_doubts
+from hmmjax.stabilize.doubts import class_doubts, harmed_videos
 from hmmjax.stabilize.folds import Progress, infer, plan_folds
 from hmmjax.stabilize.fuse import observations, together, union
 from hmmjax.stabilize.inputs import align, can_hide_phases, count_classes, transition_labels
@@ -170,6 +170,8 @@ def stabilize(
         obs = raw.discretize(threshold)
     elif model is not None:
         obs = as_observed(raw, model.params, threshold)
+    else:
+        _require_probabilities(raw, emissions)
     examples = Examples(obs, labels, mask)
     if model is not None:
         params = _restrict(model.params, tracks, seen)
@@ -207,6 +209,8 @@ def stabilize(
     for said in recognisers:
         own = spoken_of(said, truth["phases"], None)[0] if len(recognisers) > 1 else truth["phases"]
         notices += class_doubts(said, own, names["phases"], files)
+    if len(recognisers) == 1:
+        notices += harmed_videos(recognisers[0], systems[0], truth["phases"], index.ids)
     table = compare_recognisers(
         recognisers,
         systems,
@@ -270,6 +274,17 @@ def as_observed(raw: Observations, params: Params, threshold: float) -> Observat
         return both[observes == "labels"]
 
     return Observations(choose("phases"), choose("tools"))
+
+
+def _require_probabilities(raw: Observations, emissions: str) -> None:
+    """FormatError where the family needs probabilities and a track's only recogniser gives labels."""
+    for track in ("phases", "tools"):
+        said = getattr(raw, track)
+        if said is not None and not isinstance(said, tuple) and said.dtype.kind != "f":
+            raise FormatError(
+                f"predicted {track} are labels, and {emissions!r} emissions are of probabilities",
+                fix="give probabilities or logits, or leave the emissions at 'confusion'",
+            )
 
 
 def _restrict(params: Params, tracks: Sequence[str], seen: Sequence[str]) -> Params:

@@ -45,12 +45,12 @@ def words(worth: tuple[Worth, Worth]) -> str:
     before, after = worth
     text = (
         "on held-out videos calibration changes the labels' conditional log-likelihood from "
-        f"{before.conditional:.3f} to {after.conditional:.3f} nats a frame"
+        f"{before.conditional:.3f} to {after.conditional:.3f} nats a frame (higher is better)"
     )
     for name in ("phase", "tool"):
         old, new = (getattr(w, f"{name}_error") for w in worth)
         if new == new:
-            text += f", the calibration error (ECE) of {name}s from {old:.3f} to {new:.3f}"
+            text += f", the calibration error (ECE) of {name}s from {old:.3f} to {new:.3f} (lower is better)"
     return text
 
 
