@@ -101,8 +101,8 @@ Emissions = Annotated[
     str,
     typer.Option(help="How the recogniser errs: confusion (of labels; probabilities become labels first), "
                  "probability (Dirichlet and Beta), inflated (these with point masses, for scores cut at a "
-                 "threshold), logit-normal, scaled (probabilities over class frequencies), or logistic (labels of tools "
-                      "whose recognition depends on the other tools).", rich_help_panel=_LEARN),
+                 "threshold), logit-normal, scaled (probabilities over class frequencies), or logistic (labels of "
+                      "tools whose recognition depends on the other tools).", rich_help_panel=_LEARN),
 ]  # fmt: skip
 Folds = Annotated[
     int, typer.Option(help="Annotated videos are split into so many parts; each is inferred by a model learnt from "
