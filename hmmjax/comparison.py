@@ -1,20 +1,34 @@
 """Which emission family suits a recogniser: families ranked on videos that they were not learnt from."""
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from hmmjax import metrics
 from hmmjax._checks import check_array
 from hmmjax._data import count_videos
 from hmmjax.calibration import calibrate, plain
 from hmmjax.counting import estimate
-from hmmjax.inference import log_likelihood
+from hmmjax.inference import log_likelihood, posterior
 from hmmjax.priors import Priors
 from hmmjax.starting import FAMILIES, LABELS
 from hmmjax.types import Labels, Observations, Params
+
+
+class Agreement(NamedTuple):
+    """How far labels agree with the truth, in the frames that have it; NaN for a track that nobody labelled.
+
+    Attributes:
+        phase_accuracy: share of frames whose phase is right, all videos pooled.
+        tool_f1: F1 of presence at one half, mean over tools.
+    """
+
+    phase_accuracy: float
+    tool_f1: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +43,11 @@ class Rank:
             same numbers: "confusion" sees labels where the others see probabilities, and stands alone. NaN for
             "scaled", which is no density.
         powers: of the phases and of each tool, from all videos.
+        phase_accuracy: of the calibrated posteriors' most probable phases; see `Agreement`.
+        tool_f1: of the calibrated posteriors; see `Agreement`.
+        videos: of each video the sum of which `conditional` is the mean, in nats, and its frames that have a label.
+        behind: how much less `conditional` is than the best family's.
+        error: standard error of `behind` over videos, each its own difference; NaN where one finds a video impossible.
     """
 
     family: str
@@ -36,18 +55,64 @@ class Rank:
     uncalibrated: float
     marginal: float
     powers: dict[str, Any]
+    phase_accuracy: float = math.nan
+    tool_f1: float = math.nan
+    videos: tuple[tuple[float, int], ...] = ()
+    behind: float = 0.0
+    error: float = 0.0
+
+    @property
+    def tied(self) -> bool:
+        """Whether these videos do not tell the family from the best: it is behind by two standard errors at most."""
+        return self.behind <= 2 * self.error
 
 
 class Ranking(tuple[Rank, ...]):
-    """Ranks, best first; printed as a table."""
+    """Ranks, best first, each with its distance from the best; printed as a table.
+
+    Attributes:
+        recogniser: how far the recogniser's own labels agree with the truth, in the same frames.
+    """
+
+    recogniser: Agreement
+
+    def __new__(cls, ranks: Iterable[Rank], recogniser: Agreement) -> "Ranking":
+        """Sort ranks of the same videos."""
+        ranks = sorted(ranks, key=lambda rank: -rank.conditional)
+        ranking = super().__new__(cls, (_behind(rank, ranks[0]) for rank in ranks))
+        ranking.recogniser = recogniser
+        return ranking
 
     def __str__(self) -> str:
         """Families, best first, with what they are worth."""
-        lines = [f"{'family':<14}{'conditional':>13}{'uncalibrated':>14}{'marginal':>11}"]
-        for rank in self:
-            marginal = "-" if rank.marginal != rank.marginal else f"{rank.marginal:.3f}"
-            lines.append(f"{rank.family:<14}{rank.conditional:>13.3f}{rank.uncalibrated:>14.3f}{marginal:>11}")
-        return "\n".join([*lines, "held out, nats a frame; larger is better"])
+        widths = (14, 12, 9, 8, 13, 10, 10, 8)
+        titles = ("family", "conditional", "behind", "±", "uncalibrated", "marginal", "accuracy", "tool F1")
+        rows = [
+            (rank.family, *(_cell(x) for x in (rank.conditional, rank.behind, rank.error, rank.uncalibrated)),
+             *(_cell(x) for x in (rank.marginal, rank.phase_accuracy, rank.tool_f1)))
+            for rank in self
+        ]  # fmt: skip
+        rows.append(("(recogniser)", *[""] * 5, *(_cell(x) for x in self.recogniser)))
+        lines = [
+            row[0].ljust(widths[0]) + "".join(map(str.rjust, row[1:], widths[1:])).rstrip() for row in (titles, *rows)
+        ]
+        return "\n".join([*lines, "held out, nats a frame, larger is better; ±: standard error of behind, over videos"])
+
+
+def _cell(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.3f}"
+
+
+def _behind(rank: Rank, best: Rank) -> Rank:
+    """The rank with its distance from the best, and that distance's standard error."""
+    if not rank.videos:
+        return dataclasses.replace(rank, behind=best.conditional - rank.conditional, error=math.nan)
+    nats, frames = np.array(rank.videos).T
+    with np.errstate(invalid="ignore"):
+        less = np.array(best.videos)[:, 0] - nats
+        # Of a sum of independent videos, over a number of frames that is known.
+        error = math.sqrt(len(less)) * float(np.std(less, ddof=1)) / max(float(frames.sum()), 1.0)
+    return dataclasses.replace(rank, behind=0.0 if rank is best else best.conditional - rank.conditional, error=error)
 
 
 def comparable(floats: bool) -> list[str]:
@@ -123,7 +188,28 @@ def compare(
     parts = [np.arange(count)[i::folds] for i in range(min(folds, count))]
     options = {"priors": priors, "num_phases": num_phases}
     ranks = [_rank(name, labels, obs, np.asarray(mask), chains, parts, options, iterations) for name in names]
-    return Ranking(sorted(ranks, key=lambda rank: -rank.conditional))
+    return Ranking(ranks, agreement(labels, obs.discretize(), np.asarray(mask)))
+
+
+def agreement(labels: Labels, said: Observations, mask: np.ndarray) -> Agreement:
+    """How far labels agree with the truth.
+
+    Args:
+        labels: the truth: phases (B, T) and/or tools (B, T, K); -1 is unknown.
+        said: labels (B, T), (B, T, K), or of tools probabilities.
+        mask: (B, T) bool, True where observed.
+
+    Returns:
+        `Agreement`, NaN for a track that either lacks or that is labelled nowhere.
+    """
+    accuracy = f1 = math.nan
+    if labels.phases is not None and said.phases is not None and (known := mask & (labels.phases >= 0)).any():
+        accuracy = float((said.phases == labels.phases)[known].mean())
+    if labels.tools is not None and said.tools is not None:
+        truth = np.where(mask[..., None], labels.tools, -1)
+        known = (truth >= 0).any((1, 2))
+        f1 = metrics.tool_f1(list(truth[known]), list(said.tools[known])).value if known.any() else math.nan
+    return Agreement(accuracy, f1)
 
 
 def _rank(
@@ -137,8 +223,10 @@ def _rank(
     iterations: int,
 ) -> Rank:
     seen = obs.discretize() if name in LABELS else obs
-    totals, frames = np.zeros(3), 0
-    free = np.zeros(0)
+    count, length = mask.shape
+    nats, frames, marginal = np.zeros((2, count)), np.zeros(count, int), 0.0
+    phases = np.zeros((count, length), int)
+    tools = np.zeros(np.shape(labels.tools) if labels.tools is not None else (count, length, 0))
 
     def take(videos: np.ndarray) -> tuple[Labels, Observations, np.ndarray]:
         return jax.tree.map(lambda x: x[videos], (labels, seen, mask))
@@ -151,24 +239,40 @@ def _rank(
         return calibrate(params, said, observed, own, priors=options["priors"], iterations=iterations).params
 
     for part in parts:
-        params = learn(np.setdiff1d(np.arange(len(mask)), part))
+        params = learn(np.setdiff1d(np.arange(count), part))
         own, said, observed = take(part)
+        seen_by = posterior(params, said, observed)
+        if seen_by.phases is not None:
+            phases[part] = np.asarray(seen_by.phases).argmax(-1)
+        if seen_by.tools is not None:
+            tools[part] = seen_by.tools
+        free = np.zeros(0)
         for i, model in enumerate((params, plain(params))):
             free = np.asarray(log_likelihood(model, said, observed), np.float64)
             clamped = np.asarray(log_likelihood(model, said, observed, own), np.float64)
             # A video that is impossible without its labels is no less so with them.
-            totals[i] += (clamped - free).sum() if (free > -np.inf).all() else -np.inf
-        totals[2] += free.sum()
+            nats[i, part] = np.where(free > -np.inf, clamped - np.where(free > -np.inf, free, 0), -np.inf)
+        marginal += free.sum()
         known = [(x >= 0) if x.ndim == 2 else (x >= 0).any(-1) for x in (own.phases, own.tools) if x is not None]
-        frames += int((np.logical_or.reduce(known) & observed).sum())
-    conditional, uncalibrated, marginal = totals / max(frames, 1)
-    whole = learn(np.arange(len(mask)))
+        frames[part] = (np.logical_or.reduce(known) & observed).sum(1)
+    total = max(frames.sum(), 1)
+    conditional, uncalibrated = nats.sum(1) / total
+    whole = learn(np.arange(count))
     powers = {
         track: np.asarray(chain.emission.power).tolist()
         for track, chain in (("phases", whole.phases), ("tools", whole.tools))
         if chain is not None and hasattr(chain.emission, "power")
     }
-    return Rank(name, conditional, uncalibrated, float("nan") if name == "scaled" else marginal, powers)
+    agrees = agreement(labels, Observations(phases, tools), mask)
+    return Rank(
+        name,
+        float(conditional),
+        float(uncalibrated),
+        math.nan if name == "scaled" else float(marginal / total),
+        powers,
+        *agrees,
+        videos=tuple(zip(nats[0].tolist(), frames.tolist(), strict=True)),
+    )
 
 
 def _with_chains(params: Params, chains: Params) -> Params:

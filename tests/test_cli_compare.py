@@ -11,7 +11,7 @@ from commands import NAMES, read_both, run
 import hmmjax
 from hmmjax import io
 from hmmjax import stabilize as job
-from hmmjax.comparison import Rank, comparable
+from hmmjax.comparison import Agreement, Rank, Ranking, comparable
 
 
 def tools(world):
@@ -28,7 +28,12 @@ def asked(monkeypatch):
     def answer(labels, obs, mask, *, families, **options):
         calls.append({"labels": labels, "obs": obs, "mask": mask, "families": families, **options})
         nothing = families == ["scaled"]
-        return (Rank(families[0], -float(len(calls)), -0.5, float("nan") if nothing else 1.25, {"tools": [0.5]}),)
+        nats = -float(len(calls))
+        rank = Rank(
+            families[0], nats, -0.5, float("nan") if nothing else 1.25, {"tools": [0.5]}, tool_f1=0.25,
+            videos=((nats * 10 - len(calls), 10), (nats * 10 + len(calls), 10)),
+        )  # fmt: skip
+        return Ranking([rank], Agreement(float("nan"), 0.75))
 
     monkeypatch.setattr("hmmjax.stabilize.families.compare_families", answer)
     return calls
@@ -49,8 +54,11 @@ def test_the_core_is_asked_about_the_files(world, asked, tmp_path):
     np.testing.assert_array_equal(call["mask"], mask)
     (row,) = found["table"]
     assert row == {
-        "family": "confusion", "conditional": -1.0, "uncalibrated": -0.5, "marginal": 1.25, "powers": {"tools": [0.5]}
+        "family": "confusion", "conditional": -1.0, "uncalibrated": -0.5, "marginal": 1.25, "powers": {"tools": [0.5]},
+        "behind": 0.0, "error": 0.0, "tied": True, "phase_accuracy": None, "tool_f1": 0.25,
     }  # fmt: skip
+    assert found["recogniser"] == {"phase_accuracy": None, "tool_f1": 0.75}
+    assert "every family does such harm" in " ".join(found["notices"])
     assert found["protocol"] == "held out, 2 folds, 4 videos" and found["videos"][0] == "video01"
     with open(tmp_path / "t.csv", newline="") as file:
         (line,) = csv.DictReader(file)
@@ -62,9 +70,11 @@ def test_people_get_one_table_of_all_families_and_what_it_means(world, asked, tm
     assert "--force" in run("compare", *tools(world), "--csv", tmp_path / "t.csv", code=2).stderr
     assert not asked
     result = run("compare", *tools(world))
-    rows = [line.split() for line in result.stdout.splitlines() if "│" in line]
-    assert [row[1] for row in rows] == comparable(True) and rows[0][3] == "-1.000"
-    assert rows[-1][-2] == "-" and "larger is better" in result.stdout and "no density" in result.stdout
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in result.stdout.splitlines() if "│" in line]
+    assert [row[0] for row in rows] == [*comparable(True), "recogniser"] and rows[0][1] == "-1.000"
+    # The second's videos are one nat in ten frames behind, one less and one more: 2 sqrt(2) / sqrt(2) over 20 frames.
+    assert rows[1][2:4] == ["1.000", "0.100"] and rows[-1][-1] == "0.750"
+    assert rows[-2][5] == "-" and "larger is better" in result.stdout and "no density" in result.stdout
     assert [call["folds"] for call in asked] == [2] * len(comparable(True))
     assert asked[0]["chains"] is None and asked[0]["obs"].tools.shape[0] == 4
 
@@ -72,18 +82,19 @@ def test_people_get_one_table_of_all_families_and_what_it_means(world, asked, tm
 def test_labels_suit_confusion_only_and_transitions_come_from_elsewhere(world, asked):
     files = [world / "said" / f"video{v:02d}-phase.txt" for v in (1, 2, 3)]
     options = ("--annotations", world / "truth", "--transitions-from", world / "truth", *NAMES)
-    found = json.loads(run("compare", *files, *options, "--json", "--leave-one-out").stdout)
+    assert "only 'confusion'" in run("compare", *files, *options, code=2).stderr.replace("\n", " ")
+    mixed = run("compare", world / "said", *options[:2], *NAMES, code=2).stderr.replace("\n", " ")
+    assert "give the track of probabilities by itself" in mixed and not asked
+    named = ("--json", "--leave-one-out", "--emissions", "confusion")
+    found = json.loads(run("compare", *files, *options, *named).stdout)
     assert [row["family"] for row in found["table"]] == ["confusion"] and asked[0]["folds"] == 3
-    assert "for which 'confusion' is meant" in " ".join(found["notices"])
-    mixed = json.loads(run("compare", world / "said", *options[:2], *NAMES, "--json").stdout)
-    assert "one track holds labels and the other probabilities" in " ".join(mixed["notices"])
     assert found["protocol"] == "held out, one video at a time, 3 videos"
     # Counted in the two videos that are not compared on.
     _, annotations = read_both(world)
     labels, _, mask, _ = io.to_batch(io.join([t for t in annotations if t.track == "phases" and t.video > "video03"]))
     want = hmmjax.estimate(hmmjax.Labels(labels.phases), None, mask, priors=job.PRIORS)
     np.testing.assert_allclose(asked[0]["chains"].phases.transition, want.phases.transition, rtol=1e-6)
-    assert "no video is left" in run("compare", *files, *options, "--transition-videos", "1-3", code=2).stderr
+    assert "no video is left" in run("compare", *files, *options, *named, "--transition-videos", "1-3", code=2).stderr
 
 
 def test_a_track_without_annotations_is_left_out_and_said(world, asked):

@@ -138,7 +138,13 @@ def test_recognisers_of_other_videos_are_refused_and_copies_named(world):
 def test_chosen_videos_that_one_lacks(world, second, tmp_path):
     options = (*NAMES, "--dry-run", "--out", tmp_path / "o", "--videos")
     assert "2 recognisers" in run("stabilize", world / "said", "--fuse", second, *options, "4,5").stdout
-    assert "no video 5" in run("stabilize", world / "said", "--fuse", second, *options, "5", code=2).stderr
+    alone = run("stabilize", world / "said", "--fuse", second, *options, "5", code=2).stderr.replace("\n", " ")
+    assert "recogniser 2 has none of the videos 5" in alone
+    # A video that only the second has is one of the chosen as well.
+    said = [world / "said" / f"video{v:02d}-phase.txt" for v in (1, 2)]
+    plan = json.loads(run("stabilize", *said, "--fuse", second, *options, "1-3", "--json").stdout)
+    assert plan["would_stabilise"] == ["video01", "video02", "video03"] and plan["recognisers"] == 2
+    assert any("recogniser 1 says nothing of phases in 1 video(s): video03" in n for n in plan["notices"])
 
 
 def test_labels_take_the_family_that_was_asked_for():

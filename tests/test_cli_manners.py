@@ -155,7 +155,22 @@ def test_a_dry_run_reads_and_writes_nothing(world, tmp_path):
     assert "5 videos" in said and "5 of them annotated" in said and not (tmp_path / "o").exists()
     plan = json.loads(run("stabilize", world / "said", *options, "--json").stdout)
     assert plan["annotated"] == [f"video{v:02d}" for v in range(1, 6)] and plan["tracks"] == ["phases", "tools"]
+    assert "6 models to learn by counting, not calibrated" in said and not plan["calibrated"] and plan["models"] == 6
+    always = run("stabilize", world / "said", *options, "--calibrate").stdout
+    assert "by counting and calibration" in always
+    assert "by EM" in run("stabilize", world / "said", *options, "--iterations", 3).stdout
     run("stabilize", world / "said", "--out", tmp_path / "o", "--phase-names", "x", "--dry-run", code=2)
+    # What would stop the run stops the rehearsal.
+    alone = world / "truth" / "video01-phase.txt"
+    for bad in (["--folds", 1], ["--emissions", "scaled"], ["--transitions-from", alone]):
+        run("stabilize", world / "said", *options, *bad, code=2)
+
+
+def test_messages_name_options_and_not_arguments():
+    from hmmjax.cli.console import as_options
+
+    assert as_options("say kind='logits', or strict=False (--lenient)") == "say --kind logits, or --lenient"
+    assert as_options("rename={'a 1': 'b'}; folds=1, step=25") == "--rename a 1=b; --folds 1, --row-step 25"
 
 
 def test_a_killed_run_is_followed_by_another(world, both, tmp_path):

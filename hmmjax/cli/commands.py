@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -82,15 +83,40 @@ def stabilize(
         options = reading.prediction_options(
             kind, phase_kind, tool_kind, phase_names, tool_names, fps, row_step, offset, header, lenient
         )
-        said = reading.predictions(predictions, phases, tools, options, rename, videos, stages)
-        more = reading.further(fuse, options, fuse_kind, fuse_phase_names, fuse_fps, videos, stages)
+        said = reading.predictions(predictions, phases, tools, options, rename, None, stages)
+        more = reading.further(fuse, options, fuse_kind, fuse_phase_names, fuse_fps, stages)
+        said, *more = reading.choose((said, *more), videos)
         shared = reading.truth_options(
             annotations_fps, annotations_phase_names or phase_names, annotations_tool_names or tool_names, row_step
         )
         truth = reading.truth(annotations, shared, stages, "annotations")
+        truth = reading.of_chosen(truth, [t for source in (said, *more) for t in source], videos)
         others = io.select(reading.truth(transitions_from, shared, stages, "transitions"), transition_videos)
         if dry_run:
-            _say_plan([t for s in (said, *more) for t in s], 1 + len(more), truth, others, out, json)
+            prepared = job.prepare(
+                said,
+                truth,
+                fuse=more,
+                transitions=others,
+                model=given,
+                emissions=emissions,
+                folds=None if leave_one_out else folds,
+                hidden_phases=not no_hidden_phases,
+                step=time_step,
+                threshold=threshold,
+            )
+            learning = None
+            if given is None:
+                learning = job.outlook(
+                    prepared.examples,
+                    prepared.index.ids,
+                    prepared.counts,
+                    prepared.classes,
+                    iterations,
+                    None if leave_one_out else folds,
+                    calibrate,
+                )
+            _say_plan(prepared, learning, truth, out, json)
             return
         result = job.stabilize(
             said,
@@ -163,7 +189,8 @@ def evaluate(
         shared = reading.truth_options(
             annotations_fps, annotations_phase_names or phase_names, annotations_tool_names or tool_names, row_step
         )
-        rows, told = job.evaluate(said, reading.truth(truth, shared, stages, "truth"), relaxed=relaxed)
+        labels = reading.of_chosen(reading.truth(truth, shared, stages, "truth"), said, videos)
+        rows, told = job.evaluate(said, labels, relaxed=relaxed)
     console.notices(told)
     if csv is not None:
         io.write_csv(csv, job.records(rows), force=force)
@@ -176,18 +203,15 @@ def evaluate(
 
 
 def _say_plan(
-    said: Sequence[Track], count: int, truth: Sequence[Track], others: Sequence[Track], out: Path, as_json: bool
+    prepared: job.Prepared, learning: dict[str, Any] | None, truth: Sequence[Track], out: Path, as_json: bool
 ) -> None:
     """What `stabilize` would do with what it has read."""
-    ids = list(dict.fromkeys(t.video for t in said))
+    ids, count = list(prepared.index.ids), len(prepared.said)
+    obs = prepared.examples.obs
+    tracks = [track for track in ("phases", "tools") if getattr(obs, track) is not None]
+    frames = sum(len(f) for f in prepared.index.frames)
     known = [v for v in ids if any(t.video == v for t in truth)]
-    tracks = sorted({t.track for t in said})
-    spoken: dict[str, int] = {}
-    for t in said:
-        if t.track == said[0].track:
-            spoken[t.video] = max(spoken.get(t.video, 0), len(t.frames))
-    frames = sum(spoken.values())
-    counted = list(dict.fromkeys(t.video for t in others))
+    counted = list(prepared.counts[0]) if prepared.counts else []
     plan = {
         "would_stabilise": ids,
         "tracks": tracks,
@@ -195,13 +219,24 @@ def _say_plan(
         "recognisers": count,
         "annotated": known,
         "transitions_from": counted,
+        "models": learning["models"] if learning else 0,
+        "em": bool(learning and learning["em"]),
+        "calibrated": bool(learning and learning["calibrated"]),
         "would_write_to": str(out),
+        "notices": list(prepared.notices),
     }
-    learnt = f"{len(known)} of them annotated" if known else "none of them annotated"
-    more = f" by {count} recognisers" if count > 1 else ""
-    more += f"; transitions from {console.videos(len(counted))}" if counted else ""
     text = f"would stabilise {' and '.join(tracks)} of {console.videos(len(ids))}, {frames:,} frames"
-    console.answer(plan, f"{text}, {learnt}{more}; results to {out}. Nothing was written.", as_json)
+    text += f", as {count} recognisers see them" if count > 1 else ""
+    text += f"; {len(known)} of them annotated" if known else "; none of them annotated"
+    text += f"; transitions from {console.videos(len(counted))}" if counted else ""
+    if learning is None:
+        text += "; nothing is learnt, the model is given"
+    else:
+        text += f"; {learning['models']} model{'s' * (learning['models'] > 1)} to learn"
+        text += " by EM" if learning["em"] else " by counting"
+        text += " and calibration" if learning["calibrated"] else ", not calibrated"
+    console.notices(prepared.notices)
+    console.answer(plan, f"{text}; results to {out}. Nothing was written.", as_json)
 
 
 def version(value: bool) -> bool:

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import importlib.util
 import json
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,7 +37,7 @@ def friendly(command: Callable[..., None]) -> Callable[..., None]:
         except (ValueError, TypeError, OSError) as error:
             if kwargs.get("traceback"):
                 raise
-            errors_console().print(f"[bold red]error:[/] {escape(str(error))}")
+            errors_console().print(f"[bold red]error:[/] {escape(as_options(str(error)))}")
             raise typer.Exit(BAD_INPUT) from None
         except (typer.Exit, typer.Abort, KeyboardInterrupt):
             raise
@@ -50,6 +51,22 @@ def friendly(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
+#: Arguments of the library as its messages write them, and how the commands spell them.
+_SPELLINGS = (
+    (re.compile(r"strict=False \(--lenient\)"), "--lenient"),
+    (re.compile(r"rename=\{'([^']+)': '([^']+)'\}"), r"--rename \1=\2"),
+    (re.compile(r"\bstep=(\d+)"), r"--row-step \1"),
+    (re.compile(r"\b(kind|header|fps|offset|emissions|folds|seed)='?([\w.-]+)'?"), r"--\1 \2"),
+)
+
+
+def as_options(message: str) -> str:
+    """A message of the library with its arguments written as on the command line."""
+    for python, option in _SPELLINGS:
+        message = python.sub(option, message)
+    return message
+
+
 @contextlib.contextmanager
 def _quiet_warnings() -> Iterator[None]:
     """Warnings as notices of one line, each once."""
@@ -58,7 +75,7 @@ def _quiet_warnings() -> Iterator[None]:
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
         if str(message) not in said:
             said.add(str(message))
-            errors_console().print(f"[yellow]note:[/] {escape(str(message))}")
+            errors_console().print(f"[yellow]note:[/] {escape(as_options(str(message)))}")
 
     with warnings.catch_warnings():
         warnings.simplefilter("default")
@@ -70,7 +87,7 @@ def notices(lines: Iterable[str]) -> None:
     """Print notices to standard error."""
     console = errors_console()
     for line in dict.fromkeys(lines):
-        console.print(f"[yellow]note:[/] {escape(line)}")
+        console.print(f"[yellow]note:[/] {escape(as_options(line))}")
 
 
 class Stages:

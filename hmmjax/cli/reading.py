@@ -71,10 +71,9 @@ def further(
     kinds: Sequence[str] | None,
     phase_names: Sequence[str] | None,
     rates: Sequence[float] | None,
-    videos: str | None,
     stages: console.Stages,
 ) -> list[list[Track]]:
-    """Predictions of the other recognisers, one list each; videos that they lack are allowed."""
+    """Predictions of the other recognisers, one list each."""
     paths = list(fuse or ())
 
     def each(values: Sequence[Any] | None, name: str, default: Any) -> list[Any]:
@@ -93,9 +92,30 @@ def further(
     out = []
     for i, (path, kind, names, rate) in enumerate(settings):
         own = {**options, "kind": kind, "phase_names": names, "fps": rate}
-        read = io.read(path, progress=stages.files(f"reading recogniser {i + 2}"), **own)
-        out.append(io.select(read, videos, every=False))
+        out.append(io.read(path, progress=stages.files(f"reading recogniser {i + 2}"), **own))
     return out
+
+
+def choose(sources: Sequence[list[Track]], videos: str | None) -> list[list[Track]]:
+    """The chosen videos of each recogniser; what one lacks another may have."""
+    chosen = {t.video for t in io.select([t for source in sources for t in source], videos)}
+    out = [[t for t in source if t.video in chosen] for source in sources]
+    for i, source in enumerate(out, 1):
+        if not source:
+            raise FormatError(
+                f"recogniser {i} has none of the videos {videos}",
+                fix=f"leave it out, or choose among {', '.join(dict.fromkeys(t.video for t in sources[i - 1]))}",
+            )
+    return out
+
+
+def of_chosen(truth: list[Track], said: Sequence[Track], videos: str | None) -> list[Track]:
+    """The labels of the chosen videos: whoever leaves videos out need not be told that they are annotated.
+
+    All of them where none belongs to a chosen video, which is an error that others report.
+    """
+    ids = {p.video for p in said}
+    return [t for t in truth if videos is None or t.video in ids] or truth
 
 
 def truth(paths: Sequence[Path] | None, options: dict[str, Any], stages: console.Stages, stage: str) -> list[Track]:

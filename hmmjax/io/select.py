@@ -8,14 +8,13 @@ from hmmjax.io.records import Track
 from hmmjax.io.spec import video_id
 
 
-def select(tracks: Sequence[Track], videos: str | None, *, every: bool = True) -> list[Track]:
+def select(tracks: Sequence[Track], videos: str | None) -> list[Track]:
     """The tracks of some videos only.
 
     Args:
         tracks: from `read`.
         videos: numbers, ranges and identifiers, separated by commas: ``"1-40"``, ``"41-60,62"``, ``"workflow02"``.
             A number means every video that ends in it. None is all.
-        every: whether every part must name a video; otherwise one must.
 
     Returns:
         The tracks of those videos, in the order given.
@@ -34,7 +33,7 @@ def select(tracks: Sequence[Track], videos: str | None, *, every: bool = True) -
             found = {name for name in names if (n := re.search(r"(\d+)$", name)) and low <= int(n[1]) <= high}
         else:
             found = names & {video_id(part)}
-        if not found and every:
+        if not found:
             raise FormatError(f"no video {part}", fix=f"the videos are {', '.join(sorted(names))}")
         chosen |= found
     if not chosen:

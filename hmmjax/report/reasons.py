@@ -9,7 +9,7 @@ import numpy as np
 
 from hmmjax.plots.style import words
 from hmmjax.stabilize import Stabilized
-from hmmjax.stabilize.run import as_observed
+from hmmjax.stabilize.prepare import as_observed
 from hmmjax.stabilize.table import as_phases, as_tools
 from hmmjax.types import Observations
 

@@ -17,7 +17,7 @@ import numpy as np
 from hmmjax import _model
 from hmmjax.inference import prepare
 from hmmjax.stabilize import Stabilized
-from hmmjax.stabilize.run import as_observed
+from hmmjax.stabilize.prepare import as_observed
 from hmmjax.stabilize.table import as_phases, as_tools
 from hmmjax.types import Observations, Params
 

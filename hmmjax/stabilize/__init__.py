@@ -9,19 +9,23 @@ Example::
 """
 
 from hmmjax.stabilize.compare import evaluate
-from hmmjax.stabilize.families import Families, rank_families
+from hmmjax.stabilize.families import FIGURES, Families, rank_families
+from hmmjax.stabilize.folds import outlook
 from hmmjax.stabilize.fuse import originals
 from hmmjax.stabilize.learn import PRIORS, Examples, Learned, learn
+from hmmjax.stabilize.prepare import Prepared, prepare
 from hmmjax.stabilize.results import read_results
 from hmmjax.stabilize.run import Stabilized, stabilize
-from hmmjax.stabilize.table import Row, System, compare
+from hmmjax.stabilize.table import Row, System, compare, plain
 from hmmjax.stabilize.write import as_json, records, write_results
 
 __all__ = [
+    "FIGURES",
     "PRIORS",
     "Examples",
     "Families",
     "Learned",
+    "Prepared",
     "Row",
     "Stabilized",
     "System",
@@ -30,6 +34,9 @@ __all__ = [
     "evaluate",
     "learn",
     "originals",
+    "outlook",
+    "plain",
+    "prepare",
     "rank_families",
     "read_results",
     "records",

@@ -15,8 +15,13 @@ from hmmjax.priors import Priors
 from hmmjax.stabilize.folds import Progress
 from hmmjax.stabilize.inputs import align, can_hide_phases, count_classes, transition_labels
 from hmmjax.stabilize.learn import PRIORS, Examples, labelled
-from hmmjax.stabilize.table import plain
+from hmmjax.stabilize.table import plain as finite
 from hmmjax.types import Labels, Params
+
+FIGURES = ("conditional", "behind", "error", "uncalibrated", "marginal", "phase_accuracy", "tool_f1")
+"""What is said of each family; see `hmmjax.comparison.Rank`."""
+#: Agreement with the annotations that is so much less than the recogniser's own is no rounding.
+WORSE = 0.01
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +44,15 @@ class Families:
 
     def records(self) -> list[dict[str, Any]]:
         """The ranking as plain rows, one a family; None where a family has no such figure."""
-        return [{**dataclasses.asdict(rank), "marginal": plain(rank.marginal)} for rank in self.ranking]
+        return [
+            {
+                "family": rank.family,
+                "powers": rank.powers,
+                "tied": rank.tied,
+                **{figure: finite(getattr(rank, figure)) for figure in FIGURES},
+            }
+            for rank in self.ranking
+        ]
 
 
 def rank_families(
@@ -106,17 +119,21 @@ def rank_families(
     chains = _chains(counts[1], counts[2], tracks, priors, num_phases) if counts else None
     floats = [x.dtype.kind == "f" for x in (obs.phases, obs.tools) if x is not None]
     names_of = tuple(comparable(all(floats)) if families is None else families)
-    if families is None and any(floats) and not all(floats):
-        notices.append(
-            "one track holds labels and the other probabilities: families of labels alone suit both, and probabilities "
-            "are turned into labels; give the track of probabilities by itself to compare others"
+    if families is None and not any(floats):
+        raise FormatError(
+            "the predictions are labels, which only 'confusion' and, of tools, 'logistic' describe: there is little to "
+            "compare",
+            fix="give probabilities or logits, or name the families (--emissions confusion --emissions logistic)",
         )
-    elif families is None and not any(floats):
-        notices.append("predictions are labels, for which 'confusion' is meant: give probabilities to compare others")
-    ranks, tell = [], progress or (lambda stage, done, total: None)
+    if families is None and not all(floats):
+        raise FormatError(
+            "one track holds labels and the other probabilities, and only 'confusion' suits both",
+            fix="give the track of probabilities by itself, or name the families (--emissions)",
+        )
+    found, tell = [], progress or (lambda stage, done, total: None)
     for i, name in enumerate(names_of):
         tell("comparing families", i, len(names_of))
-        ranks += compare_families(
+        ranking = compare_families(
             examples.labels,
             examples.obs,
             examples.mask,
@@ -126,16 +143,39 @@ def rank_families(
             priors=priors,
             num_phases=num_phases,
         )
+        found.append(ranking)
     tell("comparing families", len(names_of), len(names_of))
     parts = len(ids) if folds is None else min(folds, len(ids))
     how = "one video at a time" if parts == len(ids) else f"{parts} folds"
+    ranking = Ranking((rank for ranking in found for rank in ranking), found[0].recogniser)
+    notices += _doubts(ranking)
     return Families(
-        Ranking(sorted(ranks, key=lambda rank: -rank.conditional)),
+        ranking,
         ids,
         seen,
         f"held out, {how}, {len(ids)} videos",
         tuple(dict.fromkeys(notices)),
     )
+
+
+def _doubts(ranking: Ranking) -> list[str]:
+    """What the order does not show: families that are as good as the first, and a first that does harm."""
+    notices = []
+    if tied := [rank.family for rank in ranking[1:] if rank.tied]:
+        notices.append(
+            f"these videos do not tell {ranking[0].family} from {', '.join(tied)} (within two standard errors): choose "
+            "by the agreement with the annotations"
+        )
+    for track, figure, what in (("phases", "phase_accuracy", "accuracy"), ("tools", "tool_f1", "F1")):
+        own, raw = getattr(ranking[0], figure), getattr(ranking.recogniser, figure)
+        if own < raw - WORSE:
+            better = [r.family for r in ranking if getattr(r, figure) >= raw - WORSE]
+            notices.append(
+                f"with {ranking[0].family} the {track} agree with the annotations less than the recogniser's own "
+                f"({what} {own:.3f}, {raw:.3f} before); "
+                + (f"no such harm is done by {', '.join(better)}" if better else "every family does such harm")
+            )
+    return notices
 
 
 def _annotated(predictions: Sequence[Track], annotations: Sequence[Track]) -> tuple[list[Track], list[str]]:

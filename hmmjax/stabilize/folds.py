@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from hmmjax import inference
 from hmmjax.calibration import plain
 from hmmjax.io import FormatError
 from hmmjax.priors import Priors
-from hmmjax.stabilize.learn import Examples, Learned, labelled, learn
+from hmmjax.stabilize.learn import Examples, Learned, counts_errors, labelled, learn
 from hmmjax.types import Labels, Observations, Params
 
 #: Videos that are inferred together: bounds memory.
@@ -58,23 +59,10 @@ def plan_folds(
         FormatError: when holding out leaves no video to count transitions in.
         ValueError: a video that is impossible under a starting model, by name.
     """
-    any_label = np.zeros(len(examples.mask), bool)
-    for track in ("phases", "tools"):
-        if sizes[track]:
-            any_label |= labelled(examples, track)[0]
-    known = np.flatnonzero(any_label)
-    parts = np.array_split(known, max(1, known.size if folds is None else min(folds, known.size)))
-    enough = known.size - max(map(len, parts)) >= ENOUGH_VIDEOS
+    known, parts, enough = _split(examples, sizes, folds)
 
     def run(positions: np.ndarray, held_out: set[str], stage: str) -> Learned:
-        others = None
-        if counts is not None:
-            others_ids, labels, mask = counts
-            keep = [i for i, name in enumerate(others_ids) if name not in held_out]
-            if not keep:
-                raise FormatError("no video is left to count transitions in", fix="give videos that are not scored")
-            part = Examples(Observations(), labels, mask).take(keep)
-            others = (part.labels, part.mask)
+        others = None if counts is None else _others(counts, held_out)
         try:
             return learn(
                 examples.take(positions),
@@ -116,6 +104,59 @@ def plan_folds(
         plan.append((whole.params, unknown.tolist(), -1))
     how = "one video at a time" if len(parts) == known.size else f"{len(parts)} folds"
     return plan, f"held out, {how}, {known.size} videos", whole
+
+
+def outlook(
+    examples: Examples,
+    ids: tuple[str, ...],
+    counts: tuple[tuple[str, ...], Labels, np.ndarray] | None,
+    sizes: dict[str, int],
+    iterations: int | None,
+    folds: int | None,
+    calibrated: bool | None,
+) -> dict[str, Any]:
+    """What `plan_folds` would do, without learning anything; the arguments are its.
+
+    Returns:
+        "annotated": the videos with labels; "models": how many would be learnt; "em": whether by EM; "calibrated".
+
+    Raises:
+        FormatError: as `plan_folds`.
+    """
+    known, parts, enough = _split(examples, sizes, folds)
+    for part in parts if known.size > 1 else ():
+        if counts is not None:
+            _others(counts, {ids[p] for p in part})
+    counting = counts_errors(examples, iterations)
+    return {
+        "annotated": [ids[i] for i in known],
+        "models": 1 + len(parts) if known.size > 1 else 1,
+        "em": not counting,
+        "calibrated": bool(counting and known.size and (enough if calibrated is None else calibrated)),
+    }
+
+
+def _split(
+    examples: Examples, sizes: dict[str, int], folds: int | None
+) -> tuple[np.ndarray, list[np.ndarray], bool]:
+    """Positions of the annotated videos, of those of each part, and whether enough of them are left to calibrate."""
+    any_label = np.zeros(len(examples.mask), bool)
+    for track in ("phases", "tools"):
+        if sizes[track]:
+            any_label |= labelled(examples, track)[0]
+    known = np.flatnonzero(any_label)
+    parts = np.array_split(known, max(1, known.size if folds is None else min(folds, known.size)))
+    return known, parts, known.size - max(map(len, parts)) >= ENOUGH_VIDEOS
+
+
+def _others(counts: tuple[tuple[str, ...], Labels, np.ndarray], held_out: set[str]) -> tuple[Labels, np.ndarray]:
+    """The videos to count transitions in that are not held out."""
+    ids, labels, mask = counts
+    keep = [i for i, name in enumerate(ids) if name not in held_out]
+    if not keep:
+        raise FormatError("no video is left to count transitions in", fix="give videos that are not scored")
+    part = Examples(Observations(), labels, mask).take(keep)
+    return part.labels, part.mask
 
 
 def infer(

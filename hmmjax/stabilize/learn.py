@@ -136,10 +136,8 @@ def learn(
     obs, labels = examples.obs, examples.labels
     observed = [track for track in ("phases", "tools") if getattr(obs, track) is not None]
     params, said = _dynamics(examples, num_phases, num_tools, emissions, transitions, priors)
-    full = np.ones(len(examples.mask), bool)
     for track in observed:
         known = getattr(labels, track) is not None and labelled(examples, track)[0].any()
-        full &= labelled(examples, track)[1]
         alone_obs = getattr(obs, track)
         named = _families(alone_obs, emissions)
         family = getattr(params, track).emission
@@ -172,8 +170,7 @@ def learn(
             said += f"; phases in {', '.join(map(str, found))} stages"
     # Tracks that the model has none of may be annotated all the same.
     known = Labels(*(None if getattr(params, t) is None else getattr(labels, t) for t in ("phases", "tools")))
-    counting = iterations == 0 or (iterations is None and bool(full.any()))
-    if counting:
+    if counts_errors(examples, iterations):
         said += "; recogniser's errors counted in labelled frames"
         if not calibrated or not _has_labels(known, observed):
             return Learned(params, said)
@@ -191,6 +188,18 @@ def learn(
     )
     how = f"EM, {result.num_iterations} iterations, {'converged' if result.converged else 'not converged'}"
     return Learned(result.params, f"{said}; {how}", result)
+
+
+def counts_errors(examples: Examples, iterations: int | None) -> bool:
+    """Whether `learn` counts the recogniser's errors in labelled frames, and EM has nothing to do.
+
+    Args:
+        examples: the videos.
+        iterations: as in `learn`.
+    """
+    observed = [track for track in ("phases", "tools") if getattr(examples.obs, track) is not None]
+    full = np.logical_and.reduce([labelled(examples, track)[1] for track in observed])
+    return iterations == 0 or (iterations is None and bool(full.any()))
 
 
 def _families(said: Any, emissions: str) -> str | tuple[str, ...]:

@@ -6,19 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from hmmjax import io
-from hmmjax.io import BatchIndex, FormatError, ModelFile, Track
+from hmmjax.io import BatchIndex, ModelFile, Track
 from hmmjax.priors import Priors
 from hmmjax.stabilize.compare import system
 from hmmjax.stabilize.doubts import class_doubts, harmed_videos
 from hmmjax.stabilize.folds import Progress, infer, plan_folds
-from hmmjax.stabilize.fuse import observations, together, union
-from hmmjax.stabilize.inputs import align, can_hide_phases, count_classes, transition_labels
-from hmmjax.stabilize.learn import PRIORS, Examples
+from hmmjax.stabilize.learn import PRIORS
+from hmmjax.stabilize.prepare import prepare
 from hmmjax.stabilize.table import Row, System, compare_recognisers, spoken_of
 from hmmjax.stabilize.weigh import held_out_worth, words
-from hmmjax.starting import LABELS
-from hmmjax.types import Labels, Observations, Params
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -85,10 +81,6 @@ class Stabilized:
         return None if not found else found[0] if len(found) == 1 else found
 
 
-FEW_VIDEOS = 5
-"""With transitions from fewer videos than this, phases that nobody observes are guesses."""
-
-
 def stabilize(
     predictions: Sequence[Track],
     annotations: Sequence[Track] = (),
@@ -149,51 +141,41 @@ def stabilize(
         ValueError, TypeError: see the core functions.
     """
     tell = progress or (lambda stage, done, total: None)
-    if not predictions:
-        raise FormatError("no predictions", fix="give at least one prediction file")
-    if folds is not None and folds < 2:
-        raise ValueError(f"folds={folds}: at least 2 parts are needed to hold one out")
-    seen = [track for track in ("phases", "tools") if any(p.track == track for s in (predictions, *fuse) for p in s)]
-    tracks = list(seen)
-    if "phases" not in seen and hidden_phases and can_hide_phases(annotations, transitions, model):
-        tracks.insert(0, "phases")
-    names, (predictions, annotations, transitions, *more) = align(
-        tracks, model, predictions, annotations, transitions, *fuse
+    prepared = prepare(
+        predictions,
+        annotations,
+        fuse=fuse,
+        transitions=transitions,
+        model=model,
+        emissions=emissions,
+        folds=folds,
+        hidden_phases=hidden_phases,
+        step=step,
+        threshold=threshold,
     )
-    files = [t for tracks in (predictions, *more, annotations, transitions) for t in tracks]
-    notices = [notice for track in files for notice in track.notices]
-
-    raw, each, labels, mask, index, told = _batch((predictions, *more), annotations, step)
-    notices += told
-    obs = raw
-    if model is None and emissions in LABELS:
-        obs = raw.discretize(threshold)
-    elif model is not None:
-        obs = as_observed(raw, model.params, threshold)
+    names, labels, examples, index = prepared.names, prepared.examples.labels, prepared.examples, prepared.index
+    notices = list(prepared.notices)
+    params = prepared.given
+    if model is not None and params is not None:
+        plan, protocol, learned = [(params, list(range(len(index.ids))), -1)], _model_protocol(model, index), None
     else:
-        _require_probabilities(raw, emissions)
-    examples = Examples(obs, labels, mask)
-    if model is not None:
-        params = _restrict(model.params, tracks, seen)
-        _check_rate(model, index)
-        plan, protocol, learned = [(params, list(range(len(mask))), -1)], _model_protocol(model, index), None
-    else:
-        classes = count_classes(tracks, names, raw, files)
-        counts = transition_labels(transitions, index)
         plan, protocol, learned = plan_folds(
-            examples, index.ids, counts, classes, emissions, priors, iterations, folds, calibrated, stages, tell
+            examples,
+            index.ids,
+            prepared.counts,
+            prepared.classes,
+            emissions,
+            priors,
+            iterations,
+            folds,
+            calibrated,
+            stages,
+            tell,
         )
         params = learned.params
         notices.append(learned.method)
         if learned.calibration is not None and (worth := held_out_worth(plan, examples)):
             notices.append(words(worth))
-        taught = len(mask) - 1 if counts is None else len(counts[0])
-        if params.phases is not None and "phases" not in seen and taught < FEW_VIDEOS:
-            notices.append(
-                "phases are inferred from the tools alone, with transitions counted in "
-                f"{max(taught, 1)} video(s) only: do not trust them. Give label files of {FEW_VIDEOS} or more other "
-                "videos (--transitions-from)"
-            )
     smoothed, filtered, likelihood, fold_of = infer(plan, examples, index.ids, params, tell)
 
     model = model or ModelFile(
@@ -204,11 +186,11 @@ def stabilize(
         {"videos": list(index.ids), "method": learned.method if learned else "", "protocol": protocol},
     )
     truth = {t: None if getattr(labels, t) is None else index.split(getattr(labels, t)) for t in ("phases", "tools")}
-    recognisers = [system("M" if i == 0 else f"M {i + 1}", said, index) for i, said in enumerate(each)]
+    recognisers = [system("M" if i == 0 else f"M {i + 1}", said, index) for i, said in enumerate(prepared.said)]
     systems = [system("M_H", smoothed, index), system("M_H online", filtered, index)]
     for said in recognisers:
         own = spoken_of(said, truth["phases"], None)[0] if len(recognisers) > 1 else truth["phases"]
-        notices += class_doubts(said, own, names["phases"], files)
+        notices += class_doubts(said, own, names["phases"], prepared.files)
     if len(recognisers) == 1:
         notices += harmed_videos(recognisers[0], systems[0], truth["phases"], index.ids)
     table = compare_recognisers(
@@ -241,69 +223,6 @@ def stabilize(
         notices=tuple(dict.fromkeys(notices)),
         fused=tuple(recognisers[1:]),
     )
-
-
-def _batch(
-    sources: Sequence[Sequence[Track]], annotations: Sequence[Track], step: int | None
-) -> tuple[Observations, list[Observations], Labels, np.ndarray, BatchIndex, list[str]]:
-    """Padded arrays: what all recognisers say and what each does, labels, mask, index and notices."""
-    if len(sources) == 1:
-        raw, labels, mask, index = io.to_batch(io.join(sources[0]), annotations, step=step)
-        return raw, [raw], labels, mask, index, list(index.notices)
-    everything, sampled, told = union(sources)
-    _, labels, mask, index = io.to_batch(io.join(everything), annotations, step=step)
-    each = observations(sampled, index)
-    return together(each), each, labels, mask, index, [*told, *index.notices]
-
-
-def as_observed(raw: Observations, params: Params, threshold: float) -> Observations:
-    """Observations as the model's families want them: labels where a confusion family meets probabilities."""
-    labels = raw.discretize(threshold)
-
-    def choose(track: str) -> Any:
-        observes = getattr(getattr(getattr(params, track), "emission", None), "observes", None)
-        both = getattr(raw, track), getattr(labels, track)
-        given, wanted = (len(x) if isinstance(x, tuple) else 1 for x in (both[0], observes))
-        if given != wanted and observes is not None and both[0] is not None:
-            raise FormatError(
-                f"the model fuses {wanted} recogniser(s) of {track}, {given} given",
-                fix="give as many, in the order in which it was learnt",
-            )
-        if isinstance(observes, tuple) and both[0] is not None:
-            return tuple(x[o == "labels"] for x, o in zip(zip(*both, strict=True), observes, strict=True))
-        return both[observes == "labels"]
-
-    return Observations(choose("phases"), choose("tools"))
-
-
-def _require_probabilities(raw: Observations, emissions: str) -> None:
-    """FormatError where the family needs probabilities and a track's only recogniser gives labels."""
-    for track in ("phases", "tools"):
-        said = getattr(raw, track)
-        if said is not None and not isinstance(said, tuple) and said.dtype.kind != "f":
-            raise FormatError(
-                f"predicted {track} are labels, and {emissions!r} emissions are of probabilities",
-                fix="give probabilities or logits, or leave the emissions at 'confusion'",
-            )
-
-
-def _restrict(params: Params, tracks: Sequence[str], seen: Sequence[str]) -> Params:
-    """The model without the tracks that nothing is known of: unobserved tools say nothing about phases."""
-    for track in seen:
-        chain = getattr(params, track)
-        if chain is None or chain.emission is None:
-            raise FormatError(f"the model has no emissions for {track}, which are predicted", fix="give another model")
-    return Params(params.phases if "phases" in tracks else None, params.tools if "tools" in tracks else None)
-
-
-def _check_rate(model: ModelFile, index: BatchIndex) -> None:
-    rate = 1 / index.step_seconds
-    if model.fps is not None and abs(model.fps - rate) > 1e-6 * rate:
-        raise FormatError(
-            f"predictions come at {rate:g} per second (a step of {index.step} frames at {index.fps:g} frames per "
-            f"second), the model's transitions are for {model.fps:g} per second",
-            fix="check fps (1 where frame numbers count seconds), thin the predictions, or learn a model at their rate",
-        )
 
 
 def _model_protocol(model: ModelFile, index: BatchIndex) -> str:

@@ -61,8 +61,11 @@ class Row:
 
     @property
     def conventions(self) -> list[str]:
-        """How it is measured; several where it differs between systems."""
-        return list(dict.fromkeys(f"{m.convention} ({entered(m)})" for m in self.metrics.values()))
+        """How it is measured; where that differs between systems, once for each kind, with the systems' names."""
+        of: dict[str, list[str]] = {}
+        for name, m in self.metrics.items():
+            of.setdefault(f"{m.convention} ({entered(m)})", []).append(name)
+        return list(of) if len(of) == 1 else [f"{', '.join(names)}: {text}" for text, names in of.items()]
 
     def records(self) -> list[dict[str, Any]]:
         """Plain rows for csv and JSON: one per system. None stands for "no such figure"."""
