@@ -95,8 +95,9 @@ def mixes(params: Params) -> bool:
     """Whether the scaled recursions are exact for this (concrete) model, whatever the evidence.
 
     They give each phase its own exponent, but the tools' configurations within a phase share one, so evidence against
-    a configuration by more than float32 holds loses it. That is harmless where every configuration is reached again
-    from any other, in one frame, with a probability that float32 still resolves; it is not where tools cannot switch.
+    a configuration by more than is held (`messages.scaled.LIFT`) loses it. That is harmless where every configuration
+    is reached again from any other, in one frame, with a probability that float32 still resolves: a lost one costs more
+    than the way to the best configuration and back. It is not where tools cannot switch.
     Tracks alone have a scale for every state and always mix.
     """
     if params.tools is None or separate(params):

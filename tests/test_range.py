@@ -64,6 +64,48 @@ def test_the_only_path_survives_a_frame_against_it(num_tools):
     np.testing.assert_allclose(fitted.history[0], answer.log_likelihood, rtol=1e-5)
 
 
+@pytest.mark.parametrize("backend", ["scan", "gpu"])
+@pytest.mark.parametrize(("stay", "said", "glitch"), [(0.9999, 1.0, 0.0), (0.9995, 0.9, 0.0), (0.999, 0.001, 1.0)])
+def test_a_glitch_of_all_tools_does_not_lose_the_way_back(backend, stay, said, glitch):
+    """Sticky tools, and one frame that denies them all: staying, which evidence puts far below float32, is likeliest.
+
+    Independent tools under a flat phase track: each is its own chain, which the oracle solves in float64.
+    """
+    num_tools, frames = 7, 9
+    params = hmmjax.init_params(2, num_tools, stay=stay)
+    assert _model.choose_backend("auto", params) == "auto"
+    tools = np.full((frames, num_tools), said, np.float32)
+    tools[4] = glitch
+    obs = Observations(np.full((frames, 2), 0.5, np.float32), tools)
+    log_tools = np.asarray(params.tools.emission.log_prob(obs.tools), float)[:, 0]
+    stays = np.asarray(params.tools.transition.matrix, float)[0, 0]
+    start = np.asarray(params.tools.initial, float).reshape(num_tools, -1)[0, 0]
+    forward, message = [], np.log([1 - start, start])
+    for t in range(frames):
+        message = message + log_tools[t]
+        forward.append(message)
+        message = np.logaddexp.reduce(message[:, None] + np.log(stays), 0)
+    after, smoothed = np.zeros(2), []
+    for t in reversed(range(frames)):
+        both = forward[t] + after
+        smoothed.append(np.exp(both[1] - np.logaddexp.reduce(both)))
+        after = np.logaddexp.reduce(np.log(stays) + (log_tools[t] + after)[None], 1)
+    found = hmmjax.posterior(params, obs, backend=backend)
+    np.testing.assert_allclose(found.tools, np.repeat(np.array(smoothed[::-1])[:, None], num_tools, 1), atol=5e-6)
+    np.testing.assert_allclose(np.asarray(found.phases).sum(-1), 1, atol=5e-6)
+    phase = np.asarray(params.phases.emission.log_prob(obs.phases), float)[:, 0].sum()
+    want = num_tools * np.logaddexp.reduce(forward[-1]) + phase
+    np.testing.assert_allclose(found.log_likelihood, want, rtol=2e-6)
+    filtered = np.array([np.exp(f[1] - np.logaddexp.reduce(f)) for f in forward])
+    online = hmmjax.filter(params, obs, backend=backend).tools
+    np.testing.assert_allclose(online, np.repeat(filtered[:, None], num_tools, 1), atol=5e-6)
+    if backend == "gpu":
+        return
+    frozen = ("phases.emission", "tools.emission")
+    history = hmmjax.fit(params, obs, max_iterations=3, freeze=frozen, backend=backend).history
+    assert (np.diff(np.asarray(history)[np.isfinite(history)]) > -1e-2).all()
+
+
 def test_gradient_in_logarithms_is_finite():
     params, obs = _never_switching(), _contrary(3)
     gradient = jax.grad(lambda p: hmmjax.log_likelihood(p, obs, backend="logspace"))(params)

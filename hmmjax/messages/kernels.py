@@ -73,25 +73,26 @@ def _sweep(configs, phases, scales, mantissas, exponents, tables, initial, lengt
         scale, rows, _, (c, p, s) = carry
         following = load(i + 1)
         t = jnp.where(forwards, i, length - 1 - i)
-        x = rows * jnp.where(forwards, 1.0, c) * jnp.where(forwards, 1.0, p)[:, None]
-        if keep and both:
-            pl.when(~forwards)(
-                lambda: after_out.__setitem__((slice(None), *_place(after_out, video, t, configs.shape[0])), x)
-            )
+        own = rows * jnp.where(forwards, 1.0, c) * jnp.where(forwards, 1.0, p)[:, None]
+        x = own
         for k in range(num_bits):
             x = _combine(x, steps[k], k, num_bits, jnp.multiply)
         # The initial message is already one of this frame.
         x = jnp.where(forwards & (i == 0), rows, x)
         x = x * jnp.where(forwards, c, 1.0) * jnp.where(forwards, p, 1.0)[:, None]
-        totals = jnp.sum(x, 1)
-        own = scale + s
+        totals, scale = jnp.sum(x, 1), scale + s
+        # What is kept is of order one: products of two messages are made of it.
+        kept, factor = scaled.order_one(scale, totals)
+        scale_out[direction, video, t] = kept
         if keep:
-            rows_out[direction, video, t] = x
-        scale_out[direction, video, t] = own
-        weights, scale, reference = scaled.reweigh(own, totals, mantissa, exponent)
+            rows_out[direction, video, t] = x * factor[:, None]
+        if keep and both:
+            at = (slice(None), *_place(after_out, video, t, configs.shape[0]))
+            pl.when(~forwards)(lambda: after_out.__setitem__(at, own * factor[:, None]))
+        weights, scale, reference = scaled.reweigh(scale, totals, mantissa, exponent)
         rows = jnp.sum(weights[:, :, None] * x[:, None, :], 0)
         reference_out[direction, video, t] = reference
-        return scale, rows, totals, following
+        return scale, rows, totals * factor, following
 
     start = jnp.where(forwards, initial[0], initial[1])
     zero = jnp.zeros(start.shape[0], start.dtype)
@@ -126,7 +127,8 @@ def sweep(evidence: scaled.Evidence, table: tuple[Array, Array], blocks: tuple[A
         keep: write rows; else they are of no use.
 
     Returns:
-        rows (2, B, T, P, C): filtered messages, and what frame t and all after it say of the configuration before;
+        rows (2, B, T, P, C): filtered messages, and what frame t and all after it say of the configuration before, each
+        of order one;
         scale (2, B, T, P): of the rows;
         totals (2, B, P): sums of the last filtered row, and of the first backward one;
         after (P, B * chunks, frames a chunk, C): what frame t and all after it say of its own configuration, of the

@@ -19,6 +19,14 @@ from hmmjax._typing import Array
 
 LN2 = float(np.log(2.0))
 
+LIFT = 108.0
+"""Evidence about configurations is at most 2**LIFT, so that float32 holds 162 nats below the best one and not 87.
+
+As long as any configuration is reached from any other at a cost of R nats, one that evidence puts 2 R below the best
+may be on the only good path: in to the best and out again. A message is of order one before evidence, so no sum
+overflows.
+"""
+
 
 @dataclasses.dataclass(frozen=True)
 class _Format:
@@ -60,9 +68,9 @@ class Evidence:
     """Log-evidence of one video's frames as factors that neither overflow nor vanish.
 
     Attributes:
-        configs: (T, C) evidence about configurations, the largest of each frame 1.
+        configs: (T, C) evidence about configurations, the largest of each frame 2**LIFT.
         phases: (T, L) evidence about phases without its power of two, in [0.7, 1.5) or 0.
-        scale: (T, L) that power.
+        scale: (T, L) that power, less LIFT.
         top: (T,) what was taken out of configs, in nats.
     """
 
@@ -82,7 +90,29 @@ def evidence(phases: Array, configs: Array) -> Evidence:
     high = float(np.float32(0.693359375))
     rest = (known - scale * high) - scale * (LN2 - high)
     factor = jnp.exp(jnp.clip(rest, -0.5, 0.5))
-    return Evidence(jnp.exp(configs - top[..., None]), jnp.where(possible, factor, 0), scale, top)
+    return Evidence(_lifted(configs - top[..., None]), jnp.where(possible, factor, 0), scale - LIFT, top)
+
+
+def _lifted(nats: Array) -> Array:
+    """exp(nats) 2**LIFT of numbers up to 0, by two factors each of which float32 holds."""
+    first = 64.0
+    near = nats > -first
+    high = jnp.exp(jnp.where(near, nats, -first)) * 2.0**LIFT
+    return high * jnp.exp(jnp.where(near, 0, nats + first))
+
+
+def order_one(scale: Array, totals: Array) -> tuple[Array, Array]:
+    """Scale and factor of rows brought to sums in [1, 2), which is where products of two messages keep their digits.
+
+    Args:
+        scale: (..., L) of the rows.
+        totals: (..., L) their sums.
+
+    Returns:
+        Their new scale, and the power of two to multiply them by.
+    """
+    e = finite(exponent(totals))
+    return scale + e, power(-e)
 
 
 def reweigh(scale: Array, totals: Array, mantissas: Array, exponents: Array) -> tuple[Array, Array, Array]:
@@ -110,7 +140,8 @@ def reweigh(scale: Array, totals: Array, mantissas: Array, exponents: Array) -> 
 
 def log_total(scale: Array, totals: Array) -> Array:
     """log(sum_q 2**scale[q] totals[q]) in nats over the last axis; -inf where all is zero."""
-    return num.logsumexp(scale * LN2 + num.log(totals), -1)
+    scale, factor = order_one(scale, totals)
+    return num.logsumexp(scale * LN2 + num.log(totals * factor), -1)
 
 
 def to_one(weights: Array, terms: Array, axis: int | tuple[int, ...]) -> Array:

@@ -98,7 +98,8 @@ def _sum_rows(rows: Array) -> Array:
 def _run(chain: Chain, predicted: Message, frames: tuple, keep: bool) -> tuple[Message, tuple]:
     """Scan forwards over `frames` from a predicted message.
 
-    Stacks each frame's scale and totals (L,), the power of two taken out after it, and with `keep` its rows.
+    Stacks each frame's scale and totals (L,), the power of two taken out after it, and with `keep` its rows, of order
+    one.
     """
 
     def step(predicted: Message, frame: tuple) -> tuple:
@@ -108,7 +109,10 @@ def _run(chain: Chain, predicted: Message, frames: tuple, keep: bool) -> tuple[M
         weights, following, reference = scaled.reweigh(scale, totals, *chain.forwards)
         mixed = num.einsum("cp,pq->cq", rows, weights)
         predicted = Message(following, kronecker.push(mixed, chain.steps))
-        return predicted, (scale, totals, reference, rows if keep else None)
+        if not keep:
+            return predicted, (scale, totals, reference, None)
+        scale, factor = scaled.order_one(scale, totals)
+        return predicted, (scale, totals * factor, reference, rows * factor)
 
     return lax.scan(step, predicted, frames)
 
@@ -204,6 +208,7 @@ class Incoming:
     scale: Array  # (..., L)
     rows: Array  # (..., C, L)
     pulled: Array  # (..., C, L) rows pulled back through the tools' transition
+    totals: Array  # (..., L) sums of pulled
 
 
 def _backward(potentials: Potentials, chunks: Any, saved: Message, entries: bool) -> Potentials:
@@ -218,14 +223,16 @@ def _backward(potentials: Potentials, chunks: Any, saved: Message, entries: bool
 
     def step(after: Incoming, frame: tuple) -> tuple[Incoming, tuple]:
         configs, phases, scale, t = frame
-        weights, before, _ = scaled.reweigh(after.scale, _sum_rows(after.pulled), *chain.backwards)
+        weights, before, _ = scaled.reweigh(after.scale, after.totals, *chain.backwards)
         # Nothing comes after the last frame, whatever the padding holds.
         last = t >= length - 1
         before = jnp.where(last, 0, before)
         beta = jnp.where(last, 1, num.einsum("cq,qp->cp", after.pulled, weights))
         rows = beta * configs[:, None] * phases
-        incoming = Incoming(before + scale, rows, kronecker.push(rows, back))
-        return incoming, (Message(before, beta), after.scale, after.pulled)
+        pulled = kronecker.push(rows, back)
+        incoming = Incoming(before + scale, rows, pulled, _sum_rows(pulled))
+        scale, factor = scaled.order_one(after.scale, after.totals)
+        return incoming, (Message(before, beta), scale, factor, after.pulled * factor)
 
     def sweep(carry: tuple, inputs: tuple) -> tuple[tuple, tuple]:
         after, totals = carry
@@ -233,9 +240,10 @@ def _backward(potentials: Potentials, chunks: Any, saved: Message, entries: bool
         if entries:
             stacks = _run(chain, alpha, frames, True)[1]
             alpha = Message(stacks[0], stacks[3])
-        first, (beta, scale, pulled) = lax.scan(step, after, (*frames, t), reverse=True)
+        first, (beta, scale, factor, pulled) = lax.scan(step, after, (*frames, t), reverse=True)
         configs, phases, _ = frames
         rows = jnp.concatenate([beta.rows[1:] * configs[1:, :, None] * phases[1:, None, :], after.rows[None]])
+        rows = rows * factor[:, None]
 
         # Sums over configurations as matrix products: CPUs run those well, large reductions badly.
         joint, shift = num.einsum("tcq,tcq->tq", alpha.rows, beta.rows), alpha.scale + beta.scale
@@ -261,19 +269,20 @@ def _backward(potentials: Potentials, chunks: Any, saved: Message, entries: bool
         return (first, jax.tree.map(jnp.add, totals, (counts, forbidden, blocks))), marginals
 
     frames = _frames(chain)
-    after = Incoming(
-        jnp.zeros_like(chain.evidence.scale[0]), jnp.zeros_like(chain.initial), jnp.zeros_like(chain.initial)
-    )
+    none, nothing = jnp.zeros_like(chain.evidence.scale[0]), jnp.zeros_like(chain.initial)
+    after = Incoming(none, nothing, nothing, none)
     totals = jax.tree.map(jnp.zeros_like, (mantissas, mantissas, chain.blocks))
     inputs = (*jax.tree.map(in_chunks, (frames, jnp.arange(frames[0].shape[0]))), saved)
     (first, (counts, forbidden, blocks)), marginals = loop(sweep, (after, totals), inputs, chunks, reverse=True)
 
     num_frames, num_phases = potentials.phases.shape
     phases, configs = (m.reshape(-1, m.shape[-1])[:num_frames] for m in marginals)
-    totals = jnp.sum(chain.initial * first.rows, 0)
-    weights = scaled.power(first.scale - _top(first.scale + scaled.exponent(totals), -1))
+    scale, factor = scaled.order_one(first.scale, jnp.sum(chain.initial * first.rows, 0))
+    rows = first.rows * factor
+    totals = jnp.sum(chain.initial * rows, 0)
+    weights = scaled.power(scale - _top(scale + scaled.exponent(totals), -1))
     weights = weights / jnp.where((weights * totals).sum() > 0, (weights * totals).sum(), 1)
-    initial = jnp.where(length > 0, weights * first.rows, 0)
+    initial = jnp.where(length > 0, weights * rows, 0)
     return Potentials(
         initial.T[:num_phases],
         _derivative(counts, forbidden, potentials.transition),
