@@ -31,6 +31,9 @@ class Agreement(NamedTuple):
     tool_f1: float
 
 
+NOWHERE = Agreement(math.nan, math.nan)
+
+
 @dataclasses.dataclass(frozen=True)
 class Rank:
     """One family on held-out videos, in nats per frame that has a label.
@@ -43,8 +46,8 @@ class Rank:
             same numbers: "confusion" sees labels where the others see probabilities, and stands alone. NaN for
             "scaled", which is no density.
         powers: of the phases and of each tool, from all videos.
-        phase_accuracy: of the calibrated posteriors' most probable phases; see `Agreement`.
-        tool_f1: of the calibrated posteriors; see `Agreement`.
+        as_it_is: how far posteriors with powers of one agree with the truth.
+        calibrated: how far calibrated ones do.
         videos: of each video the sum of which `conditional` is the mean, in nats, and its frames that have a label.
         behind: how much less `conditional` is than the best family's.
         error: standard error of `behind` over videos, each its own difference; NaN where one finds a video impossible.
@@ -55,16 +58,21 @@ class Rank:
     uncalibrated: float
     marginal: float
     powers: dict[str, Any]
-    phase_accuracy: float = math.nan
-    tool_f1: float = math.nan
+    as_it_is: Agreement = NOWHERE
+    calibrated: Agreement = NOWHERE
     videos: tuple[tuple[float, int], ...] = ()
     behind: float = 0.0
     error: float = 0.0
 
     @property
     def tied(self) -> bool:
-        """Whether these videos do not tell the family from the best: it is behind by two standard errors at most."""
-        return self.behind <= 2 * self.error
+        """Whether these videos do not tell the family from the best: zero is in the 95 % interval of `behind`.
+
+        Student's, for as many videos; of two videos almost everything is tied.
+        """
+        from scipy import stats  # dear to import, and rarely asked
+
+        return bool(self.behind <= stats.t.ppf(0.975, max(len(self.videos) - 1, 1)) * self.error)
 
 
 class Ranking(tuple[Rank, ...]):
@@ -83,36 +91,54 @@ class Ranking(tuple[Rank, ...]):
         ranking.recogniser = recogniser
         return ranking
 
+    def rows(self) -> list[tuple[str, ...]]:
+        """The table's cells: a row of titles, one of each family, best first, and the recogniser's own."""
+        tracks = [name for name in Agreement._fields if not math.isnan(getattr(self.recogniser, name))]
+        titles = ["family", "conditional", "behind", "±", "uncalibrated", "marginal"]
+        rows = []
+        for rank in self:
+            nats = (rank.conditional, rank.behind, rank.error, rank.uncalibrated, rank.marginal)
+            shares = (getattr(found, name) for name in tracks for found in (rank.as_it_is, rank.calibrated))
+            rows.append((rank.family, *map(_nats, nats), *map(_share, shares)))
+        for name in tracks:
+            titles += [f"{_TITLES[name]} as it is", f"{_TITLES[name]} calibrated"]
+        own = (cell for name in tracks for cell in (_share(getattr(self.recogniser, name)), ""))
+        return [tuple(titles), *rows, ("recogniser", *[""] * 5, *own)]
+
     def __str__(self) -> str:
         """Families, best first, with what they are worth."""
-        widths = (14, 12, 9, 8, 13, 10, 10, 8)
-        titles = ("family", "conditional", "behind", "±", "uncalibrated", "marginal", "accuracy", "tool F1")
-        rows = [
-            (rank.family, *(_cell(x) for x in (rank.conditional, rank.behind, rank.error, rank.uncalibrated)),
-             *(_cell(x) for x in (rank.marginal, rank.phase_accuracy, rank.tool_f1)))
-            for rank in self
-        ]  # fmt: skip
-        rows.append(("(recogniser)", *[""] * 5, *(_cell(x) for x in self.recogniser)))
-        lines = [
-            row[0].ljust(widths[0]) + "".join(map(str.rjust, row[1:], widths[1:])).rstrip() for row in (titles, *rows)
-        ]
+        rows = self.rows()
+        widths = [2 + max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [row[0].ljust(widths[0]) + "".join(map(str.rjust, row[1:], widths[1:])).rstrip() for row in rows]
         return "\n".join([*lines, "held out, nats a frame, larger is better; ±: standard error of behind, over videos"])
 
 
-def _cell(value: float) -> str:
+_TITLES = {"phase_accuracy": "accuracy", "tool_f1": "F1"}
+
+
+def _nats(value: float) -> str:
+    """Three digits that count: differences may be far below a hundredth of a nat."""
+    if not math.isfinite(value):
+        return "-" if math.isnan(value) else str(value)
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def _share(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:.3f}"
 
 
 def _behind(rank: Rank, best: Rank) -> Rank:
     """The rank with its distance from the best, and that distance's standard error."""
+    behind = 0.0 if rank is best else best.conditional - rank.conditional
     if not rank.videos:
-        return dataclasses.replace(rank, behind=best.conditional - rank.conditional, error=math.nan)
+        return dataclasses.replace(rank, behind=behind, error=math.nan)
     nats, frames = np.array(rank.videos).T
     with np.errstate(invalid="ignore"):
         less = np.array(best.videos)[:, 0] - nats
         # Of a sum of independent videos, over a number of frames that is known.
-        error = math.sqrt(len(less)) * float(np.std(less, ddof=1)) / max(float(frames.sum()), 1.0)
-    return dataclasses.replace(rank, behind=0.0 if rank is best else best.conditional - rank.conditional, error=error)
+        spread = float(np.std(less, ddof=1)) if len(less) > 1 else math.nan
+    error = math.sqrt(len(less)) * spread / max(float(frames.sum()), 1.0)
+    return dataclasses.replace(rank, behind=behind, error=error)
 
 
 def comparable(floats: bool) -> list[str]:
@@ -225,8 +251,8 @@ def _rank(
     seen = obs.discretize() if name in LABELS else obs
     count, length = mask.shape
     nats, frames, marginal = np.zeros((2, count)), np.zeros(count, int), 0.0
-    phases = np.zeros((count, length), int)
-    tools = np.zeros(np.shape(labels.tools) if labels.tools is not None else (count, length, 0))
+    phases = np.zeros((2, count, length), int)
+    tools = np.zeros((2, *(np.shape(labels.tools) if labels.tools is not None else (count, length, 0))))
 
     def take(videos: np.ndarray) -> tuple[Labels, Observations, np.ndarray]:
         return jax.tree.map(lambda x: x[videos], (labels, seen, mask))
@@ -241,14 +267,14 @@ def _rank(
     for part in parts:
         params = learn(np.setdiff1d(np.arange(count), part))
         own, said, observed = take(part)
-        seen_by = posterior(params, said, observed)
-        if seen_by.phases is not None:
-            phases[part] = np.asarray(seen_by.phases).argmax(-1)
-        if seen_by.tools is not None:
-            tools[part] = seen_by.tools
         free = np.zeros(0)
         for i, model in enumerate((params, plain(params))):
-            free = np.asarray(log_likelihood(model, said, observed), np.float64)
+            found = posterior(model, said, observed)
+            if found.phases is not None:
+                phases[i, part] = np.asarray(found.phases).argmax(-1)
+            if found.tools is not None:
+                tools[i, part] = found.tools
+            free = np.asarray(found.log_likelihood, np.float64)
             clamped = np.asarray(log_likelihood(model, said, observed, own), np.float64)
             # A video that is impossible without its labels is no less so with them.
             nats[i, part] = np.where(free > -np.inf, clamped - np.where(free > -np.inf, free, 0), -np.inf)
@@ -263,14 +289,15 @@ def _rank(
         for track, chain in (("phases", whole.phases), ("tools", whole.tools))
         if chain is not None and hasattr(chain.emission, "power")
     }
-    agrees = agreement(labels, Observations(phases, tools), mask)
+    calibrated, as_it_is = (agreement(labels, Observations(p, t), mask) for p, t in zip(phases, tools, strict=True))
     return Rank(
         name,
         float(conditional),
         float(uncalibrated),
         math.nan if name == "scaled" else float(marginal / total),
         powers,
-        *agrees,
+        as_it_is,
+        calibrated,
         videos=tuple(zip(nats[0].tolist(), frames.tolist(), strict=True)),
     )
 

@@ -222,7 +222,7 @@ def test_evaluate_equals_m_of_stabilize(world, both, tmp_path):
     result = run(
         *("evaluate", world / "said", "--truth", world / "labels.npz", *NAMES, "--json", "--csv", tmp_path / "t.csv")
     )
-    found = {r["figure"]: r["value"] for r in json.loads(result.stdout)["table"] if r["system"] == "M"}
+    found = {r["figure"]: r["value"] for r in json.loads(result.stdout)["table"] if r["system"] == "predictions"}
     table = json.loads((both[0] / "table.json").read_text())["table"]
     assert found == {r["figure"]: r["value"] for r in table if r["system"] == "M"}
     assert (tmp_path / "t.csv").read_text().startswith("figure,system,value")
@@ -231,7 +231,7 @@ def test_evaluate_equals_m_of_stabilize(world, both, tmp_path):
 def test_evaluate_the_written_result(world, both):
     out = both[0]
     result = run("evaluate", out / "phases", "--truth", world / "truth", *NAMES, "--json")
-    found = {r["figure"]: r["value"] for r in json.loads(result.stdout)["table"] if r["system"] == "M"}
+    found = {r["figure"]: r["value"] for r in json.loads(result.stdout)["table"] if r["system"] == "predictions"}
     table = json.loads((out / "table.json").read_text())["table"]
     want = {r["figure"]: r["value"] for r in table if r["system"] == "M_H" and r["figure"].startswith("phase")}
     assert found == want

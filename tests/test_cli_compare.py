@@ -30,7 +30,8 @@ def asked(monkeypatch):
         nothing = families == ["scaled"]
         nats = -float(len(calls))
         rank = Rank(
-            families[0], nats, -0.5, float("nan") if nothing else 1.25, {"tools": [0.5]}, tool_f1=0.25,
+            families[0], nats, -0.5, float("nan") if nothing else 1.25, {"tools": [0.5]},
+            as_it_is=Agreement(float("nan"), 0.25), calibrated=Agreement(float("nan"), 0.5),
             videos=((nats * 10 - len(calls), 10), (nats * 10 + len(calls), 10)),
         )  # fmt: skip
         return Ranking([rank], Agreement(float("nan"), 0.75))
@@ -56,9 +57,10 @@ def test_the_core_is_asked_about_the_files(world, asked, tmp_path):
     assert row == {
         "family": "confusion", "conditional": -1.0, "uncalibrated": -0.5, "marginal": 1.25, "powers": {"tools": [0.5]},
         "behind": 0.0, "error": 0.0, "tied": True, "phase_accuracy": None, "tool_f1": 0.25,
+        "phase_accuracy_calibrated": None, "tool_f1_calibrated": 0.5,
     }  # fmt: skip
     assert found["recogniser"] == {"phase_accuracy": None, "tool_f1": 0.75}
-    assert "every family does such harm" in " ".join(found["notices"])
+    assert "no family gets as many tools right as the recogniser itself (0.750)" in " ".join(found["notices"])
     assert found["protocol"] == "held out, 2 folds, 4 videos" and found["videos"][0] == "video01"
     with open(tmp_path / "t.csv", newline="") as file:
         (line,) = csv.DictReader(file)
@@ -71,9 +73,9 @@ def test_people_get_one_table_of_all_families_and_what_it_means(world, asked, tm
     assert not asked
     result = run("compare", *tools(world))
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in result.stdout.splitlines() if "│" in line]
-    assert [row[0] for row in rows] == [*comparable(True), "recogniser"] and rows[0][1] == "-1.000"
+    assert [row[0] for row in rows] == [*comparable(True), "recogniser"] and rows[0][1] == "-1"
     # The second's videos are one nat in ten frames behind, one less and one more: 2 sqrt(2) / sqrt(2) over 20 frames.
-    assert rows[1][2:4] == ["1.000", "0.100"] and rows[-1][-1] == "0.750"
+    assert rows[1][2:4] == ["1", "0.1"] and rows[-1][-2:] == ["0.750", ""] and rows[0][-2:] == ["0.250", "0.500"]
     assert rows[-2][5] == "-" and "larger is better" in result.stdout and "no density" in result.stdout
     assert [call["folds"] for call in asked] == [2] * len(comparable(True))
     assert asked[0]["chains"] is None and asked[0]["obs"].tools.shape[0] == 4
@@ -120,6 +122,8 @@ def test_bad_input_and_a_dry_run(world, tmp_path):
     assert "at least two videos" in run(*one, code=2).stderr.replace("\n", " ")
     one = ("--videos", "1", "--dry-run")
     assert "at least two videos" in run("compare", *tools(world), *one, code=2).stderr
+    for bad in (["--folds", 1], ["--time-step", 40], ["--emissions", "probability", "--kind", "labels"]):
+        run("compare", *tools(world), *bad, "--dry-run", code=2)
     plan = json.loads(run("compare", *tools(world), "--dry-run", "--json", "--csv", tmp_path / "t.csv").stdout)
     assert plan["would_compare_on"] == [f"video{v:02d}" for v in range(1, 5)] and not (tmp_path / "t.csv").exists()
     predictions, annotations = read_both(world)

@@ -155,12 +155,16 @@ def test_a_dry_run_reads_and_writes_nothing(world, tmp_path):
     assert "5 videos" in said and "5 of them annotated" in said and not (tmp_path / "o").exists()
     plan = json.loads(run("stabilize", world / "said", *options, "--json").stdout)
     assert plan["annotated"] == [f"video{v:02d}" for v in range(1, 6)] and plan["tracks"] == ["phases", "tools"]
-    assert "6 models to learn by counting, not calibrated" in said and not plan["calibrated"] and plan["models"] == 6
+    assert "held out, one video at a time, 5 videos (6 models to learn); confusion emissions, counted" in said
+    assert "not calibrated (4 annotated videos are left to learn from, 8 needed)" in said and not plan["calibrated"]
     always = run("stabilize", world / "said", *options, "--calibrate").stdout
-    assert "by counting and calibration" in always
+    assert "counted in labelled frames, calibrated;" in always
     assert "by EM" in run("stabilize", world / "said", *options, "--iterations", 3).stdout
     run("stabilize", world / "said", "--out", tmp_path / "o", "--phase-names", "x", "--dry-run", code=2)
     # What would stop the run stops the rehearsal.
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "mine.txt").write_text("mine")
+    assert "not empty" in run("stabilize", world / "said", *options, "--out", tmp_path / "taken", code=2).stderr
     alone = world / "truth" / "video01-phase.txt"
     for bad in (["--folds", 1], ["--emissions", "scaled"], ["--transitions-from", alone]):
         run("stabilize", world / "said", *options, *bad, code=2)

@@ -149,3 +149,31 @@ def test_what_is_no_array_is_named(tmp_path):
     with zipfile.ZipFile(tmp_path / "p.npz", "a") as archive:
         archive.writestr("phases_02", b"notes")
     fails("phases_02 is no array", tmp_path / "p.npz")
+
+
+def test_names_that_differ_by_video_stay_apart(tmp_path):
+    tracks = [track("phases", [0, 1], video=name) for name in ("A", "videoA", "video7")]
+    io.write_posteriors(tmp_path / "p.npz", tracks)
+    assert [t.video for t in io.read(tmp_path / "p.npz")] == ["A", "video07", "videoA"]
+
+
+def test_results_never_go_over_what_was_read(tmp_path):
+    put(tmp_path / "phases", "video01.csv", "Frame,Phase\n0,0\n25,1\n")
+    said = io.read(tmp_path / "phases")
+    with pytest.raises(FormatError, match="would be written over"):
+        io.write(said, tmp_path, like=said, force=True)
+    assert io.plan_files(tmp_path / "out", said) == {said[0].source: tmp_path / "out" / "phases" / "video01.csv"}
+
+
+def test_leftovers_of_a_killed_run_go_and_its_results_are_doubted(tmp_path):
+    from hmmjax.io.folder import MARKER
+
+    put(tmp_path, MARKER, "")
+    put(tmp_path, "stabilized.npz", "")
+    np.savez(tmp_path / "stabilized.npz", phases_01=[0, 1], frames_01=[0, 25])
+    left = put(tmp_path / "pictures", ".video01.png.svkkr2f2.png", "half")
+    mine = put(tmp_path / "pictures", ".keep", "")
+    assert "did not finish" in " ".join(io.read(tmp_path)[0].notices)
+    with io.claim(tmp_path) as overwrite:
+        assert overwrite
+    assert not left.exists() and mine.exists()

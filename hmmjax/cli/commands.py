@@ -1,19 +1,15 @@
 """`hmmjax stabilize` and `hmmjax evaluate`: read, call the plain functions, print, write."""
 
 import contextlib
-import dataclasses
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import typer
 
 import hmmjax
 from hmmjax import io
 from hmmjax import stabilize as job
-from hmmjax.cli import console, reading
+from hmmjax.cli import console, reading, rehearsal
 from hmmjax.cli import options as o
-from hmmjax.io import FormatError, Track
+from hmmjax.io import FormatError
 from hmmjax.starting import FAMILIES
 
 
@@ -75,9 +71,15 @@ def stabilize(
         raise FormatError(f"unknown emissions {emissions!r}", fix=f"say {', '.join(FAMILIES)}")
     if model is not None and (transitions_from or leave_one_out):
         raise FormatError("a given model learns nothing", fix="drop --model, or --transitions-from and --leave-one-out")
+    if model is not None and (calibrate or durations or iterations is not None or emissions != "confusion"):
+        drop = "--calibrate, --durations, --iterations and --emissions"
+        raise FormatError("a given model learns nothing", fix=f"drop --model, or {drop}")
+    priors = o.priors(unseen_phase_change)
     if transition_videos and not transitions_from:
         raise FormatError("--transition-videos chooses among --transitions-from, which is missing")
     given = io.load_params(model) if model is not None else None
+    if dry_run:
+        io.is_free(out, force=force)
     claimed = contextlib.nullcontext(True) if dry_run else io.claim(out, force=force)
     with claimed as overwrite, console.Stages() as stages:
         options = reading.prediction_options(
@@ -92,51 +94,33 @@ def stabilize(
         truth = reading.truth(annotations, shared, stages, "annotations")
         truth = reading.of_chosen(truth, [t for source in (said, *more) for t in source], videos)
         others = io.select(reading.truth(transitions_from, shared, stages, "transitions"), transition_videos)
+        shared_options = {
+            "fuse": more,
+            "transitions": others,
+            "model": given,
+            "emissions": emissions,
+            "folds": None if leave_one_out else folds,
+            "hidden_phases": not no_hidden_phases,
+            "step": time_step,
+            "threshold": threshold,
+            "relaxed": relaxed,
+        }
+        like = job.originals((said, *more))
+        io.plan_files(out, like)
         if dry_run:
-            prepared = job.prepare(
-                said,
-                truth,
-                fuse=more,
-                transitions=others,
-                model=given,
-                emissions=emissions,
-                folds=None if leave_one_out else folds,
-                hidden_phases=not no_hidden_phases,
-                step=time_step,
-                threshold=threshold,
-            )
-            learning = None
-            if given is None:
-                learning = job.outlook(
-                    prepared.examples,
-                    prepared.index.ids,
-                    prepared.counts,
-                    prepared.classes,
-                    iterations,
-                    None if leave_one_out else folds,
-                    calibrate,
-                )
-            _say_plan(prepared, learning, truth, out, json)
+            prepared = job.prepare(said, truth, **shared_options)
+            rehearsal.say(prepared, out, emissions, shared_options["folds"], iterations, calibrate, durations, json)
             return
         result = job.stabilize(
             said,
             truth,
-            fuse=more,
-            transitions=others,
-            model=given,
-            emissions=emissions,
-            folds=None if leave_one_out else folds,
+            **shared_options,
             iterations=iterations,
-            priors=dataclasses.replace(job.PRIORS, phase_transition=unseen_phase_change),
-            hidden_phases=not no_hidden_phases,
+            priors=priors,
             calibrated=calibrate,
             stages=durations,
-            step=time_step,
-            threshold=threshold,
-            relaxed=relaxed,
             progress=stages,
         )
-        like = job.originals((said, *more))
         files = job.write_results(
             result, out, like=like, online=online, pictures=not no_pictures, force=overwrite, progress=stages
         )
@@ -181,6 +165,8 @@ def evaluate(
     traceback: o.Traceback = False,
 ) -> None:
     """Print the table of any predictions against ground truth, joined on frame numbers."""
+    if csv is not None and csv.exists() and not force:
+        raise FileExistsError(f"{csv} exists. Fix: choose another --csv, or say --force")
     with console.Stages() as stages:
         options = reading.prediction_options(
             kind, phase_kind, tool_kind, phase_names, tool_names, fps, row_step, offset, header, lenient
@@ -192,51 +178,14 @@ def evaluate(
         labels = reading.of_chosen(reading.truth(truth, shared, stages, "truth"), said, videos)
         rows, told = job.evaluate(said, labels, relaxed=relaxed)
     console.notices(told)
+    if not rows:
+        raise FormatError("no predicted frame has truth", fix="check fps, step and offset of both")
     if csv is not None:
         io.write_csv(csv, job.records(rows), force=force)
     if json:
         print(job.as_json(rows, told))
-    elif rows:
-        console.print_table(rows, "predictions against the truth", titles={"M": "predictions"})
     else:
-        raise FormatError("no predicted frame has truth", fix="check fps, step and offset of both")
-
-
-def _say_plan(
-    prepared: job.Prepared, learning: dict[str, Any] | None, truth: Sequence[Track], out: Path, as_json: bool
-) -> None:
-    """What `stabilize` would do with what it has read."""
-    ids, count = list(prepared.index.ids), len(prepared.said)
-    obs = prepared.examples.obs
-    tracks = [track for track in ("phases", "tools") if getattr(obs, track) is not None]
-    frames = sum(len(f) for f in prepared.index.frames)
-    known = [v for v in ids if any(t.video == v for t in truth)]
-    counted = list(prepared.counts[0]) if prepared.counts else []
-    plan = {
-        "would_stabilise": ids,
-        "tracks": tracks,
-        "frames": frames,
-        "recognisers": count,
-        "annotated": known,
-        "transitions_from": counted,
-        "models": learning["models"] if learning else 0,
-        "em": bool(learning and learning["em"]),
-        "calibrated": bool(learning and learning["calibrated"]),
-        "would_write_to": str(out),
-        "notices": list(prepared.notices),
-    }
-    text = f"would stabilise {' and '.join(tracks)} of {console.videos(len(ids))}, {frames:,} frames"
-    text += f", as {count} recognisers see them" if count > 1 else ""
-    text += f"; {len(known)} of them annotated" if known else "; none of them annotated"
-    text += f"; transitions from {console.videos(len(counted))}" if counted else ""
-    if learning is None:
-        text += "; nothing is learnt, the model is given"
-    else:
-        text += f"; {learning['models']} model{'s' * (learning['models'] > 1)} to learn"
-        text += " by EM" if learning["em"] else " by counting"
-        text += " and calibration" if learning["calibrated"] else ", not calibrated"
-    console.notices(prepared.notices)
-    console.answer(plan, f"{text}; results to {out}. Nothing was written.", as_json)
+        console.print_table(rows, "predictions against the truth")
 
 
 def version(value: bool) -> bool:

@@ -1,6 +1,5 @@
 """`hmmjax compare`: which emission family suits these predictions?"""
 
-import dataclasses
 import json as json_
 from pathlib import Path
 from typing import Annotated
@@ -65,8 +64,9 @@ def compare(
 
     Each family and its powers are learnt from some annotated videos and asked about the others: how probable are the
     labels given the predictions (conditional: what stabilising needs), how probable are the predictions (marginal),
-    and how many labels come out right? What comes first, or is tied with it and gets more labels right than the
-    recogniser itself, is what to give hmmjax stabilize as --emissions, with --calibrate.
+    and how many labels come out right? What comes first, or is tied with it and gets more labels right, is what to
+    give hmmjax stabilize as --emissions; with --calibrate where that gets more right than as it is. Families take a
+    minute or two each.
     """
     for name in emissions or ():
         if name not in FAMILIES:
@@ -85,31 +85,28 @@ def compare(
         )
         truth = reading.of_chosen(reading.truth(annotations, shared, stages, "annotations"), said, videos)
         others = io.select(reading.truth(transitions_from, shared, stages, "transitions"), transition_videos)
+        asked = {
+            "transitions": others,
+            "families": emissions,
+            "folds": None if leave_one_out else folds,
+            "priors": o.priors(unseen_phase_change),
+            "hidden_phases": not no_hidden_phases,
+            "step": time_step,
+        }
         if dry_run:
-            annotated = {t.video for t in truth}
-            known = [v for v in dict.fromkeys(t.video for t in said) if v in annotated]
-            if len(known) < 2:
-                raise FormatError(
-                    f"families are compared on held-out videos, and {len(known)} predicted video(s) are annotated",
-                    fix="give predictions and annotations of at least two videos",
-                )
-            tracks = sorted({t.track for t in said} & {t.track for t in truth})
-            plan = {"would_compare_on": known, "tracks": tracks, "families": emissions}
-            wanted = ", ".join(emissions) if emissions else "all that the predictions allow"
-            text = f"would compare families ({wanted}) on {console.videos(len(known))}. Nothing was written."
-            console.answer(plan, text, json)
+            question = job.ask_families(said, truth, **asked)
+            plan = {
+                "would_compare_on": question.ids,
+                "tracks": question.tracks,
+                "families": question.families,
+                "protocol": question.protocol,
+                "notices": question.notices,
+            }
+            console.notices(question.notices)
+            text = f"would compare {', '.join(question.families)} on {' and '.join(question.tracks)}"
+            console.answer(plan, f"{text}; {question.protocol}. Nothing was written.", json)
             return
-        found = job.rank_families(
-            said,
-            truth,
-            transitions=others,
-            families=emissions,
-            folds=None if leave_one_out else folds,
-            priors=dataclasses.replace(job.PRIORS, phase_transition=unseen_phase_change),
-            hidden_phases=not no_hidden_phases,
-            step=time_step,
-            progress=stages,
-        )
+        found = job.rank_families(said, truth, **asked, progress=stages)
     console.notices(found.notices)
     if csv is not None:
         rows = [{**row, "powers": json_.dumps(row["powers"]), "split": found.protocol} for row in found.records()]
@@ -119,19 +116,20 @@ def compare(
         content["recogniser"] = {name: job.plain(x) for name, x in found.ranking.recogniser._asdict().items()}
         console.answer({**content, "notices": found.notices}, "", True)
         return
-    _print(found.ranking, f"{' and '.join(found.tracks)}; {found.protocol}; nats a frame, larger is better")
+    frames = sum(count for _, count in found.ranking[0].videos)
+    what = f"{' and '.join(found.tracks)}; {found.protocol}, {frames:,} labelled frames"
+    _print(found.ranking, f"{what}; nats a frame, larger is better")
 
 
 def _print(ranking: Ranking, title: str) -> None:
     table = Table(title=title, title_justify="left", title_style="bold")
-    table.add_column("family", no_wrap=True)
-    for column in ("conditional", "behind", "±", "uncalibrated", "marginal", "phase accuracy", "tool F1"):
-        table.add_column(column, justify="right")
-    for rank in ranking:
-        figures = (getattr(rank, figure) for figure in job.FIGURES)
-        table.add_row(rank.family, *(f"{x:.3f}" if x == x else "-" for x in figures))
+    titles, *rows = ranking.rows()
+    for i, column in enumerate(titles):
+        table.add_column(column, justify="right" if i else "left", no_wrap=not i)
+    for row in rows[:-1]:
+        table.add_row(*row)
     table.add_section()
-    table.add_row("recogniser", *[""] * 5, *(f"{x:.3f}" if x == x else "-" for x in ranking.recogniser))
+    table.add_row(*rows[-1])
     out = Console(highlight=False, soft_wrap=True)
     out.print(table)
     for line in (
@@ -140,7 +138,7 @@ def _print(ranking: Ranking, title: str) -> None:
         "behind: how much less than the first; ±: its standard error over held-out videos",
         "marginal: log-density of the predictions. It ranks families that see the same numbers: 'confusion' sees "
         "labels and stands alone, 'scaled' is no density",
-        "phase accuracy (pooled frames), tool F1 (at 0.5, mean over tools): held-out labels against the annotations; "
-        "last row: what was predicted",
+        "accuracy (of phases, pooled frames), F1 (of tools, at 0.5, mean over tools): held-out labels against the "
+        "annotations, with powers of one and calibrated; last row: what was predicted",
     ):
         out.print(f"[dim]{line}[/]")

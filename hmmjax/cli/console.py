@@ -48,6 +48,9 @@ def friendly(command: Callable[..., None]) -> Callable[..., None]:
             errors_console().print(f"[bold red]unexpected error:[/] {escape(text)}\nSee more with --traceback.")
             raise typer.Exit(1) from None
 
+    # A terminal wraps by itself; a paragraph's line ends in the source are not its.
+    paragraphs = (command.__doc__ or "").split("\n\n")
+    run.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
     return run
 
 
@@ -158,33 +161,36 @@ def videos(count: int) -> str:
     return f"{count} video{'s' * (count != 1)}"
 
 
-def print_table(rows: Sequence[Row], title: str, titles: Mapping[str, str] | None = None) -> None:
-    """The table on standard output, with the convention of every figure below it; `titles` rename systems."""
+def print_table(rows: Sequence[Row], title: str) -> None:
+    """The table on standard output, with the convention of every figure below it."""
     console = Console(highlight=False)
     systems = list(dict.fromkeys(name for row in rows for name in row.metrics))
     with_truth = any(row.truth is not None for row in rows)
     table = Table(title=title, title_justify="left", title_style="bold")
     table.add_column("figure", no_wrap=True)
     for name in systems:
-        table.add_column((titles or {}).get(name, name), justify="right", no_wrap=True)
+        table.add_column(name, justify="right", no_wrap=True)
     if with_truth:
         table.add_column("truth", justify="right", style="dim")
     for row in rows:
         cells = [_cell(row, name) for name in systems]
         truth = "" if row.truth is None else f"{row.truth:,.0f}"
         table.add_row(row.figure, *cells, *([truth] if with_truth else []))
+    # Better lines that a terminal folds than figures that are cut.
+    console.width = max(console.width, console.measure(table, options=console.options.update(max_width=10_000)).maximum)
     console.print(table)
     # Wrapping is the terminal's business: a pipe gets whole lines.
     for row in rows:
         for convention in row.conventions:
             console.print(f"[dim]{row.figure}: {escape(convention)}[/]", soft_wrap=not sys.stdout.isatty())
         if spread := [
-            f"{(titles or {}).get(n, n)} {m.spread:.3f}"
+            f"{n} {m.spread:.3f}"
             for n, m in row.metrics.items()
             if m.spread == m.spread and not m.unit
         ]:
             over = next(iter(row.metrics.values())).spread_over
-            console.print(f"[dim]{row.figure}: ± over {over}: {', '.join(spread)}[/]")
+            text = f"[dim]{row.figure}: ± over {over}: {', '.join(spread)}[/]"
+            console.print(text, soft_wrap=not sys.stdout.isatty())
 
 
 def _cell(row: Row, name: str) -> str:

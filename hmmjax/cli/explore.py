@@ -35,7 +35,7 @@ def explore(
     from hmmjax import explore as job
 
     page = out / "explore.html"
-    if page.exists() and not force and not dry_run:
+    if page.exists() and not force:
         raise FileExistsError(f"{page} exists. Fix: choose another --out, or say --force")
     with console.Stages() as stages:
         options = {"fps": fps, "phase_names": phase_names, "tool_names": tool_names, "step": row_step}

@@ -1,9 +1,14 @@
 """The options of the commands, each declared once."""
 
+import dataclasses
+import math
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from hmmjax.priors import Priors
+from hmmjax.stabilize import PRIORS
 
 _READ, _TRUTH, _LEARN, _OUT = "Reading predictions", "Annotations", "Learning", "Output"
 
@@ -113,7 +118,7 @@ LeaveOneOut = Annotated[
 ]
 Iterations = Annotated[
     int | None,
-    typer.Option(help="EM iterations at most. Left out: none where counting suffices (some video is labelled "
+    typer.Option(min=0, help="EM iterations at most. Left out: none where counting suffices (some video is labelled "
                  "throughout), else 100.", rich_help_panel=_LEARN),
 ]  # fmt: skip
 Calibrate = Annotated[
@@ -188,3 +193,14 @@ NoIntervals = Annotated[
                        rich_help_panel=_OUT),
 ]  # fmt: skip
 AnnotationFiles = Annotated[list[Path], typer.Argument(help="Annotation files or folders: phases, tools or both.")]
+
+
+def priors(unseen_phase_change: float) -> Priors:
+    """The pseudo-counts of the commands.
+
+    Raises:
+        ValueError: one that is none.
+    """
+    if not 0 <= unseen_phase_change < math.inf:
+        raise ValueError(f"--unseen-phase-change {unseen_phase_change:g}: a pseudo-count is 0 or more")
+    return dataclasses.replace(PRIORS, phase_transition=unseen_phase_change)

@@ -34,7 +34,7 @@ def report(
     found = job.read_results(results)
     points = None if costs is None else pages.read_costs(costs)
     page = out / "report.html"
-    if page.exists() and not force and not dry_run:
+    if page.exists() and not force:
         raise FileExistsError(f"{page} exists. Fix: choose another --out, or say --force")
     if dry_run:
         answer = {"would_write": str(page), "exists": page.exists(), "videos": list(found.ids)}

@@ -8,7 +8,7 @@ obs, labels, mask, index = hmmjax.io.to_batch(videos, hmmjax.io.read_annotations
 from hmmjax.io.batch import BatchIndex, to_batch
 from hmmjax.io.checkpoint import fit_with_checkpoint
 from hmmjax.io.errors import FormatError
-from hmmjax.io.folder import claim
+from hmmjax.io.folder import claim, is_free, is_unfinished
 from hmmjax.io.join import align_classes, join, label_rows, match_annotations, sample
 from hmmjax.io.model_file import ModelFile, load_params, save_params
 from hmmjax.io.names import (
@@ -22,8 +22,8 @@ from hmmjax.io.names import (
 from hmmjax.io.read import find_files, natural, read, read_annotations, rename_videos
 from hmmjax.io.records import Layout, Track, Video
 from hmmjax.io.select import select
-from hmmjax.io.spec import video_id
-from hmmjax.io.write import atomic, save_npz, write, write_csv, write_posteriors
+from hmmjax.io.spec import array_suffix, video_id
+from hmmjax.io.write import atomic, plan_files, save_npz, write, write_csv, write_posteriors
 
 __all__ = [
     "CHOLEC80_PHASES",
@@ -38,15 +38,19 @@ __all__ = [
     "Track",
     "Video",
     "align_classes",
+    "array_suffix",
     "atomic",
     "claim",
     "find_files",
     "fit_with_checkpoint",
+    "is_free",
+    "is_unfinished",
     "join",
     "label_rows",
     "load_params",
     "match_annotations",
     "natural",
+    "plan_files",
     "read",
     "read_annotations",
     "rename_videos",

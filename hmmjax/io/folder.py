@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,48 @@ except ImportError:  # Windows has no such locks: an unfinished folder is told f
 
 #: There while a run writes to a folder, and left behind by one that was killed.
 MARKER = ".hmmjax-unfinished"
+
+
+def is_free(folder: str | os.PathLike[str], *, force: bool = False) -> bool:
+    """Raise unless `claim` may have a folder; writes nothing.
+
+    Args:
+        folder: need not exist.
+        force: take it although it holds results.
+
+    Returns:
+        Whether a run that did not finish left something in it.
+
+    Raises:
+        FileExistsError: when it is a file, or holds anything else.
+    """
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise FileExistsError(f"{folder} is a file. Fix: choose another --out")
+    unfinished = (folder / MARKER).exists()
+    if folder.exists() and any(folder.iterdir()) and not (force or unfinished):
+        raise _taken(folder)
+    return unfinished
+
+
+def is_unfinished(folder: str | os.PathLike[str]) -> bool:
+    """Whether a run writes to a folder, or was killed while it did.
+
+    Args:
+        folder: need not exist.
+    """
+    return (Path(folder) / MARKER).exists()
+
+
+def _taken(folder: Path) -> FileExistsError:
+    return FileExistsError(f"{folder} exists and is not empty. Fix: choose another --out, or say --force")
+
+
+def _sweep(folder: Path) -> None:
+    """Remove the half-written files that a killed run left (`hmmjax.io.atomic`)."""
+    for file in folder.rglob(".*"):
+        if re.fullmatch(r"\.(.+)\.[a-z0-9_]{8}(\.\w+)", file.name) and file.is_file():
+            file.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -30,12 +73,7 @@ def claim(folder: str | os.PathLike[str], *, force: bool = False) -> Iterator[bo
     """
     folder = Path(folder)
     marker = folder / MARKER
-    if folder.exists() and not folder.is_dir():
-        raise FileExistsError(f"{folder} is a file. Fix: choose another --out")
-    unfinished = marker.exists()
-    taken = FileExistsError(f"{folder} exists and is not empty. Fix: choose another --out, or say --force")
-    if folder.exists() and any(folder.iterdir()) and not (force or unfinished):
-        raise taken
+    unfinished = is_free(folder, force=force)
     made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     with open(marker, "a", encoding="utf-8") as handle:
@@ -46,7 +84,9 @@ def claim(folder: str | os.PathLike[str], *, force: bool = False) -> Iterator[bo
                 raise FileExistsError(f"another run is writing to {folder}. Fix: choose another --out") from None
         if not marker.exists() or not os.path.samestat(os.fstat(handle.fileno()), os.stat(marker)):
             # Another run finished between our look and our lock.
-            raise taken
+            raise _taken(folder)
+        if unfinished:
+            _sweep(folder)
         try:
             yield force or unfinished
         except BaseException:

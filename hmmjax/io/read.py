@@ -10,6 +10,7 @@ import numpy as np
 
 from hmmjax.io.arrays import pickle_error, read_arrays
 from hmmjax.io.errors import FormatError
+from hmmjax.io.folder import is_unfinished
 from hmmjax.io.names import Names, resolve_names
 from hmmjax.io.records import Track
 from hmmjax.io.spec import KINDS, TRACKS, Spec, video_id
@@ -47,6 +48,8 @@ def find_files(paths: PathLike | Sequence[PathLike]) -> tuple[list[str], list[st
             if (path / RESULTS).is_file():
                 # A folder that `hmmjax stabilize` wrote: everything it found is in this one file.
                 found.append(str(path / RESULTS))
+                if is_unfinished(path):
+                    notices.append(f"{path}: results of a run that did not finish, or still runs")
                 continue
             # Hidden files are nobody's predictions: systems leave them, and writes that were killed.
             shown = (p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))

@@ -84,6 +84,19 @@ def video_id(name: str) -> str:
     return prefix if not prefix.isdigit() else f"video{prefix}"
 
 
+def array_suffix(video: str) -> str:
+    """What follows "phases_" in the arrays of a video: its number alone where that says which video it is.
+
+    Args:
+        video: an identifier.
+
+    Returns:
+        What `video_id` makes the identifier of.
+    """
+    number = video.removeprefix("video")
+    return number if video_id(number) == video else video
+
+
 def check_frames(frames: np.ndarray, where: Where, file: str) -> None:
     """Frames must be non-negative and strictly increasing.
 

@@ -14,6 +14,7 @@ import numpy as np
 from hmmjax.io.errors import FormatError
 from hmmjax.io.names import permutation
 from hmmjax.io.records import Layout, Track
+from hmmjax.io.spec import array_suffix
 
 #: Logits are written for probabilities clipped to this distance from 0 and 1.
 LOGIT_CLIP = 1e-12
@@ -74,22 +75,45 @@ def write(tracks: Sequence[Track], folder: PathLike, *, like: Sequence[Track], f
 
     Raises:
         FileExistsError: when one of them exists and `force` is False.
-        FormatError: when two files in `like` would be written to one, or classes differ.
+        FormatError: as `plan_files`, or when classes differ.
         KeyError: a video and track in `like` that `tracks` lacks.
     """
     results = {(track.video, track.track): track for track in tracks}
+    targets = plan_files(folder, like)
     files: dict[str, list[Track]] = {}
     for original in like:
         result = results[original.video, original.track]
         files.setdefault(original.source, []).append(_as_read(result, original))
-    targets = {source: _target(Path(folder), source, members) for source, members in files.items()}
-    if len(set(targets.values())) < len(targets):
-        twice = next(t for t in targets.values() if list(targets.values()).count(t) > 1)
-        raise FormatError(f"two input files would both be written to {twice}", fix="rename one, or write them apart")
     for source, members in files.items():
         with atomic(targets[source], force=force) as temporary:
             _write_file(temporary, members)
     return list(targets.values())
+
+
+def plan_files(folder: PathLike, like: Sequence[Track]) -> dict[str, Path]:
+    """Where `write` would write; writes nothing.
+
+    Args:
+        folder: as in `write`.
+        like: likewise.
+
+    Returns:
+        A path for each file in `like`.
+
+    Raises:
+        FormatError: when two files in `like` would be written to one, or over one that was read.
+    """
+    files: dict[str, list[Track]] = {}
+    for track in like:
+        files.setdefault(track.source, []).append(track)
+    targets = {source: _target(Path(folder), source, members) for source, members in files.items()}
+    if len(set(targets.values())) < len(targets):
+        twice = next(t for t in targets.values() if list(targets.values()).count(t) > 1)
+        raise FormatError(f"two input files would both be written to {twice}", fix="rename one, or write them apart")
+    read = {os.path.realpath(source) for source in files}
+    if own := [t for t in targets.values() if os.path.realpath(t) in read]:
+        raise FormatError(f"the predictions {own[0]} would be written over", fix="choose another folder for results")
+    return targets
 
 
 def _target(folder: Path, source: str, members: Sequence[Track]) -> Path:
@@ -233,14 +257,14 @@ def write_posteriors(
     """
     arrays: dict[str, Any] = {}
     for track in tracks:
-        suffix = track.video.removeprefix("video")
+        suffix = array_suffix(track.video)
         arrays[f"{track.track}_{suffix}"] = track.values if track.is_labels else track.values.astype(np.float32)
         arrays[f"frames_{suffix}"] = track.frames
         arrays["fps"] = np.float64(track.fps)
         if track.names is not None:
             arrays[f"{track.track[:-1]}_names"] = np.array(track.names)
     for video, value in (log_likelihood or {}).items():
-        arrays[f"log_likelihood_{video.removeprefix('video')}"] = np.float64(value)
+        arrays[f"log_likelihood_{array_suffix(video)}"] = np.float64(value)
     save_npz(path, {**arrays, **(extra or {})}, force=force)
 
 

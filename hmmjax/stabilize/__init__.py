@@ -9,8 +9,8 @@ Example::
 """
 
 from hmmjax.stabilize.compare import evaluate
-from hmmjax.stabilize.families import FIGURES, Families, rank_families
-from hmmjax.stabilize.folds import outlook
+from hmmjax.stabilize.families import Families, Question, ask_families, rank_families
+from hmmjax.stabilize.folds import ENOUGH_VIDEOS, outlook
 from hmmjax.stabilize.fuse import originals
 from hmmjax.stabilize.learn import PRIORS, Examples, Learned, learn
 from hmmjax.stabilize.prepare import Prepared, prepare
@@ -20,16 +20,18 @@ from hmmjax.stabilize.table import Row, System, compare, plain
 from hmmjax.stabilize.write import as_json, records, write_results
 
 __all__ = [
-    "FIGURES",
+    "ENOUGH_VIDEOS",
     "PRIORS",
     "Examples",
     "Families",
     "Learned",
     "Prepared",
+    "Question",
     "Row",
     "Stabilized",
     "System",
     "as_json",
+    "ask_families",
     "compare",
     "evaluate",
     "learn",

@@ -28,7 +28,7 @@ def evaluate(
         step: see `hmmjax.io.to_batch`.
 
     Returns:
-        Rows for one system "M", and notices.
+        Rows for one system "predictions", and notices.
 
     Raises:
         FormatError: files that do not go together, or nothing to compare.
@@ -40,7 +40,7 @@ def evaluate(
     names, (predictions, truth) = align(tracks, None, predictions, truth)
     raw, labels, _, index = io.to_batch(io.join(predictions), truth, step=step)
     both = [None if x is None else index.split(x) for x in (labels.phases, labels.tools)]
-    said = system("M", raw, index)
+    said = system("predictions", raw, index)
     doubts = class_doubts(said, both[0], names["phases"], (*predictions, *truth))
     rows = compare(
         [said],

@@ -15,11 +15,10 @@ from hmmjax.priors import Priors
 from hmmjax.stabilize.folds import Progress
 from hmmjax.stabilize.inputs import align, can_hide_phases, count_classes, transition_labels
 from hmmjax.stabilize.learn import PRIORS, Examples, labelled
-from hmmjax.stabilize.table import plain as finite
+from hmmjax.stabilize.table import plain
 from hmmjax.types import Labels, Params
 
-FIGURES = ("conditional", "behind", "error", "uncalibrated", "marginal", "phase_accuracy", "tool_f1")
-"""What is said of each family; see `hmmjax.comparison.Rank`."""
+_NATS = ("conditional", "behind", "error", "uncalibrated", "marginal")
 #: Agreement with the annotations that is so much less than the recogniser's own is no rounding.
 WORSE = 0.01
 
@@ -47,9 +46,11 @@ class Families:
         return [
             {
                 "family": rank.family,
-                "powers": rank.powers,
+                **{name: plain(getattr(rank, name)) for name in _NATS},
                 "tied": rank.tied,
-                **{figure: finite(getattr(rank, figure)) for figure in FIGURES},
+                **{name: plain(x) for name, x in rank.as_it_is._asdict().items()},
+                **{f"{name}_calibrated": plain(x) for name, x in rank.calibrated._asdict().items()},
+                "powers": rank.powers,
             }
             for rank in self.ranking
         ]
@@ -89,6 +90,103 @@ def rank_families(
     Raises:
         FormatError: files that do not go together, or fewer than two annotated videos.
         ValueError, TypeError: see `hmmjax.compare`.
+    """
+    question = ask_families(
+        predictions,
+        annotations,
+        transitions=transitions,
+        families=families,
+        folds=folds,
+        priors=priors,
+        hidden_phases=hidden_phases,
+        step=step,
+    )
+    examples = question.examples
+    found, tell = [], progress or (lambda stage, done, total: None)
+    for i, name in enumerate(question.families):
+        tell("comparing families", i, len(question.families))
+        ranking = compare_families(
+            examples.labels,
+            examples.obs,
+            examples.mask,
+            families=[name],
+            chains=question.chains,
+            folds=question.parts,
+            priors=priors,
+            num_phases=question.num_phases,
+        )
+        found.append(ranking)
+    tell("comparing families", len(question.families), len(question.families))
+    ranking = Ranking((rank for ranking in found for rank in ranking), found[0].recogniser)
+    return Families(
+        ranking,
+        question.ids,
+        question.tracks,
+        question.protocol,
+        tuple(dict.fromkeys((*question.notices, *_doubts(ranking)))),
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Question:
+    """What `rank_families` compares, before it does.
+
+    Attributes:
+        examples: the annotated videos.
+        ids: their names.
+        tracks: what was predicted and annotated: "phases", "tools".
+        families: names.
+        chains: start and transitions, where they are counted in other videos.
+        num_phases: L, None without phases.
+        parts: how many parts of the videos are held out in turn.
+        notices: what a person should know.
+    """
+
+    examples: Examples
+    ids: tuple[str, ...]
+    tracks: tuple[str, ...]
+    families: tuple[str, ...]
+    chains: Params | None
+    num_phases: int | None
+    parts: int
+    notices: tuple[str, ...]
+
+    @property
+    def protocol(self) -> str:
+        """How the videos are held out, in words."""
+        how = "one video at a time" if self.parts == len(self.ids) else f"{self.parts} folds"
+        return f"held out, {how}, {len(self.ids)} videos"
+
+
+def ask_families(
+    predictions: Sequence[Track],
+    annotations: Sequence[Track],
+    *,
+    transitions: Sequence[Track] = (),
+    families: Sequence[str] | None = None,
+    folds: int | None = 5,
+    priors: Priors = PRIORS,
+    hidden_phases: bool = True,
+    step: int | None = None,
+) -> Question:
+    """Bring files together as `rank_families` does before it compares.
+
+    Args:
+        predictions: as in `rank_families`.
+        annotations: likewise.
+        transitions: likewise.
+        families: likewise.
+        folds: likewise.
+        priors: likewise.
+        hidden_phases: likewise.
+        step: likewise.
+
+    Returns:
+        What would be compared.
+
+    Raises:
+        FormatError: files that do not go together, fewer than two annotated videos, or nothing to compare.
+        ValueError: `folds` below two.
     """
     if folds is not None and folds < 2:
         raise ValueError(f"folds={folds}: at least 2 parts are needed to hold one out")
@@ -130,50 +228,43 @@ def rank_families(
             "one track holds labels and the other probabilities, and only 'confusion' suits both",
             fix="give the track of probabilities by itself, or name the families (--emissions)",
         )
-    found, tell = [], progress or (lambda stage, done, total: None)
-    for i, name in enumerate(names_of):
-        tell("comparing families", i, len(names_of))
-        ranking = compare_families(
-            examples.labels,
-            examples.obs,
-            examples.mask,
-            families=[name],
-            chains=chains,
-            folds=len(ids) if folds is None else folds,
-            priors=priors,
-            num_phases=num_phases,
-        )
-        found.append(ranking)
-    tell("comparing families", len(names_of), len(names_of))
-    parts = len(ids) if folds is None else min(folds, len(ids))
-    how = "one video at a time" if parts == len(ids) else f"{parts} folds"
-    ranking = Ranking((rank for ranking in found for rank in ranking), found[0].recogniser)
-    notices += _doubts(ranking)
-    return Families(
-        ranking,
+    return Question(
+        examples,
         ids,
         seen,
-        f"held out, {how}, {len(ids)} videos",
+        names_of,
+        chains,
+        num_phases,
+        len(ids) if folds is None else min(folds, len(ids)),
         tuple(dict.fromkeys(notices)),
     )
 
 
 def _doubts(ranking: Ranking) -> list[str]:
-    """What the order does not show: families that are as good as the first, and a first that does harm."""
+    """What the order does not show: families that are as good as the first, and those that do harm."""
     notices = []
     if tied := [rank.family for rank in ranking[1:] if rank.tied]:
+        count = len(ranking[0].videos)
         notices.append(
-            f"these videos do not tell {ranking[0].family} from {', '.join(tied)} (within two standard errors): choose "
-            "by the agreement with the annotations"
+            f"{count} videos do not tell {ranking[0].family} from {', '.join(tied)} (95 % intervals of the difference "
+            "hold zero): choose by the agreement with the annotations"
         )
-    for track, figure, what in (("phases", "phase_accuracy", "accuracy"), ("tools", "tool_f1", "F1")):
-        own, raw = getattr(ranking[0], figure), getattr(ranking.recogniser, figure)
-        if own < raw - WORSE:
-            better = [r.family for r in ranking if getattr(r, figure) >= raw - WORSE]
+    for figure, what in (("phase_accuracy", "phases"), ("tool_f1", "tools")):
+        raw = getattr(ranking.recogniser, figure)
+        harmful = [
+            rank.family
+            for rank in ranking
+            if all(getattr(found, figure) < raw - WORSE for found in (rank.as_it_is, rank.calibrated))
+        ]
+        if len(harmful) == len(ranking):
             notices.append(
-                f"with {ranking[0].family} the {track} agree with the annotations less than the recogniser's own "
-                f"({what} {own:.3f}, {raw:.3f} before); "
-                + (f"no such harm is done by {', '.join(better)}" if better else "every family does such harm")
+                f"no family gets as many {what} right as the recogniser itself ({raw:.3f}): keep its labels, or "
+                "annotate more videos"
+            )
+        elif harmful:
+            notices.append(
+                f"calibrated or not, these get fewer {what} right than the recogniser itself ({raw:.3f}): "
+                f"{', '.join(harmful)}"
             )
     return notices
 

@@ -85,8 +85,7 @@ def plan_folds(
         tell("learning", 0, 1)
         whole = run(everything, set(), "all videos")
         tell("learning", 1, 1)
-        protocol = "IN SAMPLE: the only annotated video was learnt from" if known.size else "no annotations"
-        return [(whole.params, everything.tolist(), -1)], protocol, whole
+        return [(whole.params, everything.tolist(), -1)], _protocol(known.size, 1), whole
     plan = []
     for i, part in enumerate(parts):
         tell("learning", i, len(parts) + 1)
@@ -102,8 +101,15 @@ def plan_folds(
     unknown = np.setdiff1d(everything, known)
     if unknown.size:
         plan.append((whole.params, unknown.tolist(), -1))
-    how = "one video at a time" if len(parts) == known.size else f"{len(parts)} folds"
-    return plan, f"held out, {how}, {known.size} videos", whole
+    return plan, _protocol(known.size, len(parts)), whole
+
+
+def _protocol(annotated: int, parts: int) -> str:
+    """How scored videos relate to those that are learnt from, in words."""
+    if annotated < 2:
+        return "IN SAMPLE: the only annotated video was learnt from" if annotated else "no annotations"
+    how = "one video at a time" if parts == annotated else f"{parts} folds"
+    return f"held out, {how}, {annotated} videos"
 
 
 def outlook(
@@ -115,10 +121,20 @@ def outlook(
     folds: int | None,
     calibrated: bool | None,
 ) -> dict[str, Any]:
-    """What `plan_folds` would do, without learning anything; the arguments are its.
+    """What `plan_folds` would do, without learning anything.
+
+    Args:
+        examples: as in `plan_folds`.
+        ids: likewise.
+        counts: likewise.
+        sizes: likewise.
+        iterations: likewise.
+        folds: likewise.
+        calibrated: likewise.
 
     Returns:
-        "annotated": the videos with labels; "models": how many would be learnt; "em": whether by EM; "calibrated".
+        "annotated": the videos with labels; "left": how many of them each part leaves to learn from; "models": how many
+        would be learnt; "protocol" in words; "em": whether by EM; "calibrated".
 
     Raises:
         FormatError: as `plan_folds`.
@@ -130,7 +146,9 @@ def outlook(
     counting = counts_errors(examples, iterations)
     return {
         "annotated": [ids[i] for i in known],
+        "left": int(known.size) - max(map(len, parts)),
         "models": 1 + len(parts) if known.size > 1 else 1,
+        "protocol": _protocol(int(known.size), len(parts)),
         "em": not counting,
         "calibrated": bool(counting and known.size and (enough if calibrated is None else calibrated)),
     }

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from hmmjax import io
+from hmmjax import io, metrics
 from hmmjax.io import BatchIndex, FormatError, ModelFile, Track
+from hmmjax.metrics.relaxed import check_order
 from hmmjax.stabilize.fuse import observations, together, union
 from hmmjax.stabilize.inputs import align, can_hide_phases, count_classes, transition_labels
 from hmmjax.stabilize.learn import Examples
@@ -58,16 +59,32 @@ def prepare(
     hidden_phases: bool = True,
     step: int | None = None,
     threshold: float = 0.5,
+    relaxed: bool = False,
 ) -> Prepared:
-    """Bring files together as `stabilize` does before it learns; all arguments are its.
+    """Bring files together as `stabilize` does before it learns.
+
+    Args:
+        predictions: as in `stabilize`.
+        annotations: likewise.
+        fuse: likewise.
+        transitions: likewise.
+        model: likewise.
+        emissions: likewise.
+        folds: likewise.
+        hidden_phases: likewise.
+        step: likewise.
+        threshold: likewise; from 0 to 1.
+        relaxed: whether relaxed figures are wanted, for which phases must be Cholec80's.
 
     Returns:
         Arrays, classes and notices.
 
     Raises:
         FormatError: files that do not go together.
-        ValueError: `folds` below two.
+        ValueError: `folds` below two, a threshold that is none, or relaxed figures of other phases than Cholec80's.
     """
+    if not 0 <= threshold <= 1:
+        raise ValueError(f"threshold={threshold:g}: tools are present at or above a probability, 0 to 1")
     if not predictions:
         raise FormatError("no predictions", fix="give at least one prediction file")
     if folds is not None and folds < 2:
@@ -101,6 +118,8 @@ def prepare(
                 f"{max(taught, 1)} video(s) only: do not trust them. Give label files of {FEW_VIDEOS} or more other "
                 "videos (--transitions-from)"
             )
+    if relaxed and names["phases"] is not None:
+        check_order(names["phases"], metrics.TMRNET)
     examples = Examples(obs, labels, mask)
     return Prepared(names, classes, files, each, examples, counts, given, index, tuple(dict.fromkeys(notices)))
 

@@ -9,6 +9,7 @@ import numpy as np
 from hmmjax import io
 from hmmjax.io import FormatError
 from hmmjax.io.arrays import load_arrays
+from hmmjax.io.folder import is_unfinished
 from hmmjax.io.read import RESULTS
 from hmmjax.stabilize.run import Stabilized
 from hmmjax.stabilize.table import System, compare_recognisers
@@ -32,6 +33,7 @@ def read_results(folder: str | os.PathLike[str], *, relaxed: bool = False) -> St
     file = folder / RESULTS
     if not file.is_file():
         raise FormatError(f"there is no {RESULTS} here", file=folder, fix="give a folder that `hmmjax stabilize` wrote")
+    unfinished = ("these results are of a run that did not finish, or still runs",) if is_unfinished(folder) else ()
     arrays = load_arrays(os.fspath(file))
     if "protocol" not in arrays or not any(key.startswith("raw_") for key in arrays):
         raise FormatError("written by a version that did not keep what it read", file=file, fix="stabilise again")
@@ -84,7 +86,7 @@ def read_results(folder: str | os.PathLike[str], *, relaxed: bool = False) -> St
             protocol=protocol,
             model=model,
             table=table,
-            notices=tuple(map(str, arrays["notices"])),
+            notices=(*map(str, arrays["notices"]), *unfinished),
             fused=tuple(recognisers[1:]),
         )
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:

@@ -152,6 +152,7 @@ def stabilize(
         hidden_phases=hidden_phases,
         step=step,
         threshold=threshold,
+        relaxed=relaxed,
     )
     names, labels, examples, index = prepared.names, prepared.examples.labels, prepared.examples, prepared.index
     notices = list(prepared.notices)
@@ -226,7 +227,8 @@ def stabilize(
 
 
 def _model_protocol(model: ModelFile, index: BatchIndex) -> str:
-    known = set(model.metadata.get("videos", [])) & set(index.ids)
+    learnt = model.metadata.get("videos", [])
+    known = set(map(str, learnt if isinstance(learnt, list | tuple) else [])) & set(index.ids)
     if known:
         return f"IN SAMPLE for {len(known)} of {len(index.ids)} videos that the given model was learnt from"
     return "model given, learnt elsewhere"

@@ -92,8 +92,15 @@ class Row:
 
 
 def plain(value: float) -> float | None:
-    """NaN as None."""
-    return None if math.isnan(value) else value
+    """A number as JSON holds it.
+
+    Args:
+        value: any number.
+
+    Returns:
+        None for NaN and infinities, which JSON has not.
+    """
+    return value if math.isfinite(value) else None
 
 
 def entered(metric: Metric) -> str:

@@ -55,6 +55,8 @@ def write_results(
     """
     tell = progress or (lambda stage, done, total: None)
     folder = Path(folder)
+    if force:
+        _clear(folder)
     system = result.filtered if online else result.smoothed
     tracks = result_tracks(result, system)
     predicted = {t.track for t in like}
@@ -97,6 +99,12 @@ def write_results(
     return files
 
 
+def _clear(folder: Path) -> None:
+    """Remove what an earlier run says of these or other videos and this one may not write again."""
+    for file in (folder / "table.csv", folder / "table.json", *(folder / "pictures").glob("*.png")):
+        file.unlink(missing_ok=True)
+
+
 def _at_frames_of(like: Sequence[Track], tracks: Sequence[Track]) -> list[Track]:
     """Results at the frames of the files in `like` only: other recognisers may have spoken of more."""
     originals, out = {(t.video, t.track): t for t in like}, []
@@ -125,11 +133,11 @@ def _extra(result: Stabilized) -> dict[str, Any]:
     truth = System("truth", result.truth_phases, result.truth_tools)
     more = [(f"raw{i}", system) for i, system in enumerate(result.fused, 2)]
     extra: dict[str, Any] = {
-        f"{what}_{t.track}_{t.video.removeprefix('video')}": t.values
+        f"{what}_{t.track}_{io.array_suffix(t.video)}": t.values
         for what, system in (("filtered", result.filtered), ("raw", result.raw), ("truth", truth), *more)
         for t in result_tracks(result, system)
     }
-    extra |= {f"fold_{v.removeprefix('video')}": f for v, f in zip(result.ids, result.folds, strict=True)}
+    extra |= {f"fold_{io.array_suffix(v)}": f for v, f in zip(result.ids, result.folds, strict=True)}
     return extra | {
         "step_seconds": np.float64(result.step_seconds),
         "protocol": np.array(result.protocol),
