@@ -321,3 +321,29 @@ def test_check_reads_a_copy(annotations):
     tool_file(root).unlink()
     with pytest.raises(FormatError, match="tool_annotations has no file of video01"):
         cholec80_check.check(root)
+
+
+def test_an_annotation_of_another_length_than_its_video_is_refused(layout, tmp_path):
+    root, _surgeries = layout
+    for n, name in enumerate(("phase_annotations", "tool_annotations")):
+        (tmp_path / name).mkdir()
+        kind = ("phase", "tool")[n]
+        lines = (root / name / f"video01-{kind}.txt").read_text().splitlines()
+        keep = lines[:1] + lines[1 : 1 + (200 if kind == "phase" else 8)]
+        (tmp_path / name / f"video01-{kind}.txt").write_text("\n".join(keep) + "\n")
+    (tmp_path / "videos").mkdir()
+    (tmp_path / "videos" / "video01.mp4").write_bytes((root / "videos" / "video01.mp4").read_bytes())
+    with pytest.raises(FormatError, match=r"video01-phase\.txt: the phases of video01 end at frame 199, \d+ s before"):
+        cholec80(tmp_path).annotation("video01")
+    assert len(opened(tmp_path).annotation("video01")) == 8  # without videos nobody knows
+
+
+def test_another_rate_of_the_video_is_found_by_the_annotation_too(layout, tmp_path):
+    from models.data.collections_manifest import read_manifest
+
+    root, _ = layout
+    (tmp_path / "m.yaml").write_text(f"tools: [a]\nvideos:\n  - {{id: x, video: {root}/videos/video01.mp4, fps: 30}}\n")
+    collection = read_manifest(tmp_path / "m.yaml")
+    for read in (collection.annotation, lambda video: list(collection.pictures(video, [0]))):
+        with pytest.raises(FormatError, match="25 frames a second, but x is declared to count 30"):
+            read("x")

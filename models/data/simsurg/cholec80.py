@@ -62,7 +62,9 @@ def write_cholec80(
     if moving_fps not in (1, 5, 25):
         raise ValueError(f"moving_fps is {moving_fps}: give 1, 5 or 25, which divide the video's 25 frames a second.")
     if border < 0 or 2 * border >= min(size):
-        raise ValueError(f"a border of {border} leaves nothing of {size[1]}x{size[0]}: give 0 to {(min(size) - 1) // 2}.")
+        raise ValueError(
+            f"a border of {border} leaves nothing of {size[1]}x{size[0]}: give 0 to {(min(size) - 1) // 2}."
+        )
     root = Path(directory)
     names = [f"video{number:02d}" for number in range(first, first + num_videos)]
     there = next((path for name in names for path in _files(root, name).values() if path.exists()), None)
