@@ -137,7 +137,7 @@ def read_cache(folder: str | Path) -> ArrayImages:
     if not (folder / "table.npz").exists():
         raise FormatError("no finished cache", file=folder, fix="write it with python -m models.data.cache")
     try:
-        with np.load(folder / "table.npz", allow_pickle=False) as arrays:
+        with open(folder / "table.npz", "rb") as file, np.load(file, allow_pickle=False) as arrays:
             table = FrameTable.from_arrays(dict(arrays))
         images = np.load(folder / "images.npy", mmap_mode="r")
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:

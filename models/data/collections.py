@@ -273,7 +273,7 @@ class Collection:
                     f"the {track.track} of {recording.id} end at frame {track.frames[-1]}, {abs(off):.0f} s "
                     f"{'before' if off > 0 else 'after'} {file}",
                     file=track.source,
-                    fix="check that they belong together, naming, and fps (what the Frame column counts; 1 for seconds), "
+                    fix="check that they belong together, naming, and fps (of the Frame column; 1 for seconds), "
                     "or say partial",
                 )
 

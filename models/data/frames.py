@@ -161,8 +161,8 @@ def read_packed(path: str | Path, size: tuple[int, int] | None = None) -> Packed
         FormatError: when the file is missing, damaged or of another kind.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = dict(file)
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as held:
+            arrays = dict(held)
         packed = PackedImages(FrameTable.from_arrays(arrays), arrays["data"], arrays["ends"], size)
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise FormatError(f"no readable packed pictures ({error})", file=path, fix="write them again") from error

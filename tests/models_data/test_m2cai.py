@@ -230,3 +230,81 @@ def test_real_split_has_neighbours_on_both_sides(real):
     train, val = read_image_set(real, "train"), read_image_set(real, "val")
     assert 0.3 < neighbour_share(val, train, 1.0) < neighbour_share(val, train, 2.0) < 0.8
     assert neighbour_share(val, [], 1.0) == 0
+
+
+# Lists and tables that are not quite as they should be
+
+
+@pytest.fixture
+def lists(tmp_path):
+    Image = pytest.importorskip("PIL.Image", reason="pictures need Pillow (the vision extra)")
+
+    for folder in ("Annotations", "JPEGImages", "ImageSets/Main"):
+        (tmp_path / folder).mkdir(parents=True)
+    for number in (25, 50, 75):
+        name = f"v01_{number:06d}"
+        (tmp_path / "Annotations" / f"{name}.xml").write_text(XML.format(name=name, objects=""))
+        Image.new("RGB", (8, 6)).save(tmp_path / "JPEGImages" / f"{name}.jpg")
+
+    def write(**sets):
+        for part, text in sets.items():
+            (tmp_path / "ImageSets" / "Main" / f"{part}.txt").write_bytes(text.encode())
+        return tmp_path
+
+    return write
+
+
+def opened(root):
+    from models.data.frames import m2cai16_locations
+
+    table = m2cai16_locations(root).table
+    return list(zip(table.frames.tolist(), table.parts.tolist(), strict=True))
+
+
+def test_lists_as_other_programs_write_them(lists):
+    root = lists(train="\ufeffv01_000025 1\r\n", val="v01_000050.jpg\n\n", test="v01_000075 -1\n")
+    assert opened(root) == [(25, "train"), (50, "val"), (75, "test")]
+    with pytest.raises(FormatError, match="line 1: the name of a frame expected"):
+        opened(lists(train="v01_000025 and more\n"))
+
+
+def test_trainval_alone_is_used(lists):
+    root = lists(trainval="v01_000025\nv01_000050\n", test="v01_000075\n")
+    assert opened(root) == [(25, "trainval"), (50, "trainval"), (75, "test")]
+    assert opened(lists(train="v01_000025\n")) == [(25, "train"), (75, "test")]
+
+
+def test_a_frame_in_two_image_sets_is_refused(lists):
+    with pytest.raises(FormatError, match="v01_000025 is in the image sets train and test"):
+        opened(lists(train="v01_000025\n", test="v01_000025\nv01_000050\n"))
+
+
+def test_frames_without_a_picture_are_counted(lists):
+    root = lists(train="v01_000025\nv01_000100\n")
+    with pytest.warns(UserWarning, match="1 of 2 frames of train have no picture"):
+        assert opened(root) == [(25, "train")]
+
+
+@pytest.mark.parametrize("number", ["nan", "inf"])
+def test_boxes_are_finite(lists, number):
+    root = lists(train="v01_000025\n")
+    thing = OBJECT.format(10, 10, number, 30, name="Hook")
+    (root / "Annotations" / "v01_000025.xml").write_text(XML.format(name="v01_000025", objects=thing))
+    with pytest.raises(FormatError, match=f"should be a number, '{number}' found"):
+        read_frame(root, "v01_000025")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("frame,cholec80_phase\nv01_000025,99\n", "line 2: phase '99'"),
+        ("frame,cholec80_phase\nv01_000025,-7\n", "line 2: phase '-7'"),
+        ("frame,cholec80_phase\nv01_000025,1\nv01_000025,2\n", "line 3: v01_000025 is there twice"),
+        ("name,phase\nv01_000025,1\n", "line 1: the columns frame and cholec80_phase"),
+    ],
+)
+def test_phases_of_frames_are_checked(lists, text, message):
+    root = lists(train="v01_000025\n")
+    (root / "frame_labels.csv").write_text(text)
+    with pytest.raises(FormatError, match=message):
+        opened(root)

@@ -6,7 +6,7 @@ from PIL import Image
 
 from hmmjax.io import FormatError
 from models.data import video
-from models.data.video_extract import extract
+from models.data.video_extract import extract, main
 from models.data.video_images import align_images, find_images, load_image
 from models.data.video_packets import needed
 
@@ -191,6 +191,38 @@ def test_a_failed_extraction_leaves_no_folder(clip, tmp_path):
     with pytest.raises(FormatError):
         extract(cut, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_an_extraction_never_mixes_with_the_one_before(clip, tmp_path):
+    """A killed run leaves its pictures in .part, perhaps at another rate."""
+    (tmp_path / "out.part").mkdir()
+    (tmp_path / "out.part" / "000013.jpg").write_bytes(b"stale")
+    assert extract(clip, tmp_path / "out") == 6
+    assert len(list((tmp_path / "out").iterdir())) == 6 and not (tmp_path / "out.part").exists()
+
+
+def test_nothing_is_written_for_a_video_that_cannot_be_read(clip, tmp_path):
+    cut = tmp_path / "cut.mp4"
+    cut.write_bytes(clip.read_bytes()[:-300])
+    for video_file in (cut, tmp_path / "absent.mp4"):
+        with pytest.raises(FormatError):
+            extract(video_file, tmp_path / "new" / "out")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_batch_names_what_fails_and_resumes(clip, tmp_path, capsys):
+    (tmp_path / "cut.mp4").write_bytes(clip.read_bytes()[:-300])
+    words = [str(tmp_path / "cut.mp4"), str(tmp_path / "absent.mp4"), str(clip), "--out", str(tmp_path / "out")]
+    assert main(words) == 2
+    said = capsys.readouterr()
+    lines = [line for line in said.err.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 2 and "cut.mp4" in lines[0] and "no such video" in lines[1] and "Traceback" not in said.err
+    assert "clip: 6 pictures" in said.out and [p.name for p in (tmp_path / "out").iterdir()] == ["clip"]
+    assert main([str(clip), "--out", str(tmp_path / "out")]) == 0
+    assert "passed over" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main([str(clip), str(tmp_path / "clip.mp4"), "--out", str(tmp_path / "out")])
+    assert "several videos are called clip" in capsys.readouterr().err
 
 
 # Folders of pictures
