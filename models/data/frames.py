@@ -16,7 +16,7 @@ import numpy as np
 
 from hmmjax.data.splits import recording
 from hmmjax.io import CHOLEC80_PHASES, CHOLEC80_TOOLS, FormatError
-from models.data.m2cai_locations import IMAGE_SETS, check_apart, read_frames, read_image_set
+from models.data.m2cai_locations import read_frames, read_image_sets
 
 #: Columns that a table may lack.
 OPTIONAL = ("boxes", "box_tools", "phase_weights", "tool_weights")
@@ -244,12 +244,8 @@ def m2cai16_locations(root: str | Path, size: tuple[int, int] | None = None) -> 
         FormatError: when nothing is there, when a frame is in two image sets, and for damaged files.
     """
     root = Path(root)
-    have = [part for part in IMAGE_SETS if (root / "ImageSets" / "Main" / f"{part}.txt").exists()]
-    # trainval is train and val; some copies have it alone.
-    sets = {part: read_image_set(root, part) for part in have if part != "trainval" or not {"train", "val"} & set(have)}
-    check_apart(sets, root)
     frames, parts = [], []
-    for part, listed in sets.items():
+    for part, listed in read_image_sets(root).items():
         names = [name for name in listed if (root / "JPEGImages" / f"{name}.jpg").exists()]
         if len(names) < len(listed):
             warnings.warn(f"{root}: {len(listed) - len(names)} of {len(listed)} frames of {part} have no picture")

@@ -10,7 +10,7 @@ import math
 import os
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -87,23 +87,35 @@ def read_image_set(directory: str | os.PathLike[str], name: str) -> tuple[str, .
     return tuple(names)
 
 
-def check_apart(sets: Mapping[str, Iterable[str]], directory: str | os.PathLike[str]) -> None:
-    """No frame may be in two image sets.
+def read_image_sets(directory: str | os.PathLike[str]) -> dict[str, tuple[str, ...]]:
+    """Names of the frames in each image set that a copy has; trainval, which is train and val, only in their place.
 
     Args:
-        sets: names of frames by image set, trainval not beside train and val.
-        directory: that they are from, for the message.
+        directory: holds ImageSets/Main.
+
+    Returns:
+        Names by image set.
 
     Raises:
-        FormatError: naming the sets and a frame.
+        FormatError: when there are none, when one is empty, and when a frame is in two.
     """
+    folder = Path(directory) / "ImageSets" / "Main"
+    have = [name for name in IMAGE_SETS if (folder / f"{name}.txt").is_file()]
+    if {"train", "val"} & set(have):
+        have = [name for name in have if name != "trainval"]
+    if not have:
+        raise FormatError("no image sets", file=folder, fix="give the folder that holds ImageSets and JPEGImages")
+    sets = {name: read_image_set(directory, name) for name in have}
     where: dict[str, str] = {}
     for part, names in sets.items():
+        if not names:
+            raise FormatError("an empty image set", file=folder / f"{part}.txt", fix="complete or remove it")
         for name in names:
             if where.setdefault(name, part) != part:
                 raise FormatError(
-                    f"{name} is in the image sets {where[name]} and {part}", file=directory, fix="take it out of one"
+                    f"{name} is in the image sets {where[name]} and {part}", file=folder, fix="take it out of one"
                 )
+    return sets
 
 
 def read_frames(directory: str | os.PathLike[str], names: Sequence[str]) -> tuple[BoxedFrame, ...]:
