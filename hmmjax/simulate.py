@@ -15,6 +15,7 @@ themselves as well.
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from statistics import NormalDist
 
@@ -132,13 +133,15 @@ def simulate_surgeries(
         The surgeries, "sim01" first.
 
     Raises:
-        ValueError: when `num_videos` is negative or `minutes` is not positive.
+        ValueError: when `num_videos` is negative, `minutes` is not positive, or the recogniser's noise is no number.
     """
     if num_videos < 0:
         raise ValueError(f"num_videos is {num_videos}: give 0 or more.")
-    if not minutes > 0:
+    if not 0 < minutes < math.inf:
         raise ValueError(f"minutes is {minutes}: a video's mean length must be positive.")
     recogniser = recogniser or Recogniser()
+    if not 0 <= recogniser.noise < math.inf:
+        raise ValueError(f"noise is {recogniser.noise}: give a standard deviation, 0 or more.")
     surgeries = []
     for n in range(num_videos):
         truth, errors = (np.random.default_rng([seed, n, stream]) for stream in (0, 1))

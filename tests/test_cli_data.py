@@ -36,7 +36,7 @@ def test_simulated_files_read_back_as_they_were_drawn(simulated):
 
 def test_simulations_are_not_overwritten_unasked(simulated, tmp_path):
     folder, _ = simulated
-    assert "annotations" in run("simulate", "--out", folder, code=2).stderr
+    assert "not empty" in run("simulate", "--out", folder, code=2).stderr
     run("simulate", "--out", tmp_path, "--videos", 3, "--minutes", 0.5)
     run("simulate", "--out", tmp_path, "--videos", 1, "--minutes", 0.5, "--force")
     assert [p.name for p in (tmp_path / "tool_annotations").iterdir()] == ["video01-tool.txt"]

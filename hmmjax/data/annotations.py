@@ -17,7 +17,8 @@ def video_files(folder: Path, suffixes: tuple[str, ...] = (".txt",)) -> dict[str
     if not folder.is_dir():
         raise FormatError("no such folder", file=folder, fix="give the folder that holds videos/ and the annotations")
     # Each video has a time stamp file beside it, which is no annotation.
-    files = [p for p in sorted(folder.iterdir()) if p.suffix.lower() in suffixes and "timestamp" not in p.name]
+    shown = [p for p in sorted(folder.iterdir()) if not p.name.startswith(".")]
+    files = [p for p in shown if p.suffix.lower() in suffixes and "timestamp" not in p.name]
     found: dict[str, str] = {}
     for path in files:
         twin = found.setdefault(video_id(path.stem), str(path))
@@ -35,9 +36,15 @@ def check_complete(track: Track) -> None:
         FormatError: naming the line after a gap, or of an unknown label.
     """
     header = int(track.layout.header is not None)
+
+    def line(row: int) -> int:
+        """Where a row is in its file, in which blank lines may stand between rows."""
+        text = Path(track.source).read_bytes().decode("utf-8-sig").splitlines()
+        return [i for i, content in enumerate(text, 1) if content.strip()][row + header]
+
     fix = "restore the rows, or declare the annotation partial"
     if track.frames[0] != 0:
-        raise FormatError(f"begins at frame {track.frames[0]}, not 0", file=track.source, line=1 + header, fix=fix)
+        raise FormatError(f"begins at frame {track.frames[0]}, not 0", file=track.source, line=line(0), fix=fix)
     steps = np.diff(track.frames)
     if len(steps):
         common = np.median(steps)
@@ -47,10 +54,10 @@ def check_complete(track: Track) -> None:
             raise FormatError(
                 f"rows are missing between frames {before} and {after}, elsewhere they are {common:g} apart",
                 file=track.source,
-                line=int(gap[0]) + 2 + header,
+                line=line(int(gap[0]) + 1),
                 fix=fix,
             )
     unknown = np.flatnonzero((track.values < 0).reshape(len(track.frames), -1).any(1))
     if len(unknown):
-        line = int(unknown[0]) + 1 + header
-        raise FormatError("unknown label in a complete annotation", file=track.source, line=line, fix=fix)
+        at = line(int(unknown[0]))
+        raise FormatError("unknown label in a complete annotation", file=track.source, line=at, fix=fix)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hmmjax.io import save_npz
+from hmmjax.io import claim, save_npz
 from hmmjax.simulate import PHASES, TOOLS, Surgery
 
 FPS = 25
@@ -21,22 +21,23 @@ def write_simulation(
     Args:
         directory: gets phase_annotations/, tool_annotations/ and predictions.npz.
         surgeries: from `hmmjax.simulate.simulate_surgeries`; the first becomes video01.
-        force: write over an earlier simulation.
+        force: write into a folder that is not empty, over an earlier simulation.
 
     Returns:
         The files written, predictions last.
 
     Raises:
-        FileExistsError: when there are annotations or predictions and `force` is False.
+        FileExistsError: when the folder is not empty and `force` is False, or another run is writing to it now.
     """
-    root = Path(directory)
+    with claim(directory, force=force) as overwrite:
+        return _write(Path(directory), surgeries, overwrite)
+
+
+def _write(root: Path, surgeries: Sequence[Surgery], overwrite: bool) -> list[Path]:
     files: list[Path] = []
     for kind in ("phase", "tool"):
         folder = root / f"{kind}_annotations"
-        found = sorted(folder.glob(f"video*-{kind}.txt"))
-        if found and not force:
-            raise FileExistsError(f"{folder} holds annotations. Fix: choose another folder, or write over it by force")
-        for file in found:
+        for file in sorted(folder.glob(f"video*-{kind}.txt")):
             file.unlink()  # of an earlier, perhaps longer, simulation
         folder.mkdir(parents=True, exist_ok=True)
     predictions: dict[str, Any] = {
@@ -49,7 +50,7 @@ def write_simulation(
         predictions[f"phases_{n:02d}"] = surgery.phase_probabilities
         predictions[f"tools_{n:02d}"] = surgery.tool_probabilities
         predictions[f"frames_{n:02d}"] = FPS * np.arange(len(surgery), dtype=np.int64)
-    save_npz(root / "predictions.npz", predictions, force=force)
+    save_npz(root / "predictions.npz", predictions, force=overwrite)
     return [*files, root / "predictions.npz"]
 
 

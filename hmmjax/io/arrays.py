@@ -7,7 +7,7 @@ An NPZ holds one array per video and track, ``<what>_<video>``: ``phase_01``, ``
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -16,16 +16,20 @@ from hmmjax.io.names import find_name, fold, unknown_name
 from hmmjax.io.records import Layout, Track
 from hmmjax.io.spec import Spec, check_frames, check_labels, check_scores, video_id
 
-_KEY = re.compile(r"(phases?|tools?|scores?|logits?|probs?|probabilit(?:y|ies)|labels?|pred(?:iction)?s?)_(\w+)")
+_KEY = re.compile(r"(phases?|tools?|scores?|logits?|probs?|probabilit(?:y|ies)|labels?|pred(?:iction)?s?)_(.+)")
 _NAMES = {"phase_names": "phases", "phases_names": "phases", "tool_names": "tools", "tools_names": "tools"}
 #: Keys of our own result files that are no predictions.
 _OURS = re.compile(
-    r"(frames|log_likelihood|fold|(filtered|raw\d*|truth)_(phases|tools))_\w+|fps|convention|step_seconds|protocol|notices"
+    r"(frames|log_likelihood|fold|(filtered|raw\d*|truth)_(phases|tools))_.+|fps|convention|step_seconds|protocol|notices"
 )
 
 
-def load_arrays(file: str) -> dict[str, np.ndarray]:
-    """All arrays of an NPZ, or of an NPY under the key "". Object arrays are refused.
+def load_arrays(file: str, wanted: Callable[[str], bool] = lambda key: True) -> dict[str, np.ndarray]:
+    """The arrays of an NPZ, or of an NPY under the key "". Object arrays are refused.
+
+    Args:
+        file: the file.
+        wanted: whether an array is to be loaded, by its key; the others are there, empty.
 
     Raises:
         FormatError: for a file that is damaged, not what its name says, or pickled.
@@ -35,7 +39,10 @@ def load_arrays(file: str) -> dict[str, np.ndarray]:
             data = np.load(handle, allow_pickle=False)
             if isinstance(data, np.ndarray):
                 return {"": data}
-            return {key: data[key] for key in data.files}
+            arrays = {key: data[key] if wanted(key) else np.zeros(0) for key in data.files}
+            if strange := [key for key, array in arrays.items() if not isinstance(array, np.ndarray)]:
+                raise ValueError(f"{strange[0]} is no array")
+            return arrays
     except Exception as error:
         # Damage shows in every shape: impossible sizes (MemoryError, OverflowError), headers that do not parse
         # (SyntaxError, tokenize.TokenError), zip flags that mean encryption (RuntimeError, NotImplementedError).
@@ -62,7 +69,7 @@ def read_arrays(file: str, spec: Spec) -> list[Track]:
     Raises:
         FormatError: naming file, array, row, cause and fix.
     """
-    arrays = load_arrays(file)
+    arrays = load_arrays(file, _is_used)
     if "" in arrays:
         return [_track(file, "", video_id(file), _npy_track(file, arrays[""], spec), arrays, {}, spec)]
     names = {_NAMES[key]: _strings(file, key, arrays[key]) for key in arrays if key in _NAMES}
@@ -88,10 +95,17 @@ def read_arrays(file: str, spec: Spec) -> list[Track]:
             tracks.append(_track(file, key, video_id(name), track, arrays, names, spec))
     if not tracks:
         raise FormatError(f"no {spec.track} among its arrays ({', '.join(arrays)})", file=file)
-    if ignored:
-        notice = f"{file}: arrays not understood and not used: {', '.join(ignored)}"
-        tracks[0] = dataclasses.replace(tracks[0], notices=(*tracks[0].notices, notice))
+    notices = [f"{file}: arrays not understood and not used: {', '.join(ignored)}"] if ignored else []
+    used = {track.layout.frames_key for track in tracks}
+    if spec.track is None and (alone := [k for k in arrays if k.startswith("frames_") and k not in used]):
+        notices.append(f"{file}: frame numbers of no predictions: {', '.join(alone)}")
+    tracks[0] = dataclasses.replace(tracks[0], notices=(*tracks[0].notices, *notices))
     return tracks
+
+
+def _is_used(key: str) -> bool:
+    """Whether an array of an NPZ says anything about predictions; others may be of any size."""
+    return key in _NAMES or key == "fps" or key.startswith("frames_") or _KEY.fullmatch(key) is not None
 
 
 def _npy_track(file: str, values: np.ndarray, spec: Spec) -> str:
@@ -204,6 +218,10 @@ def _frames(
     """Frame numbers, the key they came from, the counter's rate, and what to tell."""
     suffix = key.split("_", 1)[1] if "_" in key else ""
     frames_key = f"frames_{suffix}"
+    if frames_key not in arrays:
+        # "phases_01" and "frames_1" are of one video.
+        same = [k for k in arrays if k.startswith("frames_") and video_id(k[len("frames_") :]) == video_id(suffix)]
+        frames_key = same[0] if len(same) == 1 else frames_key
     fps = spec.counter_fps
     if "fps" in arrays:
         fps = _rate(file, arrays["fps"])

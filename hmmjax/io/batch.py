@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from hmmjax.io.errors import FormatError
-from hmmjax.io.join import label_rows, match_annotations
+from hmmjax.io.join import align_classes, label_rows, match_annotations
 from hmmjax.io.records import Track, Video
 from hmmjax.types import Labels, Observations
 
@@ -85,9 +85,12 @@ def to_batch(
 ) -> tuple[Observations, Labels, np.ndarray, BatchIndex]:
     """Pad videos to (B, T) arrays with a mask.
 
+    Classes are brought into the order of the first video's, wherever files name them.
+
     Args:
-        videos: from `join`, all with the same tracks, classes in one order (`align_classes`).
-        annotations: tracks of labels for some of the videos; matched by video, then by frame.
+        videos: from `join`, all with the same tracks.
+        annotations: tracks of labels for some of the videos; matched by video, then by frame. Several of one video add
+            up: a person's answers to what a file leaves open.
         step: counter frames per time step. None takes the spacing that the files have; frames missing between two
             rows are inserted as unobserved (mask False), so that time passes there.
 
@@ -96,11 +99,14 @@ def to_batch(
         annotation is None), mask (B, T) bool, and the index that undoes it all.
 
     Raises:
-        FormatError: when videos disagree in rate, tracks, or labels against probabilities, or when a frame does not
-            fall on the step.
+        FormatError: when videos disagree in rate, tracks, classes, or labels against probabilities, when annotations
+            contradict each other or have other classes, or when a frame does not fall on the step.
     """
     if not videos:
         raise FormatError("no videos", fix="give at least one prediction file")
+    if step is not None and step < 1:
+        raise FormatError(f"a time step of {step} frames", fix="give at least 1")
+    videos, names = _one_order(videos)
     fps = videos[0].fps
     for video in videos:
         if video.fps != fps:
@@ -134,10 +140,18 @@ def to_batch(
     labels: dict[str, np.ndarray] = {}
     for i, (video, r) in enumerate(zip(videos, rows, strict=True)):
         for annotation in found.get(video.id, []):
+            annotation = _in_order(annotation, names[annotation.track], getattr(video, annotation.track))
             values, more = label_rows(annotation, video.frames, fps)
             told += more
             shape = (len(videos), length, *values.shape[1:])
-            labels.setdefault(annotation.track, np.full(shape, -1, np.int32))[i, r] = values
+            everything = labels.setdefault(annotation.track, np.full(shape, -1, np.int32))
+            if everything.shape != shape:
+                raise FormatError(
+                    f"{values.shape[-1]} {annotation.track} are annotated here, {everything.shape[-1]} elsewhere",
+                    file=annotation.source,
+                    fix="give annotations of the same classes",
+                )
+            everything[i, r] = _both(everything[i, r], values, annotation, video.frames)
     index = BatchIndex(
         ids=tuple(v.id for v in videos),
         frames=tuple(v.frames for v in videos),
@@ -148,6 +162,48 @@ def to_batch(
         notices=(*notices, *told),
     )
     return observations, Labels(labels.get("phases"), labels.get("tools")), mask, index
+
+
+def _one_order(videos: Sequence[Video]) -> tuple[list[Video], dict[str, tuple[str, ...] | None]]:
+    """Videos with classes in the order of the first that names them, and that order."""
+    names: dict[str, tuple[str, ...] | None] = {"phases": None, "tools": None}
+    ordered: dict[str, list[Track]] = {}
+    for name in names:
+        tracks = [track for video in videos if (track := getattr(video, name)) is not None]
+        if len(tracks) == len(videos) and any(track.names is not None for track in tracks):
+            ordered[name], names[name] = align_classes(tracks)
+    moved = [
+        dataclasses.replace(video, **{name: tracks[i] for name, tracks in ordered.items()})
+        for i, video in enumerate(videos)
+    ]
+    return moved, names
+
+
+def _in_order(annotation: Track, names: tuple[str, ...] | None, predicted: Track | None) -> Track:
+    """The annotation with its classes in the predictions' order, where both are named; else as many of them."""
+    if names is not None and annotation.names is not None:
+        return annotation.reorder(names)
+    here, there = annotation.num_classes, None if predicted is None else predicted.num_classes
+    if here is not None and there is not None and here != there:
+        raise FormatError(
+            f"{here} {annotation.track} are annotated, {there} are predicted",
+            file=annotation.source,
+            fix="give annotations of the predicted classes, or name the classes of both",
+        )
+    return annotation
+
+
+def _both(known: np.ndarray, more: np.ndarray, annotation: Track, frames: np.ndarray) -> np.ndarray:
+    """Labels of two annotations of the same frames, which must not contradict each other."""
+    clash = (known >= 0) & (more >= 0) & (known != more)
+    if clash.any():
+        at = int(np.argmax(clash.reshape(len(clash), -1).any(1)))
+        raise FormatError(
+            f"{annotation.video}: two annotations of {annotation.track} contradict each other in frame {frames[at]}",
+            file=annotation.source,
+            fix="keep the right one",
+        )
+    return np.where(more >= 0, more, known)
 
 
 def _step(videos: Sequence[Video]) -> int:

@@ -79,10 +79,15 @@ def _join_one(video: str, have: dict[str, Track]) -> Video:
         (track,) = have.values()
         one = Video(video, track.frames, track.fps)
         return dataclasses.replace(one, **{track.track: track})
+    notices = []
+    fps = max(track.fps for track in have.values())
+    for name, track in have.items():
+        have = {**have, name: (same := track.at_fps(fps))}
+        if lost := track.frames.size - same.frames.size:
+            notices.append(
+                f"{video}: {lost} {name} row(s) fall between two frames of a counter at {fps:g} per second: left out"
+            )
     phases, tools = have["phases"], have["tools"]
-    if phases.fps != tools.fps:
-        fps = max(phases.fps, tools.fps)
-        phases, tools = phases.at_fps(fps), tools.at_fps(fps)
     frames = np.intersect1d(phases.frames, tools.frames, assume_unique=True)
     if frames.size == 0:
         raise FormatError(
@@ -91,7 +96,6 @@ def _join_one(video: str, have: dict[str, Track]) -> Video:
             file=tools.source,
             fix="check that both count frames at the same rate (fps, step, offset)",
         )
-    notices = []
     for track, other in ((phases, tools), (tools, phases)):
         lost = np.setdiff1d(track.frames, frames, assume_unique=True)
         # Rows between those of a sparser partner are its sampling, not a loss.

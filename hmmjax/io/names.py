@@ -65,7 +65,10 @@ def resolve_names(names: Names | None, track: str) -> tuple[str, ...] | None:
             return PRESETS[track][names.lower()]
         if os.path.isfile(names):
             # m2cai16's class_list.txt numbers its lines ("1 Grasper").
-            lines = Path(names).read_text(encoding="utf-8").splitlines()
+            try:
+                lines = Path(names).read_bytes().decode("utf-8-sig").splitlines()
+            except UnicodeDecodeError:
+                raise FormatError("this is no text file in UTF-8", file=names, fix="save the names as UTF-8") from None
             names = [re.sub(r"^\s*\d+\s+", "", line).strip() for line in lines if line.strip()]
         elif "," in names:
             names = [part.strip() for part in names.split(",")]

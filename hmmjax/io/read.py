@@ -48,7 +48,9 @@ def find_files(paths: PathLike | Sequence[PathLike]) -> tuple[list[str], list[st
                 # A folder that `hmmjax stabilize` wrote: everything it found is in this one file.
                 found.append(str(path / RESULTS))
                 continue
-            inside = sorted((p for p in path.iterdir() if p.is_file()), key=lambda p: natural(p.name))
+            # Hidden files are nobody's predictions: systems leave them, and writes that were killed.
+            shown = (p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
+            inside = sorted(shown, key=lambda p: natural(p.name))
             files = [p for p in inside if p.suffix.lower() in (*_TEXT, *_ARRAYS) and "timestamp" not in p.name]
             if not files:
                 raise FormatError("no txt, csv, npz or npy file in this folder", file=path)

@@ -75,9 +75,13 @@ def video_id(name: str) -> str:
     if not match:
         return stem
     prefix, number = match.groups()
-    prefix = re.sub(r"(video|vid)$", "", prefix, flags=re.IGNORECASE)
-    prefix = re.sub(r"[-_ ]+", "", prefix).lower()
-    return f"{prefix or 'video'}{int(number):02d}"
+    prefix = re.sub(r"(?<![a-z])(video|vid)$", "", prefix, flags=re.IGNORECASE)
+    # Between two numbers a separator stays: "1_11" and "11_1" are different videos.
+    parts = re.split(r"[-_ ]+", prefix.lower())
+    prefix = ""
+    for part in (*filter(None, parts), f"{int(number):02d}"):
+        prefix += f"_{part}" if prefix[-1:].isdigit() and part[0].isdigit() else part
+    return prefix if not prefix.isdigit() else f"video{prefix}"
 
 
 def check_frames(frames: np.ndarray, where: Where, file: str) -> None:

@@ -18,7 +18,7 @@ _IMAGE = re.compile(r"([^/\\]*?_?\d+)-(\d+)\.\w+$")
 
 def is_cadene(first_line: str) -> bool:
     """Whether this is the first line of ``imgpath;[stepInt;stepStr;]probabilities...``."""
-    return first_line.count(";") >= 2
+    return first_line.count(";") >= 2 and not first_line.lower().startswith(("frame", '"frame'))
 
 
 def read_cadene(file: str, text: str, spec: Spec) -> list[Track]:

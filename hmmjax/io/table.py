@@ -1,5 +1,6 @@
 """A text file as cells: separators, header and line numbers found out, every row of one length."""
 
+import csv
 import dataclasses
 import re
 
@@ -39,7 +40,17 @@ def split_table(file: str, text: str, spec: Spec) -> Table:
     sample = numbered[1][1] if len(numbered) > 1 else numbered[0][1]
     delimiter = "," if "," in sample else "\t" if "\t" in sample else " "
 
+    if delimiter == " " and ";" in sample:
+        raise FormatError(
+            "cells are separated by ';'",
+            file=file,
+            line=numbered[0][0],
+            fix="export with tabs or commas between cells, and points in numbers",
+        )
+
     def split(line: str) -> list[str]:
+        if '"' in line:  # as R and spreadsheets write text
+            return [cell.strip() for cell in next(csv.reader([line.strip()], delimiter=delimiter))]
         if delimiter == ",":
             return [cell.strip() for cell in line.split(",")]
         line = line.strip()
