@@ -58,6 +58,8 @@ class Annotation:
         phases: (n,) int32, -1 unknown.
         tools: (n, K) int32 0 or 1, -1 unknown.
         notices: rows that were left out, and why.
+        phase_names: L names, in the order of `phases`; empty where nobody says.
+        tool_names: K names, in the order of `tools`; likewise.
     """
 
     id: str
@@ -66,6 +68,8 @@ class Annotation:
     phases: np.ndarray
     tools: np.ndarray
     notices: tuple[str, ...] = ()
+    phase_names: tuple[str, ...] = ()
+    tool_names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -172,6 +176,8 @@ class Collection:
             phases=np.full(len(frames), -1, np.int32) if phases is None else phases,
             tools=np.full((len(frames), len(self.tool_names)), -1, np.int32) if tools is None else tools,
             notices=tuple(notices),
+            phase_names=self.phase_names,
+            tool_names=self.tool_names,
         )
 
     def pictures(

@@ -161,6 +161,15 @@ def test_grain_reads_the_same_batches():
             np.testing.assert_array_equal(a[name], b[name])
 
 
+def test_nothing_is_no_batch():
+    with pytest.raises(ValueError, match="no rows"):
+        epoch_order(np.arange(0), 4, 0, 0)
+
+
+def test_prefetching_hands_over_what_is_nothing():
+    assert list(prefetch(range(4), lambda x: None if x == 1 else x)) == [0, None, 2, 3]
+
+
 def test_prefetching_hands_errors_over():
     assert list(prefetch(range(5), lambda x: x + 1)) == [1, 2, 3, 4, 5]
     ahead = prefetch(range(5), lambda x: 1 // (3 - x))

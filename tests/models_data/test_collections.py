@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import hmmjax
-from hmmjax.io import FormatError
+from hmmjax.io import CHOLEC80_TOOLS, FormatError
 from hmmjax.simulate import simulate_surgeries, stack
 from models.data.collections import Annotation
 from models.data.collections_manifest import read_manifest
@@ -105,6 +105,19 @@ def test_csv_manifest_is_the_same_collection(folder):
         ("videos:", "movies:", "a list called videos is missing"),
         ("name: lobectomy", "name: [lobectomy", "damaged YAML"),
         ("  - {id: case3", "  - {id: case010, part: test}\n  - {id: case3", "in train: case10 = case010"),
+        ("fps: 30", "fps: .nan", "case3: fps is nan"),
+        ("fps: 30", "fps: .inf", "case3: fps is inf"),
+        ("fps: 30", "fps: yes", "case3: fps is True"),
+        ("name: lobectomy", "rate: .nan", "rate is nan"),
+        ("name: lobectomy", "offset: 0.5", r"offset is 0\.5, the number of a frame"),
+        ("name: lobectomy", "offset: .nan", "offset is nan"),
+        ("phases: [Exploration, Dissection, Stapling]", "phases: 5", "phases is 5, a list of names expected"),
+        ("Dissection, Stapling]", "[Dissection, Stapling]]", r"phases has \['Dissection', 'Stapling'\], a name"),
+        ("Dissection, Stapling]", "yes]", "phases has True, a name expected"),
+        ("name: lobectomy", "name: a\nname: b", "line 3: damaged YAML .'name' is there twice"),
+        ("videos:", "videos: []\nvideos:", "'videos' is there twice"),
+        ("fps: 30, part: test", "fps: 30, part: test, part: train", "'part' is there twice"),
+        ("name: lobectomy", "name: &a x\nname2: *a", "an alias: write the value out"),
     ],
 )
 def test_bad_manifests_name_the_fault(folder, old, new, message):
@@ -121,6 +134,19 @@ def test_csv_errors_name_the_line(folder):
     path.write_text("id,video\ncase1,\ncase2,missing.mp4\n")
     with pytest.raises(FormatError, match=r"m\.csv, line 3: case2: no such video"):
         read_manifest(path)
+    path.write_text("id;video\ncase1;a\n")
+    with pytest.raises(FormatError, match="line 1: cells are separated by ';'"):
+        read_manifest(path)
+    path.write_text("id,part,part\ncase1,train,test\n")
+    with pytest.raises(FormatError, match="line 1: the column part is there twice"):
+        read_manifest(path)
+    path.write_text("name,video\ncase1,\n")
+    with pytest.raises(FormatError, match="line 1: no column called id"):
+        read_manifest(path)
+    for suffix in ("csv", "yaml"):
+        (folder / f"wide.{suffix}").write_bytes("id\ncase1\n".encode("utf-16"))
+        with pytest.raises(FormatError, match="no text file in UTF-8"):
+            read_manifest(folder / f"wide.{suffix}")
     path.write_text("id,video\ncase1,,surplus\n")
     with pytest.raises(FormatError, match="line 2: not as many cells"):
         read_manifest(path)
@@ -197,8 +223,40 @@ def test_discrete_whole_frames(videos):
 
 
 def test_too_few_frames_is_an_error(videos):
-    with pytest.raises(FormatError, match=r"has only \d+ frames with value 1"):
+    with pytest.raises(FormatError, match=r"tool 0 has only \d+ frames with value 1"):
         discrete(videos, 100_000, 1)
+    named = [dataclasses.replace(video, tool_names=CHOLEC80_TOOLS) for video in videos]
+    with pytest.raises(FormatError, match=r"Grasper has only \d+ frames with value 1"):
+        discrete(named, 100_000, 1)
+
+
+@pytest.mark.parametrize("count", [-1, 2.5, True, "3"])
+def test_numbers_of_frames_are_numbers(videos, count):
+    for wrong in ((count, 1), (1, count)):
+        with pytest.raises(FormatError, match="a number of frames expected"):
+            discrete(videos, *wrong, at_most=True)
+
+
+def test_classes_of_scenarios_are_the_same(videos):
+    """One tool would be spread over seven columns, and another order of the same tools would go unseen."""
+    one = dataclasses.replace(videos[0], tools=videos[0].tools[:, :1])
+    with pytest.raises(FormatError, match=r"the number of tools of .* differ: 7 and 1"):
+        continuous([one, videos[1]]).labels()
+    with pytest.raises(FormatError, match="the number of tools"):
+        discrete([one, videos[1]], 1, 1)
+    named = [dataclasses.replace(video, tool_names=names) for video, names in zip(
+        videos, (CHOLEC80_TOOLS, CHOLEC80_TOOLS[::-1]), strict=False)]  # fmt: skip
+    with pytest.raises(FormatError, match="the tools of video02 and video01 differ"):
+        combined(continuous(named[:1]), continuous(named[1:]))
+
+
+def test_annotations_name_their_classes(folder):
+    found = read_manifest(folder / "manifest.yaml").annotation("case10")
+    assert found.phase_names == ("Exploration", "Dissection", "Stapling") and found.tool_names == ("Grasper", "Stapler")
+
+
+def test_a_blank_part_is_no_part(folder):
+    assert one(folder, "id: a, images: frames/case2, naming: second, part: ")["a"].part == ""
 
 
 def test_combined_scenario_and_overlap(videos):

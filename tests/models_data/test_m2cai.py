@@ -49,6 +49,12 @@ def test_frame_counts_with_tabs_and_carriage_returns(workflow):
     path.write_text("workflow_video_01\n")
     with pytest.raises(FormatError, match="line 1"):
         read_frame_counts(path)
+    path.write_text("workflow_video_01 480\nworkflow_video_01 481\n")
+    with pytest.raises(FormatError, match="line 2: workflow_video_01 is there twice"):
+        read_frame_counts(path)
+    path.write_bytes("workflow_video_01 480".encode("utf-16"))
+    with pytest.raises(FormatError, match="cannot be read"):
+        read_frame_counts(path)
 
 
 def test_tool_layout(tmp_path):
@@ -63,6 +69,22 @@ def test_tool_layout(tmp_path):
     found = collection.annotation("tool11")
     assert len(found) == 30 and (found.phases == -1).all()
     np.testing.assert_array_equal(found.tools[:, 0], np.arange(30) % 2)
+    (tmp_path / "train_dataset" / "tool_video_01.MP4").touch()
+    with pytest.raises(FormatError, match="1 of 2 annotations have no video: tool11"):
+        m2cai16_tool(tmp_path)
+    (tmp_path / "test_dataset" / "tool_video_11.mp4").touch()
+    assert all(r.video for r in m2cai16_tool(tmp_path).recordings)
+    (tmp_path / "test_dataset" / "tool_video_11.mp4").rename(tmp_path / "test_dataset" / "tool_video_1.mp4")
+    (tmp_path / "test_dataset" / "tool_video_11.txt").rename(tmp_path / "test_dataset" / "tool_video_1.txt")
+    with pytest.raises(FormatError, match="both in test and in train: tool01"):
+        m2cai16_tool(tmp_path)
+
+
+def test_two_files_of_one_video_are_refused(workflow):
+    folder = workflow / "train_dataset"
+    (folder / "workflow_video_1.txt").write_bytes((folder / "workflow_video_01.txt").read_bytes())
+    with pytest.raises(FormatError, match="the same video as"):
+        m2cai16_workflow(workflow)
 
 
 def test_missing_folders(tmp_path):
