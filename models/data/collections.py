@@ -221,6 +221,12 @@ class Collection:
         if recording.video is None:
             raise FormatError(f"{video} has neither video nor pictures", fix="give one of them in the manifest")
         _probe(recording)
+        if wanted and wanted[-1] >= (length := count_frames(recording.video)):
+            raise FormatError(
+                f"frame {wanted[-1]} is annotated but not in the video, which has {length}",
+                file=recording.video,
+                fix="check that they belong",
+            )
         box = content_box(recording.video) if crop else None
         left = iter(wanted)
         due = next(left, None)
@@ -233,7 +239,7 @@ class Collection:
                 due = next(left, None)
         if due is not None:
             raise FormatError(
-                f"frame {due} is annotated but not in the video", file=recording.video, fix="check that they belong"
+                f"frame {due} is annotated but not in the video", file=recording.video, fix="get the video again"
             )
 
     def _common(self, recording: Recording, tracks: dict[str, Track], step: int, notices: list[str]) -> np.ndarray:

@@ -42,7 +42,8 @@ def write_cholec80(
         directory: gets videos/, phase_annotations/, tool_annotations/ and box_annotations/.
         num_videos: how many.
         seed: of everything.
-        minutes: mean length; as long surgeries differ as real ones do, few videos rarely have it as their own mean.
+        minutes: mean length over many; single ones are a third to three times as long. No phase is shorter than five
+            seconds, so that below a minute they come out longer.
         size: (height, width) of the pictures, even.
         first: number of the first video.
         border: pixels of black on each side, inside `size`.
