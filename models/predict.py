@@ -91,7 +91,7 @@ def _in_threads(numbers: list[int], files: list[str], size: tuple[int, int]) -> 
         # By hundreds: pool.map reads everything ahead of its use.
         for start in range(0, len(files), 100):
             chunk = slice(start, start + 100)
-            load = pool.map(lambda file: decode(Path(file).read_bytes(), size), files[chunk])
+            load = pool.map(lambda file: decode(Path(file).read_bytes(), size, file=file), files[chunk])
             yield from zip(numbers[chunk], load, strict=True)
 
 

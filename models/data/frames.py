@@ -116,7 +116,8 @@ class ImageFiles:
         return len(self.paths)
 
     def __getitem__(self, index: int) -> np.ndarray:
-        return decode(self.paths[index].read_bytes(), self.size)
+        path = self.paths[index]
+        return decode(path.read_bytes(), self.size, file=path)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -213,18 +214,37 @@ def stack_boxes(boxes: Sequence[np.ndarray], tools: Sequence[np.ndarray]) -> dic
     return {"boxes": out, "box_tools": which}
 
 
-def decode(data: bytes, size: tuple[int, int] | None = None) -> np.ndarray:
-    """An encoded picture as (H, W, 3) uint8 RGB, scaled to (height, width) when a size is given."""
+def decode(data: bytes, size: tuple[int, int] | None = None, *, file: str | Path | None = None) -> np.ndarray:
+    """An encoded picture as (H, W, 3) uint8 RGB, scaled to (height, width) when a size is given.
+
+    Args:
+        data: the picture's bytes.
+        size: (height, width) to scale to.
+        file: where they are from, for messages.
+
+    Returns:
+        The picture.
+
+    Raises:
+        FormatError: when this is no picture, is cut off, or has another depth than eight bits.
+    """
     from PIL import Image
 
-    with Image.open(io.BytesIO(data)) as image:
-        if size is not None:
-            # A JPEG can be decoded at a half or a quarter for a fraction of the time.
-            image.draft("RGB", (2 * size[1], 2 * size[0]))
-        image = image.convert("RGB")
-        if size is not None and image.size != (size[1], size[0]):
-            image = image.resize((size[1], size[0]), Image.Resampling.BILINEAR)
-        return np.asarray(image)
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            if image.mode.startswith(("I", "F")):
+                raise FormatError(
+                    f"its values are of kind {image.mode!r}, not eight bits", file=file, fix="convert it to 8-bit RGB"
+                )
+            if size is not None:
+                # A JPEG can be decoded at a half or a quarter for a fraction of the time.
+                image.draft("RGB", (2 * size[1], 2 * size[0]))
+            picture = image.convert("RGB")
+            if size is not None and picture.size != (size[1], size[0]):
+                picture = picture.resize((size[1], size[0]), Image.Resampling.BILINEAR)
+            return np.asarray(picture)
+    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+        raise FormatError(f"not a readable picture ({error})", file=file, fix="get the file again") from error
 
 
 def m2cai16_locations(root: str | Path, size: tuple[int, int] | None = None) -> ImageFiles:

@@ -78,6 +78,7 @@ def test_dumped_pictures_replace_videos(layout, tmp_path):
     with pytest.warns(UserWarning, match=r"1 picture\(s\) after"):  # the second that tools lack
         frames = [number for number, _ in collection.pictures("video01")]
     assert len(frames) == len(surgeries[0])
+    assert len(cholec80(root, images=tmp_path).annotation("video01")) == len(surgeries[0])
     with pytest.raises(FormatError, match="declare naming"):
         list(cholec80(root, images=tmp_path).pictures("video01"))
 

@@ -290,6 +290,16 @@ def test_lists_as_other_programs_write_them(lists):
         opened(lists(train="v01_000025 and more\n"))
 
 
+def test_a_damaged_picture_is_named(lists):
+    from models.data.frames import m2cai16_locations
+
+    root = lists(train="v01_000025\n")
+    path = root / "JPEGImages" / "v01_000025.jpg"
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(FormatError, match=r"v01_000025\.jpg: not a readable picture"):
+        m2cai16_locations(root)[0]
+
+
 def test_trainval_alone_is_used(lists):
     root = lists(trainval="v01_000025\nv01_000050\n", test="v01_000075\n")
     assert opened(root) == [(25, "trainval"), (50, "trainval"), (75, "test")]
