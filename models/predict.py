@@ -19,7 +19,7 @@ from hmmjax.io import FormatError, natural, save_npz, video_id
 from models.data.cache import open_source
 from models.data.frames import Source, decode
 from models.data.video import probe, read_frames
-from models.data.video_images import RULES, find_images
+from models.data.video_images import RULES, check_spacing, find_images
 from models.recogniser import Recogniser
 from models.training.config import read_config
 
@@ -32,7 +32,7 @@ class Reading:
 
     Attributes:
         size: (height, width) that pictures are decoded to.
-        rate: frames per second to take from a video, and that a counter in pictures' names counts.
+        rate: frames per second to take from a video, and that there are pictures of.
         fps: of the video that pictures were taken from.
         naming: what the numbers in pictures' names count: "frame", "second" or "counter".
         part: of a cache.
@@ -80,6 +80,7 @@ def open_clips(place: str, reading: Reading) -> Iterator[Clip]:
                 fix=f"give --naming, one of {', '.join(RULES)}",
             )
         files = find_images(path, reading.naming, fps=reading.fps, rate=reading.rate)
+        check_spacing(list(files), round(reading.fps / reading.rate), path)
         yield Clip(video_id(path.name), reading.fps, _in_threads(list(files), list(files.values()), reading.size))
     else:
         yield from _clips_of_source(open_source(place), reading)
@@ -90,7 +91,7 @@ def _in_threads(numbers: list[int], files: list[str], size: tuple[int, int]) -> 
         # By hundreds: pool.map reads everything ahead of its use.
         for start in range(0, len(files), 100):
             chunk = slice(start, start + 100)
-            load = pool.map(lambda file: decode(Path(file).read_bytes(), size), files[chunk])
+            load = pool.map(lambda file: decode(Path(file).read_bytes(), size, file=file), files[chunk])
             yield from zip(numbers[chunk], load, strict=True)
 
 

@@ -79,6 +79,54 @@ def test_suggest_writes_a_page_with_pictures_and_a_file_to_fill_in(asked, simula
     assert "questions" in only.stdout and "video02" not in (tmp_path / "out" / "answers.csv").read_text()
 
 
+def test_suggest_says_how_many_pictures_are_missing(asked, tmp_path):
+    from PIL import Image
+
+    (tmp_path / "frames" / "video01").mkdir(parents=True)
+    for second in range(30):
+        Image.new("RGB", (32, 24)).save(tmp_path / "frames" / "video01" / f"{second:06d}.jpg")
+    words = [*asked, "--pictures", tmp_path / "frames", "--force"]
+    assert "--naming" in run(*words, code=2).stderr
+    answer = run(*words, "--naming", "second", "--json")
+    with open(tmp_path / "out" / "answers.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    lost = sum(row["video"] != "video01" or float(row["second"]) >= 30 for row in rows)
+    assert json.loads(answer.stdout)["without_picture"] == lost > 0
+    assert f"{lost} of {len(rows)} frames without picture" in answer.stderr
+    assert "give --pictures" in run(*asked, "--naming", "second", "--force", code=2).stderr
+
+
+def test_answers_are_given_back_as_annotations(asked, simulated, tmp_path):
+    """The whole round on the command line: questions, answers, and a model that knows them."""
+    folder, surgeries = simulated
+    run(*asked, "--count", 2)
+    path = tmp_path / "out" / "answers.csv"
+    with open(path, newline="") as file:
+        reader = csv.DictReader(file)
+        rows, columns = list(reader), reader.fieldnames
+    for row in rows:
+        truth = surgeries[int(row["video"][-1]) - 1]
+        second = int(row["frame"]) // 25
+        row.update({tool: truth.tools[second, k] for k, tool in enumerate(io.CHOLEC80_TOOLS) if row[tool] == "?"})
+        if row.get("Phase") == "?":
+            row["Phase"] = io.CHOLEC80_PHASES[truth.phases[second]]
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows(rows)
+    for kind in ("phase", "tool"):
+        (tmp_path / "known").mkdir(exist_ok=True)
+        source = folder / f"{kind}_annotations" / f"video01-{kind}.txt"
+        (tmp_path / "known" / source.name).write_bytes(source.read_bytes())
+    truth = ["--annotations", tmp_path / "known", "--annotations", path]
+    words = ["stabilize", folder / "predictions.npz", *truth, "--out", tmp_path / "results", "--dry-run", "--json"]
+    assert json.loads(run(*words).stdout)
+    table = json.loads(
+        run("evaluate", folder / "predictions.npz", "--truth", tmp_path / "known", "--truth", path, "--json").stdout
+    )
+    assert table
+
+
 def test_suggest_refuses_what_it_does_not_know(asked, tmp_path):
     assert "choose among" in run(*asked, "--reason", "boredom", code=2).stderr
     (tmp_path / "frames").mkdir()

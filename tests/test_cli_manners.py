@@ -210,3 +210,17 @@ def test_bench_times_what_it_says(tmp_path):
 
 def test_shell_completion_is_there():
     assert "--install-completion" in run("--help").stdout
+
+
+def test_a_reader_that_has_had_enough_is_no_error(monkeypatch, capsys):
+    """As `| head` is: click ends quietly at a broken pipe, if it gets to see it."""
+    from hmmjax.cli.console import friendly
+
+    class Pipe:
+        def flush(self):
+            raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr("sys.stdout", Pipe())
+    with pytest.raises(BrokenPipeError):
+        friendly(lambda: None)()
+    assert capsys.readouterr().err == ""

@@ -1,6 +1,7 @@
 """Which frames are suggested, the page, and the file that comes back as partial labels."""
 
 import csv
+import dataclasses
 
 import numpy as np
 import pytest
@@ -266,3 +267,183 @@ def test_answered_questions_are_labels_for_fit(tmp_path):
     start = hmmjax.init_params(0, 7, emissions="confusion")
     result = hmmjax.fit(start, obs.discretize(), mask, labels, max_iterations=2)
     assert np.isfinite(np.asarray(result.history)).all()
+
+
+# What is known already, from several files and at several rates
+
+
+def test_labels_of_one_video_from_several_tracks_add_up():
+    stabilised = flat(50, 0.9, 0.9)
+    everything, answer = np.ones((50, 2), np.int32), np.full((50, 2), -1, np.int32)
+    answer[7] = 1
+    pair = [track(stabilised)]
+    for known in ([everything, answer], [answer, everything]):
+        assert suggest.rank(pair, pair, [track(x) for x in known]) == []
+    with pytest.raises(FormatError, match="tools of video01 in frame 175 are not what"):
+        suggest.rank(pair, pair, [track(everything), track(1 - answer * (answer > 0))])
+
+
+def test_labels_at_another_rate_are_known_too():
+    """Labels that count seconds, and predictions that count frames."""
+    stabilised = flat(50, 0.9, 0.9)
+    seconds = dataclasses.replace(track(np.ones((50, 2), np.int32), step=1), fps=1.0)
+    assert suggest.rank([track(stabilised)], [track(stabilised)], [seconds]) == []
+    with pytest.raises(FormatError, match="counts 30 frames a second here and 25 in"):
+        suggest.rank([track(stabilised)], [dataclasses.replace(track(stabilised), fps=30.0)])
+
+
+def test_who_is_sure_is_not_uncertain():
+    stabilised = flat(200, 0.001, 0.97)
+    stabilised[50, 0] = 0.4
+    pair = [track(stabilised)]
+    assert [(s.frame, s.name) for s in suggest.rank(pair, pair, reasons=["uncertain"])] == [(1250, "Grasper")]
+    p = np.full((30, 7), 0.01)
+    p[:, 2] = 0.94
+    p[9] = [0.3, 0.3, 0.4, 0, 0, 0, 0]
+    pair = [track(p, kind="phases", names=CHOLEC80_PHASES)]
+    assert [s.frame for s in suggest.rank(pair, pair, reasons=["uncertain"])] == [225]
+
+
+# Answers beside annotations
+
+
+@pytest.fixture
+def phase_questions():
+    p = np.full((30, 7), 1 / 7)
+    pair = [track(p, kind="phases", names=CHOLEC80_PHASES), track(flat(30, 0.5, 0.5))]
+    return suggest.rank(pair, pair, count=1)
+
+
+def test_answers_say_which_phases_there_are(phase_questions, tmp_path):
+    path = tmp_path / "a.csv"
+    suggest.write_answers(path, phase_questions)
+    fill(path, lambda row: row.update(Phase="clipping cutting") if row["Phase"] == "?" else None)
+    (found,) = suggest.read_answers(path)
+    assert found.names == CHOLEC80_PHASES and found.values.tolist() == [2]
+    (same,) = suggest.read_answers(path, phase_names="cholec80")
+    assert same.values.tolist() == [2]
+    old = [",".join(line.split(",")[:-1]) for line in path.read_text().splitlines()]
+    path.write_text("\n".join(old) + "\n")  # as written before the names were there
+    assert suggest.read_answers(path, phase_names=CHOLEC80_PHASES)[0].values.tolist() == [2]
+    with pytest.raises(FormatError, match=r"line \d: the phase 'clipping cutting', and .* say phase_names='cholec80'"):
+        suggest.read_answers(path)
+
+
+def test_columns_are_told_apart(asked, phase_questions, tmp_path):
+    path = tmp_path / "a.csv"
+    for name in ("video", "Why", "phase", "phases"):
+        pair = [track(flat(10, 0.5, 0.5), names=(name, "Hook"))]
+        with pytest.raises(FormatError, match=f"a tool is called '{name}'"):
+            suggest.write_answers(path, suggest.rank(pair, pair, count=1))
+    suggest.write_answers(path, asked)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0] + ",hook", *(line + ",1" for line in lines[1:])]) + "\n")
+    with pytest.raises(FormatError, match="line 1: the column Hook is there twice"):
+        suggest.read_answers(path)
+
+
+def test_answers_are_annotations_among_others(asked, tmp_path):
+    """Of a video without labels, and of one with some; contradictions are named."""
+    (tmp_path / "known").mkdir()
+    label = tmp_path / "known" / "video02-tool.txt"
+    label.write_text("Frame\tHook\tGrasper\n" + "".join(f"{25 * n}\t-1\t0\n" for n in range(100)))
+    suggest.write_answers(tmp_path / "answers.csv", asked)
+    fill(tmp_path / "answers.csv", lambda row: row.update(Hook="1"))
+    found = io.read_annotations([tmp_path / "known", tmp_path / "answers.csv"], tool_names=TOOLS)
+    tracks = [t.reorder(TOOLS) for t in found]
+    assert [t.video for t in tracks] == ["video02", "video10"]
+    assert (tracks[0].values[:, 0] == 0).all() and len(tracks[0].frames) == 100
+    frames = [s.frame for s in asked if s.video == "video02"]
+    np.testing.assert_array_equal(tracks[0].frames[tracks[0].values[:, 1] == 1], sorted(set(frames)))
+    assert len(tracks[1].frames) == len({s.frame for s in asked if s.video == "video10"})
+    label.write_text("Frame\tHook\tGrasper\n" + "".join(f"{25 * n}\t0\t0\n" for n in range(100)))
+    with pytest.raises(FormatError, match=r"answers\.csv: tools of video02 in frame \d+ are not what .*video02-tool"):
+        io.read_annotations([tmp_path / "known", tmp_path / "answers.csv"], tool_names=TOOLS)
+    with pytest.raises(FormatError, match="answers, not predictions"):
+        io.read(tmp_path / "answers.csv")
+
+
+def test_two_rounds_of_answers_add_up(asked, tmp_path):
+    for name, tool in (("one.csv", "Hook"), ("two.csv", "Grasper")):
+        suggest.write_answers(tmp_path / name, asked)
+        fill(tmp_path / name, lambda row, tool=tool: row.update({tool: "1"}))
+    for found in io.read_annotations([tmp_path / "one.csv", tmp_path / "two.csv"]):
+        assert (found.values == 1).all()
+
+
+def test_answers_without_any_answer_are_refused_alone(asked, tmp_path):
+    suggest.write_answers(tmp_path / "answers.csv", asked)
+    with pytest.raises(FormatError, match="no question is answered yet"):
+        io.read_annotations(tmp_path / "answers.csv")
+
+
+# Pictures in folders
+
+
+def pictures(folder, numbers, prefix=""):
+    from PIL import Image
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for n in numbers:
+        Image.new("RGB", (8, 6), (n % 256, 0, 0)).save(folder / f"{prefix}{n:06d}.png")
+
+
+def shown(found, frame, video="video01"):
+    picture = found(video, frame)
+    return None if picture is None else int(picture[0, 0, 0])
+
+
+def test_pictures_are_found_by_what_their_numbers_count(tmp_path):
+    pictures(tmp_path / "frame" / "video01", range(0, 250, 25))
+    pictures(tmp_path / "second" / "video01", range(100))
+    pictures(tmp_path / "counter" / "video01", range(1, 101))
+    assert shown(suggest.find_pictures(tmp_path / "frame"), 50) == 50
+    assert shown(suggest.find_pictures(tmp_path / "second", naming="second"), 50) == 2
+    assert shown(suggest.find_pictures(tmp_path / "second", naming="second", fps={"video01": 10.0}), 50) == 5
+    assert shown(suggest.find_pictures(tmp_path / "counter", naming="counter"), 50) == 3
+    assert shown(suggest.find_pictures(tmp_path / "counter", naming="counter", rate=5.0), 50) == 11
+    for folder in ("second", "counter"):  # picture 50 exists, and is another second's
+        with pytest.raises(FormatError, match="say naming"):
+            suggest.find_pictures(tmp_path / folder)
+    with pytest.raises(FormatError, match="unknown naming rule"):
+        suggest.find_pictures(tmp_path / "frame", naming="guess")
+
+
+def test_folders_and_pictures_are_told_apart(tmp_path):
+    pictures(tmp_path / "Video-01", [0, 25])
+    pictures(tmp_path / "Video-01", [25], prefix="._")
+    (tmp_path / "Video-01" / "000025_flip.png").write_bytes(b"mirrored")
+    found = suggest.find_pictures(tmp_path)
+    assert shown(found, 25) == 25 and shown(found, 50) is None
+    assert found.missing([("video01", 25), ("video01", 50), ("video02", 0), ("video01", 50)]) == [
+        ("video01", 50),
+        ("video02", 0),
+    ]
+    pictures(tmp_path / "Video-01", [25], prefix="b")
+    with pytest.raises(FormatError, match="the same frame as"):
+        suggest.find_pictures(tmp_path)
+    (tmp_path / "Video-01" / "b000025.png").unlink()
+    pictures(tmp_path / "video01", [0])
+    with pytest.raises(FormatError, match="the same video as"):
+        suggest.find_pictures(tmp_path)
+    with pytest.raises(FormatError, match="no such folder"):
+        suggest.find_pictures(tmp_path / "absent")
+
+
+def test_a_damaged_picture_is_named_and_leaves_no_file_to_fill_in(asked, tmp_path):
+    for video in ("video02", "video10"):
+        pictures(tmp_path / "frames" / video, range(0, 2500, 25))
+        for path in (tmp_path / "frames" / video).iterdir():
+            path.write_bytes(path.read_bytes()[:40])
+    found = suggest.find_pictures(tmp_path / "frames")
+    with pytest.raises(FormatError, match=r"frames/video\d+/\d+\.png: not a readable picture"):
+        suggest.write(tmp_path / "out", asked, picture=found)
+    suggest.write(tmp_path / "out", asked)  # nothing in the way
+
+
+def test_the_page_explains_what_it_asks(asked, phase_questions, tmp_path):
+    suggest.write_sheet(tmp_path / "tools.html", asked)
+    suggest.write_sheet(tmp_path / "both.html", phase_questions)
+    tools, both = ((tmp_path / name).read_text() for name in ("tools.html", "both.html"))
+    assert "a ? in each cell" in tools and "Tools: Grasper, Hook." in tools and "column Phase" not in tools
+    assert "In the column Phase write the name" in both and ", ".join(CHOLEC80_PHASES) in both

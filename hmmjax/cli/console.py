@@ -34,6 +34,9 @@ def friendly(command: Callable[..., None]) -> Callable[..., None]:
         try:
             with _quiet_warnings():
                 command(*args, **kwargs)
+                sys.stdout.flush()
+        except BrokenPipeError:
+            raise  # whoever reads has had enough, as head does; click ends quietly
         except (ValueError, TypeError, OSError) as error:
             if kwargs.get("traceback"):
                 raise

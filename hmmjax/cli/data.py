@@ -31,7 +31,7 @@ def check(
     json: o.Json = False,
     traceback: o.Traceback = False,
 ) -> None:
-    """Compare a copy's annotations with the published counts, and print every difference.
+    """Compare a copy's annotations with the published counts, and print every difference; videos are not looked at.
 
     Exit code 0 for a faithful copy, 1 for one that differs, 2 for one that cannot be read.
     """

@@ -21,9 +21,15 @@ def suggest(
     annotations: Annotated[
         list[Path] | None, typer.Option("--annotations", help="Labels that there are already; files or folders.")
     ] = None,
-    pictures: Annotated[
-        Path | None, typer.Option(help="A folder of pictures per video, named by frame number (000025.jpg).")
+    pictures: Annotated[Path | None, typer.Option(help="Holds a folder of pictures per video, called like it.")] = None,
+    naming: Annotated[
+        str | None,
+        typer.Option(
+            help="What the numbers in the pictures' names count: frame (000025.jpg is frame 25; taken unless they "
+            "follow one another), second (from 0) or counter (ffmpeg's, from 1)."
+        ),
     ] = None,
+    picture_rate: Annotated[float, typer.Option(min=1e-6, help="Pictures per second, for --naming counter.")] = 1.0,
     count: Annotated[int, typer.Option(min=1, help="Frames per tool and reason.")] = 10,
     apart: Annotated[float, typer.Option(min=0, help="Least seconds between two questions about one tool.")] = 10.0,
     reason: Annotated[
@@ -41,14 +47,15 @@ def suggest(
     """Choose frames for a person to label, and write a page to look at and a file to fill in.
 
     For each tool: frames that probably show it, frames where recogniser and stabilised result disagree, frames of which
-    the posterior is unsure; never two of one tool within --apart seconds. Read the filled-in answers.csv back with
-    hmmjax.suggest.read_answers.
+    the posterior is unsure; never two of one tool within --apart seconds. Give the filled-in answers.csv back as
+    --annotations, beside the labels that there were.
     """
     for word in reason or ():
         if word not in ranking.REASONS:
             raise FormatError(f"unknown reason {word!r}", fix=f"choose among {', '.join(ranking.REASONS)}")
     names = {"phase_names": phase_names, "tool_names": tool_names, "fps": fps}
-    picture = None if pictures is None else ranking.find_pictures(pictures)
+    if naming is not None and pictures is None:
+        raise FormatError("--naming without pictures", fix="give --pictures")
     with console.Stages() as stages:
         said = io.select(
             io.read(list(predictions), kind=kind, progress=stages.files("reading predictions"), **names), videos
@@ -59,9 +66,20 @@ def suggest(
             if annotations is None
             else io.read_annotations(list(annotations), progress=stages.files("reading annotations"), **names)
         )
+    rates = {track.video: track.fps for track in said}
+    picture = None
+    if pictures is not None:
+        picture = ranking.find_pictures(pictures, naming=naming, fps=rates, rate=picture_rate)
     asked = ranking.rank(said, smooth, known, count=count, apart=apart, reasons=reason or ranking.REASONS)
     page, answers = ranking.write(out, asked, picture=picture, force=force)
+    frames = {(s.video, s.frame) for s in asked}
+    lost = [] if picture is None else picture.missing(sorted(frames))
+    if lost:
+        fix = "check --naming, and that folders are called like the videos"
+        first = f"the first is frame {lost[0][1]} of {lost[0][0]}"
+        console.notices([f"{len(lost)} of {len(frames)} frames without picture, {first}: {fix}"])
     if json:
-        print(json_.dumps({"questions": len(asked), "page": str(page), "answers": str(answers)}, indent=1))
+        told = {"questions": len(asked), "page": str(page), "answers": str(answers), "without_picture": len(lost)}
+        print(json_.dumps(told, indent=1))
     else:
         print(f"{len(asked)} questions. Look at {page}, fill in {answers}.")

@@ -1,6 +1,7 @@
 """Does this copy of Cholec80 hold what Cholec80 holds? ``hmmjax data check cholec80 DIR``.
 
-Compares counts of frames, phase changes, orders, tools and their persistence with the published labels'.
+Compares counts of frames, phase changes, orders, tools and their persistence with the published labels'. Annotations
+only: videos are not looked at.
 """
 
 import dataclasses
@@ -165,21 +166,31 @@ def check(directory: str | os.PathLike[str], *, progress: Callable[[Iterable[str
         A line for each difference; none for a faithful copy.
 
     Raises:
-        FormatError: when files are missing or damaged.
+        FormatError: when a folder is missing, no video has both annotations, or a file is damaged.
     """
     root = Path(directory)
     phase_files, tool_files = (video_files(root / f"{kind}_annotations") for kind in ("phase", "tool"))
-    for have, other, where in (phase_files, tool_files, "tool"), (tool_files, phase_files, "phase"):
-        if missing := sorted(set(have) - set(other), key=natural):
-            raise FormatError(f"{where}_annotations has no file of {', '.join(missing[:5])}", file=root)
+    lines = []
+    expected = {video for videos in CHOLEC80_SPLITS["40/40"].values() for video in videos}
+    for have, where in (phase_files, "phase"), (tool_files, "tool"):
+        if missing := sorted(expected - set(have), key=natural):
+            more = " ..." if len(missing) > 5 else ""
+            lines.append(f"{where}_annotations: no file of {len(missing)} videos: {', '.join(missing[:5])}{more}")
+        if surplus := sorted(set(have) - expected, key=natural):
+            more = " ..." if len(surplus) > 5 else ""
+            lines.append(f"{where}_annotations: {len(surplus)} files of no video: {', '.join(surplus[:5])}{more}")
+    both_there = sorted(set(phase_files) & set(tool_files), key=natural)
+    if not both_there:
+        raise FormatError("no video has both phase and tool annotations", file=root, fix="give Cholec80's folder")
     videos, rows = {}, 0
-    for video in progress(sorted(phase_files, key=natural)):
+    for video in progress(both_there):
         phases, tools = _complete(phase_files[video], CHOLEC80_PHASES), _complete(tool_files[video], CHOLEC80_TOOLS)
         rows += len(phases.frames)
         (both,) = join([phases, tools])
         assert both.phases is not None and both.tools is not None
         videos[video] = both.phases.values, both.tools.values
-    lines = [] if rows == PHASE_ROWS else [f"phase rows: {rows} found, {PHASE_ROWS} expected"]
+    if rows != PHASE_ROWS:
+        lines.append(f"phase rows: {rows} found, {PHASE_ROWS} expected")
     return lines + differences(statistics(videos))
 
 

@@ -45,7 +45,8 @@ def cholec80_split(name: str) -> Parts:
 def recording(name: str) -> str:
     """The recording behind a video's name: its Cholec80 identifier where it has one, else its own.
 
-    "tool_video_01.mp4", "v01" and "v01_002250" are all "video67"; CholecT50's "VID12" is "video12".
+    "tool_video_01.mp4", "v01", "V01_002250_flip.jpg" and "m2cai/v01-tool.txt" are all "video67"; CholecT50's "VID12" is
+    "video12".
 
     Args:
         name: of a video, or of a file of one.
@@ -53,10 +54,12 @@ def recording(name: str) -> str:
     Returns:
         An identifier; the same recording has the same whatever it is called.
     """
-    located = re.fullmatch(r"v(\d+)(_\d+)?(\.\w+)?", name)
+    # What looks like an extension is one, unless it is a number.
+    stem = re.sub(r"\.\w*[A-Za-z]\w*$", "", re.split(r"[/\\]", name)[-1])
+    identifier = video_id(re.sub(r"[-_ ]*flip$", "", stem, flags=re.IGNORECASE)).lower()
+    located = re.fullmatch(r"v(\d+)(_\d+)?", identifier)
     if located and int(located[1]) in M2CAI16_TOOL_RECORDINGS:
         return f"video{M2CAI16_TOOL_RECORDINGS[int(located[1])]:02d}"
-    identifier = video_id(re.sub(r"\.(mp4|avi|mkv)$", "", name))
     if identifier.startswith("tool") and identifier[4:].isdigit():
         twin = M2CAI16_TOOL_RECORDINGS.get(int(identifier[4:]))
         return identifier if twin is None else f"video{twin:02d}"

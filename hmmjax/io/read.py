@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hmmjax.io.answers import ANSWERS, is_answers, merge_labels, read_answers
 from hmmjax.io.arrays import pickle_error, read_arrays
 from hmmjax.io.errors import FormatError
 from hmmjax.io.folder import is_unfinished
@@ -104,7 +105,7 @@ def read(
     Args:
         paths: a file, a folder, or several of either. Layouts are told apart by content: Cholec80 and M2CAI16 txt,
             MTRCNet, TMRNet and Surgformer txt, csv with a Frame column, NPZ (`hmmjax.io.arrays`), NPY (one video
-            each), Cadene's csv, Faster R-CNN detection csv.
+            each), Cadene's csv, Faster R-CNN detection csv; and, among annotations, answers to `hmmjax suggest`.
         track: "phases" or "tools", where the file does not say.
         kind: "labels", "probabilities" or "logits" (softmax over phases, sigmoid per tool), for both tracks or as
             ``{"phases": ..., "tools": ...}``. None takes whole-number tools and single columns of phases as labels
@@ -146,8 +147,13 @@ def read(
     tracks: list[Track] = []
     for file in files if progress is None else progress(files):
         tracks += _read_file(file, spec)
-    tracks = rename_videos(tracks, rename or {})
+    tracks = _renamed(tracks, rename or {})
+    _no_duplicates([track for track in tracks if track.layout.format != ANSWERS])
+    if any(track.layout.format == ANSWERS for track in tracks):
+        tracks = merge_labels(tracks)
     notices += _doubtful_rate(tracks) if fps is None else []
+    if not tracks:
+        raise FormatError("no question is answered yet", file=files[0], fix="fill it in, or leave it out")
     if notices:
         tracks[0] = dataclasses.replace(tracks[0], notices=(*tracks[0].notices, *notices))
     return sorted(tracks, key=lambda t: (natural(t.video), t.track))
@@ -176,7 +182,8 @@ def read_annotations(paths: PathLike | Sequence[PathLike], **options: object) ->
     """`read` for ground truth: labels only, and -1 may stand for unknown.
 
     Args:
-        paths: a file, a folder, or several of either.
+        paths: a file, a folder, or several of either; among them files that `hmmjax suggest` wrote and a person filled
+            in, whose answers add to what other files know of a video.
         **options: of `read`, but `unknown`; `kind` is "labels" unless given.
 
     Returns:
@@ -204,6 +211,8 @@ def _read_file(file: str, spec: Spec) -> list[Track]:
     if "\0" in text:
         raise FormatError("this is no text file", file=file, fix="give txt, csv, npz or npy files")
     first = next((line for line in text.splitlines() if line.strip()), "")
+    if is_answers(first):
+        return read_answers(file, text, spec)
     if is_cadene(first):
         return read_cadene(file, text, spec)
     if is_detections(first):
@@ -224,14 +233,18 @@ def rename_videos(tracks: Sequence[Track], names: Mapping[str, str]) -> list[Tra
     Raises:
         FormatError: when there is no such video, and when two tracks then are of the same video.
     """
+    result = _renamed(tracks, names)
+    _no_duplicates(result)
+    return result
+
+
+def _renamed(tracks: Sequence[Track], names: Mapping[str, str]) -> list[Track]:
     wanted = {video_id(old): video_id(new) for old, new in names.items()}
     missing = set(wanted) - {track.video for track in tracks}
     if missing:
         have = ", ".join(dict.fromkeys(track.video for track in tracks))
         raise FormatError(f"no video {', '.join(sorted(missing))} to rename", fix=f"the videos are {have}")
-    result = [dataclasses.replace(track, video=wanted.get(track.video, track.video)) for track in tracks]
-    _no_duplicates(result)
-    return result
+    return [dataclasses.replace(track, video=wanted.get(track.video, track.video)) for track in tracks]
 
 
 def _no_duplicates(tracks: Sequence[Track]) -> None:

@@ -14,7 +14,7 @@ class Layout:
     """How a track was written in its file, so that results can be written the same way.
 
     Attributes:
-        format: "text" (tabs or spaces), "csv", "npz", "npy", "cadene" or "detections".
+        format: "text" (tabs or spaces), "csv", "npz", "npy", "cadene", "detections" or "answers".
         kind: "labels", "probabilities" or "logits", as they stand in the file.
         delimiter: between cells of a row.
         header: the header line as read, or None without one.

@@ -6,8 +6,19 @@ tracks = hmmjax.suggest.read_answers("to-label/answers.csv")     # partial label
 """
 
 from hmmjax.suggest.answers import read_answers, write_answers
-from hmmjax.suggest.pictures import find_pictures
+from hmmjax.suggest.pictures import NAMINGS, Pictures, find_pictures
 from hmmjax.suggest.ranking import REASONS, Suggestion, rank
 from hmmjax.suggest.sheet import write, write_sheet
 
-__all__ = ["REASONS", "Suggestion", "find_pictures", "rank", "read_answers", "write", "write_answers", "write_sheet"]
+__all__ = [
+    "NAMINGS",
+    "REASONS",
+    "Pictures",
+    "Suggestion",
+    "find_pictures",
+    "rank",
+    "read_answers",
+    "write",
+    "write_answers",
+    "write_sheet",
+]

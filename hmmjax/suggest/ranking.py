@@ -6,11 +6,14 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from hmmjax.io import FormatError, Track, align_classes, natural
+from hmmjax.io.answers import merge_labels
 
 #: "positive": the tool is probably there, and few positive labels of it are known.
 #: "disagreement": the recogniser and the stabilised result say different things.
 #: "uncertain": the stabilised result does not know (its posterior's entropy is high).
 REASONS = ("positive", "disagreement", "uncertain")
+#: Whoever is as sure as this is not uncertain.
+_SURE = 0.9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +62,7 @@ class _Candidates:
     stabilised: np.ndarray
     entropy: np.ndarray
     disagreement: np.ndarray
+    sure: np.ndarray
 
 
 def rank(
@@ -75,7 +79,8 @@ def rank(
     Args:
         raw: what the recogniser says, tools or phases of each video, as `hmmjax.io.read` gives them.
         stabilised: posteriors of the same videos and frames (`hmmjax stabilize` writes them to stabilized.npz).
-        known: labels that there are already, -1 unknown; what is known is not asked again.
+        known: labels that there are already, -1 unknown; what is known is not asked again. Several tracks of one video
+            add up.
         count: frames per tool and reason. Positive frames are shared out: there are `count` per tool in all, and a
             tool with few known positives gets more of them than one with many.
         apart: least distance in seconds between two questions about one class in one video.
@@ -85,7 +90,8 @@ def rank(
         Suggestions, by reason, then class, then falling score.
 
     Raises:
-        FormatError: when videos or frames of `raw` and `stabilised` differ, or for an unknown reason.
+        FormatError: when videos, rates or frames of `raw` and `stabilised` differ, when known labels contradict each
+            other, or for an unknown reason.
     """
     reasons = tuple(reasons)
     for reason in reasons:
@@ -96,7 +102,7 @@ def rank(
         pairs, names = _pairs(raw, stabilised, track)
         if not pairs:
             continue
-        labels = {t.video: t.reorder(names) for t in known if t.track == track}
+        labels = {t.video: t for t in merge_labels(t.reorder(names) for t in known if t.track == track)}
         if track == "tools":
             topics = [_tool_candidates(pairs, labels, tool) for tool in range(len(names))]
         else:
@@ -146,6 +152,12 @@ def _pairs(raw: Sequence[Track], stabilised: Sequence[Track], track: str) -> tup
     for a, b in pairs:
         if b.is_labels:
             raise FormatError("probabilities are needed, not labels", file=b.source, fix="give stabilized.npz")
+        if a.fps != b.fps:
+            raise FormatError(
+                f"{a.video} counts {b.fps:g} frames a second here and {a.fps:g} in {a.source}",
+                file=b.source,
+                fix="say fps",
+            )
         if not np.array_equal(a.frames, b.frames):
             raise FormatError(f"frames of {a.video} are not those of {a.source}", file=b.source)
     return pairs, names
@@ -157,10 +169,11 @@ def _tool_candidates(pairs: Pairs, labels: dict[str, Track], tool: int) -> _Cand
         said, p = before.values[:, tool].astype(float), after.values[:, tool]
         differs = np.abs(said - p) * ((said >= 0.5) != (p >= 0.5))
         raw = np.full(len(p), np.nan) if before.is_labels else said
-        free = ~_known(labels.get(after.video), after.frames, tool)
+        free = ~_known(labels.get(after.video), after, tool)
         entropy = _entropy(np.stack([p, 1 - p], -1))
         video, name = np.full(len(p), n), np.full(len(p), tool)
-        columns = video, after.frames, after.seconds, name, raw, p, entropy, differs
+        sure = np.maximum(p, 1 - p)
+        columns = video, after.frames, after.seconds, name, raw, p, entropy, differs, sure
         parts.append([x[free] for x in columns])
     return _Candidates(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
@@ -172,17 +185,20 @@ def _phase_candidates(pairs: Pairs, labels: dict[str, Track]) -> _Candidates:
         p = after.values[rows, chosen]
         raw = np.full(len(rows), np.nan) if before.is_labels else before.values[rows, chosen]
         differs = (said != chosen) * (p - after.values[rows, said])
-        free = ~_known(labels.get(after.video), after.frames, None)
-        columns = np.full(len(rows), n), after.frames, after.seconds, chosen, raw, p, _entropy(after.values), differs
+        free = ~_known(labels.get(after.video), after, None)
+        entropy, video = _entropy(after.values), np.full(len(rows), n)
+        columns = video, after.frames, after.seconds, chosen, raw, p, entropy, differs, p
         parts.append([x[free] for x in columns])
     return _Candidates(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def _known(labels: Track | None, frames: np.ndarray, tool: int | None) -> np.ndarray:
+def _known(labels: Track | None, asked: Track, tool: int | None) -> np.ndarray:
+    """(n,) bool: at which frames of a track the tool, or the phase, is labelled."""
     if labels is None or not len(labels.frames):
-        return np.zeros(len(frames), bool)
+        return np.zeros(len(asked.frames), bool)
+    labels = labels.at_fps(asked.fps)
     values = labels.values if tool is None else labels.values[:, tool]
-    return np.isin(frames, labels.frames[values >= 0])
+    return np.isin(asked.frames, labels.frames[values >= 0])
 
 
 def _entropy(p: np.ndarray) -> np.ndarray:
@@ -212,7 +228,8 @@ def _choose(
     by_reason = {
         "positive": candidates.stabilised,
         "disagreement": candidates.disagreement,
-        "uncertain": candidates.entropy,
+        # Of ten frames that are all but certain, the least certain is no question either.
+        "uncertain": np.where(candidates.sure < _SURE, candidates.entropy, 0.0),
     }
     score = by_reason[reason]
     least = 0.5 if reason == "positive" else 0.0

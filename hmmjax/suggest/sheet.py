@@ -55,8 +55,10 @@ def write(
     """
     root = Path(folder)
     root.mkdir(parents=True, exist_ok=True)
-    write_answers(root / "answers.csv", suggestions, force=force)
-    write_sheet(root / "index.html", suggestions, picture=picture, force=True)
+    # The file to fill in comes last: without it, whatever stopped the page can be mended and the run repeated.
+    with atomic(root / "answers.csv", force=force) as temporary:
+        write_answers(temporary, suggestions, force=True)
+        write_sheet(root / "index.html", suggestions, picture=picture, force=True)
     return root / "index.html", root / "answers.csv"
 
 
@@ -87,8 +89,10 @@ def write_sheet(
     parts = [
         "<!doctype html><html lang='en'><meta charset='utf-8'><title>Frames to label</title>",
         f"<style>{_STYLE}</style><h1>Frames to label</h1>",
-        f"<p>{len(suggestions)} questions about {len(frames)} frames. Fill in answers.csv beside this page: 1 where "
-        "the tool is in the picture, 0 where it is not, nothing when unsure.</p>",
+        f"<p>{len(suggestions)} questions about {len(frames)} frames. Fill in answers.csv beside this page: it has a "
+        "row for each frame and a ? in each cell that is asked about. Write over it, or leave it where you are unsure; "
+        "other cells may be filled in too.</p>",
+        *_explain(suggestions),
     ]
     for (reason, name), members in groups.items():
         parts.append(f"<h2>{html.escape(name)}: {_EXPLAIN[reason]}</h2><div class='cards'>")
@@ -96,6 +100,16 @@ def write_sheet(
         parts.append("</div>")
     with atomic(path, force=force) as temporary:
         Path(temporary).write_text("\n".join([*parts, "</html>"]), encoding="utf-8")
+
+
+def _explain(suggestions: Sequence[Suggestion]) -> list[str]:
+    """What to write, for each kind of question that there is."""
+    said = {
+        "tools": "In the column of a tool write 1 where it is in the picture, 0 where it is not. Tools: ",
+        "phases": "In the column Phase write the name of the phase that the picture belongs to. Phases: ",
+    }
+    names = {s.track: s.names for s in suggestions}
+    return [f"<p>{said[track]}{html.escape(', '.join(names[track]))}.</p>" for track in said if track in names]
 
 
 def _card(s: Suggestion, picture: Picture | None, width: int) -> str:

@@ -7,6 +7,8 @@ A cache is a folder with ``images.npy`` (n, H, W, 3) uint8 and ``table.npz`` (se
 
 import argparse
 import dataclasses
+import os
+import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -46,6 +48,12 @@ def write_cache(source: Source, folder: str | Path, *, workers: int = 4, progres
         folder: to write to.
         workers: threads that decode; Pillow decodes outside Python's lock.
         progress: show a progress bar.
+
+    Returns:
+        The cache, opened. An earlier one in the folder stays until all is written.
+
+    Raises:
+        FormatError: when pictures differ in size or cannot be read.
     """
     return _write(Path(folder), source.table, _common_size(source), _decoded(source, workers, progress))
 
@@ -62,12 +70,19 @@ def write_collection(
         crop: cut black borders off first.
         progress: show a progress bar for each video.
 
+    Returns:
+        The cache, opened.
+
     Raises:
-        FormatError: when the videos count frames at different rates.
+        FormatError: when the videos count frames at different rates: a cache has one counter for all.
     """
     rates = {recording.fps for recording in collection.recordings}
     if len(rates) != 1:
-        raise FormatError(f"{collection.name} counts frames at {len(rates)} rates", fix="cache them apart")
+        raise FormatError(
+            f"the videos of {collection.name} count frames at {len(rates)} rates "
+            f"({', '.join(f'{rate:g}' for rate in sorted(rates))} a second), and a cache has one",
+            fix="list the videos of each rate in a manifest of its own and cache them apart",
+        )
     known = [collection.annotation(video) for video in collection.ids]
     lengths = [len(annotation) for annotation in known]
     table = FrameTable(
@@ -92,15 +107,23 @@ def _write(
     folder: Path, table: FrameTable, size: tuple[int, int], pictures: Iterable[tuple[int, np.ndarray]]
 ) -> ArrayImages:
     folder.mkdir(parents=True, exist_ok=True)
-    # The table comes last: a cache without one is unfinished.
-    (folder / "table.npz").unlink(missing_ok=True)
-    images = np.lib.format.open_memmap(folder / "images.npy", "w+", np.uint8, (len(table), *size, 3))
-    for index, image in pictures:
-        if image.shape != images.shape[1:]:
-            raise FormatError(f"frame {index} is {image.shape}, the first {images.shape[1:]}", fix="give a size")
-        images[index] = image
-    images.flush()
-    np.savez(folder / "table.npz", allow_pickle=False, **table.arrays())
+    # Under other names until all is there: an earlier cache survives a failure, and may even be the source.
+    unfinished = folder / ".images.npy", folder / ".table.npz"
+    try:
+        images = np.lib.format.open_memmap(unfinished[0], "w+", np.uint8, (len(table), *size, 3))
+        for index, image in pictures:
+            if image.shape != images.shape[1:]:
+                raise FormatError(f"frame {index} is {image.shape}, the first {images.shape[1:]}", fix="give a size")
+            images[index] = image
+        images.flush()
+        np.savez(unfinished[1], allow_pickle=False, **table.arrays())
+        # A cache without a table is unfinished: no moment has the old table with the new pictures.
+        (folder / "table.npz").unlink(missing_ok=True)
+        os.replace(unfinished[0], folder / "images.npy")
+        os.replace(unfinished[1], folder / "table.npz")
+    finally:
+        for path in unfinished:
+            path.unlink(missing_ok=True)
     return read_cache(folder)
 
 
@@ -108,14 +131,22 @@ def read_cache(folder: str | Path) -> ArrayImages:
     """Open a cache; nothing is read until it is asked for.
 
     Raises:
-        FormatError: when the folder holds no finished cache.
+        FormatError: when the folder holds no finished cache, or a damaged one.
     """
     folder = Path(folder)
     if not (folder / "table.npz").exists():
         raise FormatError("no finished cache", file=folder, fix="write it with python -m models.data.cache")
-    with np.load(folder / "table.npz", allow_pickle=False) as arrays:
-        table = FrameTable.from_arrays(dict(arrays))
-    return ArrayImages(table, np.load(folder / "images.npy", mmap_mode="r"))
+    try:
+        with open(folder / "table.npz", "rb") as file, np.load(file, allow_pickle=False) as arrays:
+            table = FrameTable.from_arrays(dict(arrays))
+        images = np.load(folder / "images.npy", mmap_mode="r")
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise FormatError(f"damaged cache ({error})", file=folder, fix="write it again") from error
+    if len(images) != len(table):
+        raise FormatError(
+            f"{len(images)} pictures and labels of {len(table)} frames", file=folder, fix="write the cache again"
+        )
+    return ArrayImages(table, images)
 
 
 def load_images(source: Source, *, workers: int = 4, progress: bool = False) -> ArrayImages:
@@ -160,7 +191,11 @@ def _decoded(source: Source, workers: int, progress: bool) -> Iterator[tuple[int
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Write a cache from the command line."""
+    """Write a cache from the command line; what cannot be read is one line and exit code 2.
+
+    Args:
+        arguments: words of the command line; those of this process when left out.
+    """
     parser = argparse.ArgumentParser(prog="python -m models.data.cache", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("source", help="m2cai16:FOLDER, a packed .npz, or a manifest of videos (.yaml, .csv)")
     parser.add_argument("cache", help="folder to write")
@@ -169,10 +204,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--crop", action="store_true", help="cut black borders off videos")
     options = parser.parse_args(arguments)
     size = (options.size[0], options.size[1])
-    if Path(options.source).suffix in (".yaml", ".yml", ".csv"):
-        cache = write_collection(read_manifest(options.source), options.cache, size, crop=options.crop, progress=True)
-    else:
-        cache = write_cache(open_source(options.source, size), options.cache, workers=options.workers, progress=True)
+    try:
+        if Path(options.source).suffix.lower() in (".yaml", ".yml", ".csv"):
+            collection = read_manifest(options.source)
+            cache = write_collection(collection, options.cache, size, crop=options.crop, progress=True)
+        else:
+            source = open_source(options.source, size)
+            cache = write_cache(source, options.cache, workers=options.workers, progress=True)
+    except (FormatError, OSError) as error:
+        parser.exit(2, f"error: {error}\n")
     print(f"{len(cache)} frames of {cache.images.shape[1]}x{cache.images.shape[2]} in {options.cache}")
 
 

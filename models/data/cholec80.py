@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 from hmmjax.data.annotations import video_files
-from hmmjax.data.splits import Parts
+from hmmjax.data.splits import Parts, check_disjoint
 from hmmjax.io import CHOLEC80_PHASES, CHOLEC80_TOOLS, FormatError, natural, video_id
 from models.data.collections import Collection, Recording
 
@@ -36,14 +36,15 @@ def cholec80(
         pictures: False opens annotations only, without looking for videos.
 
     Raises:
-        FormatError: when folders are missing, when the three folders do not hold the same videos, or when the split
-            names a video that is not there.
+        FormatError: when folders are missing, when an annotated video lacks its other annotation, its video or its
+            folder of pictures (videos without annotations are passed over), when two folders are of one video, when the
+            split names a video that is not there, or one recording twice.
     """
     root = Path(directory)
     phases = video_files(root / "phase_annotations", (".txt",))
     tools = video_files(root / "tool_annotations", (".txt",))
     if images is not None:
-        shown = {video_id(p.name): str(p) for p in sorted(Path(images).iterdir()) if p.is_dir()}
+        shown = _folders(Path(images))
     else:
         shown = video_files(root / "videos", (".mp4", ".avi", ".mkv")) if pictures else phases
     pairs = (phases, tools, "tool_annotations"), (phases, shown, "videos"), (tools, phases, "phase_annotations")
@@ -51,10 +52,16 @@ def cholec80(
         missing = sorted(set(have) - set(other), key=natural)
         if missing:
             raise FormatError(f"{where} has no file of {', '.join(missing[:5])}", file=root, fix="complete the copy")
+    check_disjoint(split or {})
     part_of = {video: part for part, videos in (split or {}).items() for video in videos}
     lost = sorted(set(part_of) - set(phases), key=natural)
     if lost:
-        raise FormatError(f"the split names {', '.join(lost[:5])}, not among the videos", file=root)
+        raise FormatError(
+            f"the split names {', '.join(lost[:5])}{' ...' if len(lost) > 5 else ''}: {len(lost)} of its "
+            f"{len(part_of)} videos are not among the {len(phases)} here",
+            file=root,
+            fix="complete the copy, or give a split of the videos that there are",
+        )
     recordings = tuple(
         Recording(
             id=video,
@@ -70,3 +77,15 @@ def cholec80(
         if split is None or video in part_of
     )
     return Collection("cholec80", recordings, CHOLEC80_PHASES, CHOLEC80_TOOLS, rate)
+
+
+def _folders(root: Path) -> dict[str, str]:
+    """Folders of pictures by the video that they belong to."""
+    if not root.is_dir():
+        raise FormatError("no such folder", file=root, fix="give the folder with one folder of pictures per video")
+    found: dict[str, str] = {}
+    for path in sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith(".")):
+        twin = found.setdefault(video_id(path.name), str(path))
+        if twin != str(path):
+            raise FormatError(f"the same video as {os.path.basename(twin)}", file=path, fix="keep one of them")
+    return found

@@ -5,6 +5,7 @@ are. The known datasets are collections too (`cholec80`, `m2cai`); one's own is 
 """
 
 import dataclasses
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,8 +13,11 @@ import numpy as np
 
 from hmmjax.data.annotations import check_complete
 from hmmjax.io import FormatError, Track, read_annotations
-from models.data.video import content_box, probe, read_frames
-from models.data.video_images import align_images, find_images, load_image
+from models.data.video import VideoInfo, content_box, count_frames, probe, read_frames
+from models.data.video_images import RULES, align_images, check_spacing, common_box, find_images, load_image
+
+#: Seconds by which the end of a complete annotation and that of its video may differ.
+LOOSE_END = 5.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +58,8 @@ class Annotation:
         phases: (n,) int32, -1 unknown.
         tools: (n, K) int32 0 or 1, -1 unknown.
         notices: rows that were left out, and why.
+        phase_names: L names, in the order of `phases`; empty where nobody says.
+        tool_names: K names, in the order of `tools`; likewise.
     """
 
     id: str
@@ -62,6 +68,8 @@ class Annotation:
     phases: np.ndarray
     tools: np.ndarray
     notices: tuple[str, ...] = ()
+    phase_names: tuple[str, ...] = ()
+    tool_names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -88,7 +96,13 @@ class Collection:
     offset: int = 0
 
     def __post_init__(self) -> None:
+        if not 0 < self.rate < math.inf:
+            raise FormatError(f"rate is {self.rate:g}", fix="give a positive number of frames a second")
         for recording in self.recordings:
+            if recording.naming not in (None, *RULES):
+                raise FormatError(
+                    f"{recording.id}: unknown naming rule {recording.naming!r}", fix=f"say one of {', '.join(RULES)}"
+                )
             self.step(recording)
 
     @property
@@ -120,6 +134,8 @@ class Collection:
         Raises:
             FormatError: when the collection's rate does not divide the recording's.
         """
+        if not 0 < recording.fps < math.inf:
+            raise FormatError(f"{recording.id} counts {recording.fps:g} frames a second", fix="give a positive number")
         step = round(recording.fps / self.rate)
         if step < 1 or abs(step * self.rate - recording.fps) > 1e-6:
             raise FormatError(
@@ -135,30 +151,23 @@ class Collection:
         any annotation they are the video's own, all unknown.
 
         Raises:
-            FormatError: for damaged files and for gaps in a track that is not declared partial.
+            FormatError: for damaged files; for gaps in a track that is not declared partial, or one that ends seconds
+                before or after its video; for rows or pictures that are not as far apart as `rate` says; for a video
+                of another rate than the recording's.
         """
         recording = self[video]
         step = self.step(recording)
         tracks = self._tracks(recording)
-        # A partly annotated track says nothing of the video's length; the pictures or the other track do.
-        whole = [track.frames for track in tracks.values()] if not recording.partial else []
-        frames = self._used(np.array(self._own_frames(recording)) if not whole else whole[0], step)
-        notices = []
-        for track in tracks.values() if whole else ():
-            kept = np.intersect1d(frames, track.frames, assume_unique=True)
-            lost = np.setdiff1d(frames, kept, assume_unique=True)
-            frames = kept
-            extra = np.setdiff1d(self._used(track.frames, step), kept, assume_unique=True)
-            for gone, where in ((lost, f"no {track.track} there"), (extra, f"only {track.track} there")):
-                if len(gone):
-                    notices.append(f"{video}: {len(gone)} frame(s) from {gone[0]} left out, {where}")
+        notices = list(dict.fromkeys(notice for track in tracks.values() for notice in track.notices))
+        if tracks and not recording.partial:
+            frames = self._common(recording, tracks, step, notices)
+        else:
+            # A partly annotated track says nothing of the video's length; the pictures or the other track do.
+            frames = self._used(np.array(self._own_frames(recording)), step)
+            for track in tracks.values():
+                notices += _unused(track, frames, step)
         if not len(frames):
-            raise FormatError(f"{video}: no frame is annotated in all tracks", fix="check fps, rate and offset")
-        if whole and len(frames) > 1 and (spacing := np.diff(frames).min()) > step:
-            raise FormatError(
-                f"{video} is annotated every {spacing} frames, but {self.rate:g} frames a second are every {step}",
-                fix=f"use rate={recording.fps / spacing:g}",
-            )
+            raise FormatError(f"{video}: no frame is used in all tracks", fix="check fps, rate and offset")
         phases, tools = (_values(tracks.get(kind), frames) for kind in ("phases", "tools"))
         return Annotation(
             id=video,
@@ -167,6 +176,8 @@ class Collection:
             phases=np.full(len(frames), -1, np.int32) if phases is None else phases,
             tools=np.full((len(frames), len(self.tool_names)), -1, np.int32) if tools is None else tools,
             notices=tuple(notices),
+            phase_names=self.phase_names,
+            tool_names=self.tool_names,
         )
 
     def pictures(
@@ -187,24 +198,34 @@ class Collection:
             crop: cut black borders off first.
             progress: show a progress bar.
 
+        Yields:
+            Frame number and (height, width, 3) uint8 RGB.
+
         Raises:
-            FormatError: when a frame has no picture, or the video is damaged.
+            FormatError: when `frames` are not ascending or not on the rate, when a frame has no picture, or when the
+                video is damaged.
         """
         recording = self[video]
-        wanted = [int(frame) for frame in (self.annotation(video).frames if frames is None else frames)]
+        if frames is None:
+            wanted = self.annotation(video).frames.tolist()
+        else:
+            wanted = [int(frame) for frame in frames]
+            self._check_asked(recording, wanted)
         if recording.images is not None:
             images = find_images(recording.images, self._naming(recording), fps=recording.fps, rate=self.rate)
-            for number, path in zip(wanted, align_images(images, wanted, complete=frames is None), strict=True):
-                yield number, load_image(path, size=size, crop=crop)
+            paths = align_images(images, wanted, complete=frames is None)
+            box = common_box(list(images.values())) if crop else None
+            for number, path in zip(wanted, paths, strict=True):
+                yield number, load_image(path, size=size, crop=box)
             return
         if recording.video is None:
             raise FormatError(f"{video} has neither video nor pictures", fix="give one of them in the manifest")
-        rate = probe(recording.video).fps
-        if abs(rate - recording.fps) > 0.01 * recording.fps:
+        _probe(recording)
+        if wanted and wanted[-1] >= (length := count_frames(recording.video)):
             raise FormatError(
-                f"{rate:g} frames a second, but {video} is declared to count {recording.fps:g}",
+                f"frame {wanted[-1]} is annotated but not in the video, which has {length}",
                 file=recording.video,
-                fix="declare fps, or re-encode the video",
+                fix="check that they belong",
             )
         box = content_box(recording.video) if crop else None
         left = iter(wanted)
@@ -218,18 +239,88 @@ class Collection:
                 due = next(left, None)
         if due is not None:
             raise FormatError(
-                f"frame {due} is annotated but not in the video", file=recording.video, fix="check that they belong"
+                f"frame {due} is annotated but not in the video", file=recording.video, fix="get the video again"
             )
+
+    def _common(self, recording: Recording, tracks: dict[str, Track], step: int, notices: list[str]) -> np.ndarray:
+        """Used frames that all complete tracks have; what only some have goes to `notices`."""
+        for track in tracks.values():
+            # check_complete has seen that rows are equally far apart.
+            spacing = int(track.frames[1] - track.frames[0]) if len(track.frames) > 1 else step
+            if step % spacing:
+                raise FormatError(
+                    f"{recording.id} is annotated every {spacing} frames, but {self.rate:g} frames a second are every "
+                    f"{step}",
+                    file=track.source,
+                    fix=f"use rate={recording.fps / spacing:g}, or declare the fps that the Frame column counts",
+                )
+        kinds = list(tracks)
+        frames = self._used(tracks[kinds[0]].frames, step)
+        if len(kinds) == 2:
+            other = self._used(tracks[kinds[1]].frames, step)
+            kept = np.intersect1d(frames, other, assume_unique=True)
+            for having, where in ((frames, f"no {kinds[1]} there"), (other, f"only {kinds[1]} there")):
+                lost = np.setdiff1d(having, kept, assume_unique=True)
+                if len(lost):
+                    notices.append(f"{recording.id}: {len(lost)} frame(s) from {lost[0]} left out, {where}")
+            frames = kept
+        self._check_end(recording, tracks)
+        return frames
+
+    def _check_end(self, recording: Recording, tracks: dict[str, Track]) -> None:
+        """A complete annotation lasts as long as its video; without video or pictures nobody knows."""
+        if recording.video is not None:
+            length, file = count_frames(recording.video), recording.video
+            _probe(recording)
+        elif recording.images is not None and recording.naming is not None:
+            images = find_images(recording.images, recording.naming, fps=recording.fps, rate=self.rate)
+            length, file = max(images) + 1, recording.images
+        else:
+            return
+        loose = LOOSE_END + 1 / self.rate
+        for track in tracks.values():
+            off = (length - 1 - int(track.frames[-1])) / recording.fps
+            if abs(off) > loose:
+                raise FormatError(
+                    f"the {track.track} of {recording.id} end at frame {track.frames[-1]}, {abs(off):.0f} s "
+                    f"{'before' if off > 0 else 'after'} {file}",
+                    file=track.source,
+                    fix="check that they belong together, naming, and fps (of the Frame column; 1 for seconds), "
+                    "or say partial",
+                )
+
+    def _check_asked(self, recording: Recording, frames: list[int]) -> None:
+        step = self.step(recording)
+        for before, frame in zip([-1, *frames], frames, strict=False):
+            if frame <= before:
+                cause = f"frame {frame} is asked for after frame {before}" if before >= 0 else f"no frame is {frame}"
+                raise FormatError(cause, fix="ask for ascending frames")
+            if frame < self.offset or (frame - self.offset) % step:
+                raise FormatError(
+                    f"frame {frame} of {recording.id} is not used: at {self.rate:g} frames a second those are "
+                    f"{self.offset}, {self.offset + step}, {self.offset + 2 * step} ...",
+                    fix="ask for these, or open the collection with another rate",
+                )
 
     def _own_frames(self, recording: Recording) -> Sequence[int]:
         if recording.images is not None:
             rule = self._naming(recording)
-            return list(find_images(recording.images, rule, fps=recording.fps, rate=self.rate))
+            frames = list(find_images(recording.images, rule, fps=recording.fps, rate=self.rate))
+            check_spacing(frames, self.step(recording), recording.images, offset=self.offset)
+            if recording.video is not None and frames[-1] >= (length := count_frames(recording.video)) + LOOSE_END:
+                raise FormatError(
+                    f"by the naming rule {rule!r} the last picture is frame {frames[-1]}, and {recording.video} has "
+                    f"{length}",
+                    file=recording.images,
+                    fix="check naming",
+                )
+            return frames
         if recording.video is None:
             raise FormatError(
                 f"nothing says how long {recording.id} is", fix="give a video, pictures or complete annotations"
             )
-        return range(probe(recording.video).num_frames)
+        _probe(recording)
+        return range(count_frames(recording.video))
 
     def _naming(self, recording: Recording) -> str:
         if recording.naming is None:
@@ -267,3 +358,29 @@ def _values(track: Track | None, frames: np.ndarray) -> np.ndarray | None:
     values = track.values[rows].astype(np.int32)
     values[track.frames[rows] != frames] = -1
     return values
+
+
+def _unused(track: Track, frames: np.ndarray, step: int) -> list[str]:
+    """Notices about labels of a partial track that no used frame takes up."""
+    known = track.frames[(track.values >= 0).reshape(len(track.frames), -1).any(1)]
+    lost = np.setdiff1d(known, frames)
+    late = lost[lost > frames[-1]] if len(frames) else lost
+    between = np.setdiff1d(lost, late)
+    return [
+        f"{track.video}: {len(gone)} labelled row(s) of {track.track} not used, from frame {gone[0]} on: {why}"
+        for gone, why in ((between, f"not on a used frame, one in {step}"), (late, "after the end of the video"))
+        if len(gone)
+    ]
+
+
+def _probe(recording: Recording) -> VideoInfo:
+    """The header of a recording's video, whose rate must be the declared one."""
+    assert recording.video is not None
+    info = probe(recording.video)
+    if abs(info.fps - recording.fps) > 0.01 * recording.fps:
+        raise FormatError(
+            f"{info.fps:g} frames a second, but {recording.id} is declared to count {recording.fps:g}",
+            file=recording.video,
+            fix="declare fps, or re-encode the video",
+        )
+    return info

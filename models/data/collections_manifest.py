@@ -11,13 +11,18 @@
       - {id: case003, images: frames/case003, naming: second, part: test}
 
 Paths are relative to the manifest. A CSV has the columns id, video, images, naming, phases, tools, partial, fps, part
-(those that are needed), and takes phases.txt and tools.txt, one name a line, from its own folder. Annotation files are
-Cholec80's (Frame, then a phase's name or a column a tool); in a partial one rows may be missing and -1 is unknown.
+(those that are needed), and takes phases.txt and tools.txt, one name a line, from its own folder. It is called like its
+file, counts 25 frames a second where fps is blank, and uses one a second from 0 on: name, rate and offset need YAML.
+Annotation files are Cholec80's (Frame, then a phase's name or a column a tool); in a partial one rows may be missing
+and -1 is unknown.
 """
 
 import csv
 import dataclasses
+import io
+import math
 import os
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -39,8 +44,8 @@ def read_manifest(path: str | os.PathLike[str], *, allow_overlap: bool = False) 
         allow_overlap: whether one recording may be listed in several parts.
 
     Raises:
-        FormatError: naming the manifest and the line or video: unknown fields, files that do not exist, repeated
-            videos, a recording in two parts, annotations without class names.
+        FormatError: naming the manifest and the line or video: unknown or repeated fields, files that do not exist,
+            repeated videos, a recording in two parts, annotations without class names, numbers that make no sense.
     """
     path = Path(path)
     if not path.is_file():
@@ -65,6 +70,9 @@ def read_manifest(path: str | os.PathLike[str], *, allow_overlap: bool = False) 
     if not allow_overlap:
         check_disjoint({part or "no part": ids for part, ids in parts.items()})
     phases, tools = (resolve_names(top.get(kind), kind) or () for kind in ("phases", "tools"))
+    offset = _number(top.get("offset", 0), "offset", path)
+    if not offset.is_integer():
+        raise FormatError(f"offset is {offset:g}, the number of a frame expected", file=path)
     for recording in recordings:
         for kind, have in (("phases", phases), ("tools", tools)):
             if getattr(recording, kind) is not None and not have:
@@ -75,7 +83,7 @@ def read_manifest(path: str | os.PathLike[str], *, allow_overlap: bool = False) 
         phase_names=phases,
         tool_names=tools,
         rate=_number(top.get("rate", 1), "rate", path),
-        offset=int(_number(top.get("offset", 0), "offset", path)),
+        offset=int(offset),
     )
 
 
@@ -83,7 +91,7 @@ def _read_yaml(path: Path) -> tuple[dict[str, Any], list[tuple[int | None, dict[
     import yaml
 
     try:
-        top = yaml.safe_load(path.read_text(encoding="utf-8"))
+        top = yaml.load(_text(path), _strict_loader())
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = None if mark is None else mark.line + 1
@@ -92,8 +100,16 @@ def _read_yaml(path: Path) -> tuple[dict[str, Any], list[tuple[int | None, dict[
         raise FormatError("a list called videos is missing", file=path)
     _only_known(top, _TOP, "", None, path)
     for kind in ("phases", "tools"):
-        if isinstance(top.get(kind), list):
-            top = {**top, kind: [str(name) for name in top[kind]]}
+        names = top.get(kind)
+        if isinstance(names, list):
+            for name in names:
+                if isinstance(name, bool) or not isinstance(name, str | int | float):
+                    raise FormatError(
+                        f"{kind} has {name!r}, a name expected", file=path, fix="put names between quotes"
+                    )
+            top = {**top, kind: [str(name) for name in names]}
+        elif not isinstance(names, str | None):
+            raise FormatError(f"{kind} is {names!r}, a list of names expected", file=path)
     rows = []
     for position, row in enumerate(top["videos"], 1):
         if not isinstance(row, Mapping):
@@ -102,14 +118,53 @@ def _read_yaml(path: Path) -> tuple[dict[str, Any], list[tuple[int | None, dict[
     return dict(top), rows
 
 
+def _strict_loader() -> type:
+    """YAML without what hides mistakes: of a key that is there twice the last would win, and aliases can grow a small
+    file without bound.
+    """
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                mark = self.peek_event().start_mark
+                raise yaml.MarkedYAMLError(problem="an alias: write the value out", problem_mark=mark)
+            return super().compose_node(parent, index)
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            seen: list[Any] = []
+            for key, _ in node.value:
+                if key.value in seen:
+                    raise yaml.MarkedYAMLError(problem=f"{key.value!r} is there twice", problem_mark=key.start_mark)
+                seen.append(key.value)
+            return super().construct_mapping(node, deep)
+
+    return Loader
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise FormatError("this is no text file in UTF-8", file=path, fix="save it as UTF-8") from None
+
+
 def _read_csv(path: Path) -> tuple[dict[str, Any], list[tuple[int | None, dict[str, Any]]]]:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(file)
-        rows: list[tuple[int | None, dict[str, Any]]] = []
-        for row in reader:
-            if None in row or None in row.values():
-                raise FormatError("not as many cells as columns", file=path, line=reader.line_num)
-            rows.append((reader.line_num, {k.strip(): v.strip() for k, v in row.items() if v.strip()}))
+    reader = csv.DictReader(io.StringIO(_text(path), newline=""))
+    columns = [column.strip() for column in reader.fieldnames or ()]
+    if len(columns) == 1 and ";" in columns[0]:
+        raise FormatError(
+            "cells are separated by ';'", file=path, line=1, fix="export with commas, and points in numbers"
+        )
+    if "id" not in columns:
+        raise FormatError("no column called id", file=path, line=1, fix=f"columns are {', '.join(_FIELDS)}")
+    if twice := [column for column, count in Counter(columns).items() if count > 1]:
+        raise FormatError(f"the column {twice[0]} is there twice", file=path, line=1, fix="keep one")
+    rows: list[tuple[int | None, dict[str, Any]]] = []
+    for row in reader:
+        if None in row or None in row.values():
+            raise FormatError("not as many cells as columns", file=path, line=reader.line_num)
+        rows.append((reader.line_num, {k.strip(): v.strip() for k, v in row.items() if v.strip()}))
     top = {kind: str(path.parent / f"{kind}.txt") for kind in ("phases", "tools")}
     return {kind: file for kind, file in top.items() if os.path.isfile(file)}, rows
 
@@ -142,7 +197,7 @@ def _recording(row: dict[str, Any], line: int | None, fps: float, path: Path) ->
         partial = partial.lower() in ("true", "yes", "1")
     values["partial"] = bool(partial)
     values["fps"] = _number(values["fps"], f"{name}: fps", path, line)
-    values["part"] = str(values.get("part", ""))
+    values["part"] = "" if values.get("part") is None else str(values["part"])
     return Recording(**values)
 
 
@@ -155,9 +210,9 @@ def _only_known(row: Mapping[str, Any], known: tuple[str, ...], of: str, line: i
 
 def _number(value: Any, what: str, path: Path, line: int | None = None) -> float:
     try:
-        number = float(value)
+        number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
         raise FormatError(f"{what} should be a number, {value!r} found", file=path, line=line) from None
-    if number < 0 or (number == 0 and "offset" not in what):
+    if not math.isfinite(number) or number < 0 or (number == 0 and "offset" not in what):
         raise FormatError(f"{what} is {value}, which makes no sense", file=path, line=line)
     return number

@@ -6,6 +6,8 @@ A source has a length, a `table` of labels, and ``source[i]``, frame i as (H, W,
 import csv
 import dataclasses
 import io
+import warnings
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -14,7 +16,7 @@ import numpy as np
 
 from hmmjax.data.splits import recording
 from hmmjax.io import CHOLEC80_PHASES, CHOLEC80_TOOLS, FormatError
-from models.data.m2cai_locations import read_frames, read_image_set
+from models.data.m2cai_locations import read_frames, read_image_sets
 
 #: Columns that a table may lack.
 OPTIONAL = ("boxes", "box_tools", "phase_weights", "tool_weights")
@@ -114,7 +116,8 @@ class ImageFiles:
         return len(self.paths)
 
     def __getitem__(self, index: int) -> np.ndarray:
-        return decode(self.paths[index].read_bytes(), self.size)
+        path = self.paths[index]
+        return decode(path.read_bytes(), self.size, file=path)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -146,10 +149,29 @@ class PackedImages:
 
 
 def read_packed(path: str | Path, size: tuple[int, int] | None = None) -> PackedImages:
-    """Frames that `PackedImages.save` wrote."""
-    with np.load(path, allow_pickle=False) as file:
-        arrays = dict(file)
-    return PackedImages(FrameTable.from_arrays(arrays), arrays["data"], arrays["ends"], size)
+    """Frames that `PackedImages.save` wrote.
+
+    Args:
+        path: the file.
+        size: (height, width) to scale to.
+
+    Returns:
+        The frames.
+
+    Raises:
+        FormatError: when the file is missing, damaged or of another kind.
+    """
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as held:
+            arrays = dict(held)
+        packed = PackedImages(FrameTable.from_arrays(arrays), arrays["data"], arrays["ends"], size)
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise FormatError(f"no readable packed pictures ({error})", file=path, fix="write them again") from error
+    if len(packed) != len(packed.table) or (len(packed) and packed.ends[-1] != len(packed.data)):
+        raise FormatError(
+            f"{len(packed)} pictures and labels of {len(packed.table)} frames", file=path, fix="write them again"
+        )
+    return packed
 
 
 def pack(source: Source, rows: Sequence[int] | None = None, *, quality: int = 90) -> PackedImages:
@@ -192,18 +214,37 @@ def stack_boxes(boxes: Sequence[np.ndarray], tools: Sequence[np.ndarray]) -> dic
     return {"boxes": out, "box_tools": which}
 
 
-def decode(data: bytes, size: tuple[int, int] | None = None) -> np.ndarray:
-    """An encoded picture as (H, W, 3) uint8 RGB, scaled to (height, width) when a size is given."""
+def decode(data: bytes, size: tuple[int, int] | None = None, *, file: str | Path | None = None) -> np.ndarray:
+    """An encoded picture as (H, W, 3) uint8 RGB, scaled to (height, width) when a size is given.
+
+    Args:
+        data: the picture's bytes.
+        size: (height, width) to scale to.
+        file: where they are from, for messages.
+
+    Returns:
+        The picture.
+
+    Raises:
+        FormatError: when this is no picture, is cut off, or has another depth than eight bits.
+    """
     from PIL import Image
 
-    with Image.open(io.BytesIO(data)) as image:
-        if size is not None:
-            # A JPEG can be decoded at a half or a quarter for a fraction of the time.
-            image.draft("RGB", (2 * size[1], 2 * size[0]))
-        image = image.convert("RGB")
-        if size is not None and image.size != (size[1], size[0]):
-            image = image.resize((size[1], size[0]), Image.Resampling.BILINEAR)
-        return np.asarray(image)
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            if image.mode.startswith(("I", "F")):
+                raise FormatError(
+                    f"its values are of kind {image.mode!r}, not eight bits", file=file, fix="convert it to 8-bit RGB"
+                )
+            if size is not None:
+                # A JPEG can be decoded at a half or a quarter for a fraction of the time.
+                image.draft("RGB", (2 * size[1], 2 * size[0]))
+            picture = image.convert("RGB")
+            if size is not None and picture.size != (size[1], size[0]):
+                picture = picture.resize((size[1], size[0]), Image.Resampling.BILINEAR)
+            return np.asarray(picture)
+    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+        raise FormatError(f"not a readable picture ({error})", file=file, fix="get the file again") from error
 
 
 def m2cai16_locations(root: str | Path, size: tuple[int, int] | None = None) -> ImageFiles:
@@ -215,15 +256,21 @@ def m2cai16_locations(root: str | Path, size: tuple[int, int] | None = None) -> 
     Args:
         root: holds Annotations, ImageSets and JPEGImages.
         size: (height, width) to scale to.
+
+    Returns:
+        The frames; those listed without a picture are left out, with a warning.
+
+    Raises:
+        FormatError: when nothing is there, when a frame is in two image sets, and for damaged files.
     """
     root = Path(root)
     frames, parts = [], []
-    for part in ("train", "val", "test"):
-        # Copies without all sets, or without all pictures, are in use.
-        if (root / "ImageSets" / "Main" / f"{part}.txt").exists():
-            names = [n for n in read_image_set(root, part) if (root / "JPEGImages" / f"{n}.jpg").exists()]
-            frames += read_frames(root, names)
-            parts += [part] * len(names)
+    for part, listed in read_image_sets(root).items():
+        names = [name for name in listed if (root / "JPEGImages" / f"{name}.jpg").exists()]
+        if len(names) < len(listed):
+            warnings.warn(f"{root}: {len(listed) - len(names)} of {len(listed)} frames of {part} have no picture")
+        frames += read_frames(root, names)
+        parts += [part] * len(names)
     if not frames:
         raise FormatError("no pictures", file=root, fix="give the folder that holds ImageSets and JPEGImages")
     known = _phases(root / "frame_labels.csv")
@@ -241,5 +288,18 @@ def m2cai16_locations(root: str | Path, size: tuple[int, int] | None = None) -> 
 def _phases(path: Path) -> dict[str, int]:
     if not path.exists():
         return {}
-    with open(path, newline="", encoding="utf-8") as file:
-        return {row["frame"]: int(row["cholec80_phase"]) for row in csv.DictReader(file)}
+    found: dict[str, int] = {}
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        reader = csv.DictReader(file)
+        if not {"frame", "cholec80_phase"} <= set(reader.fieldnames or ()):
+            raise FormatError("the columns frame and cholec80_phase expected", file=path, line=1)
+        for row in reader:
+            frame, phase = row["frame"], (row["cholec80_phase"] or "").strip()
+            if frame in found:
+                raise FormatError(f"{frame} is there twice", file=path, line=reader.line_num)
+            if phase not in map(str, range(-1, len(CHOLEC80_PHASES))):
+                raise FormatError(
+                    f"phase {phase!r}, -1 to {len(CHOLEC80_PHASES) - 1} expected", file=path, line=reader.line_num
+                )
+            found[frame] = int(phase)
+    return found

@@ -19,7 +19,12 @@ def epoch_order(rows: np.ndarray, batch: int, seed: int, epoch: int) -> np.ndarr
     """Row numbers of one pass, shuffled, in whole batches: (batches, batch).
 
     What is left over at the end is dropped; with fewer rows than a batch, rows repeat.
+
+    Raises:
+        ValueError: without any row.
     """
+    if not len(rows):
+        raise ValueError("no rows to make batches of. Fix: check the part that they are taken from")
     order = np.random.default_rng((seed, epoch)).permutation(rows)
     if len(order) < batch:
         order = np.resize(order, batch)
@@ -78,6 +83,7 @@ def prefetch(items: Iterable[T], prepare: Callable[[T], U], depth: int = 2) -> I
     """Prepare items in a thread, `depth` ahead of their use: reading and copying overlap with computing."""
     ready: queue.Queue = queue.Queue(depth)
     stop = threading.Event()
+    end = object()
 
     def put(item: object) -> None:
         while not stop.is_set():
@@ -93,9 +99,9 @@ def prefetch(items: Iterable[T], prepare: Callable[[T], U], depth: int = 2) -> I
                 if stop.is_set():
                     return
         except BaseException as error:  # handed over to whoever waits for items
-            put((None, error))
+            put((end, error))
         else:
-            put((None, None))
+            put((end, None))
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
@@ -104,7 +110,7 @@ def prefetch(items: Iterable[T], prepare: Callable[[T], U], depth: int = 2) -> I
             item, error = ready.get()
             if error is not None:
                 raise error
-            if item is None:
+            if item is end:
                 return
             yield item
     finally:

@@ -7,6 +7,7 @@ train_dataset/workflow_video_01.{mp4,txt} ...  test_dataset/test_workflow_video_
 import os
 from pathlib import Path
 
+from hmmjax.data.splits import check_disjoint
 from hmmjax.io import CHOLEC80_TOOLS, M2CAI16_PHASES, FormatError, natural, video_id
 from models.data.collections import Collection, Recording
 
@@ -16,8 +17,13 @@ FPS = 25.0
 def m2cai16_tool(directory: str | os.PathLike[str], *, rate: float = 1.0) -> Collection:
     """Open M2CAI16-tool: tools of 10 training and 5 test videos, a row for every 25th frame.
 
+    Args:
+        directory: holds train_dataset/ and test_dataset/; annotations alone will do, or the videos of all.
+        rate: frames per second to use.
+
     Raises:
-        FormatError: when folders or files are missing.
+        FormatError: when folders or annotations are missing, when only some have a video, when two files are of one
+            video, or a video is in both parts.
     """
     return Collection("m2cai16-tool", _recordings(directory, "tools"), (), CHOLEC80_TOOLS, rate)
 
@@ -26,12 +32,12 @@ def m2cai16_workflow(directory: str | os.PathLike[str], *, rate: float = 1.0, of
     """Open M2CAI16-workflow: eight phases, a row for every frame.
 
     Args:
-        directory: holds train_dataset/ and test_dataset/.
+        directory: holds train_dataset/ and test_dataset/; annotations alone will do, or the videos of all.
         rate: frames per second to use.
         offset: the first used frame; some published results take every 25th from 0, some from 24.
 
     Raises:
-        FormatError: when folders or files are missing.
+        FormatError: as `m2cai16_tool`.
     """
     return Collection("m2cai16-workflow", _recordings(directory, "phases"), M2CAI16_PHASES, (), rate, offset)
 
@@ -40,16 +46,23 @@ def read_frame_counts(path: str | os.PathLike[str]) -> dict[str, int]:
     """nb-frames.txt: the number of frames of each video, whatever its separators and line ends.
 
     Raises:
-        FormatError: for a line without a name and a number.
+        FormatError: for a line without a name and a number, a video that is there twice, or no text.
     """
     counts: dict[str, int] = {}
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+    try:
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise FormatError(f"the file cannot be read ({error})", file=path) from None
+    for number, line in enumerate(lines, 1):
         cells = line.split()
         if not cells:
             continue
         if len(cells) < 2 or not cells[-1].isdigit():
             raise FormatError(f"a name and a number expected, {line.strip()!r} found", file=path, line=number)
-        counts[os.path.splitext(os.path.basename(cells[0]))[0]] = int(cells[-1])
+        name = os.path.splitext(os.path.basename(cells[0]))[0]
+        if name in counts:
+            raise FormatError(f"{name} is there twice", file=path, line=number, fix="keep the right one")
+        counts[name] = int(cells[-1])
     return counts
 
 
@@ -62,20 +75,33 @@ def _recordings(directory: str | os.PathLike[str], track: str) -> tuple[Recordin
             raise FormatError("no such folder", file=folder, fix="give the folder that holds train_dataset/")
         # Results (_pred) and frame counts may lie beside the annotations.
         annotations = [
-            p for p in folder.glob("*_video_*.txt") if not p.stem.endswith("_pred") and "timestamp" not in p.stem
+            p
+            for p in folder.glob("*_video_*.txt")
+            if not p.stem.endswith("_pred") and "timestamp" not in p.stem and not p.name.startswith(".")
         ]
+        videos = {p.stem: p for p in sorted(folder.iterdir()) if p.suffix.lower() in (".mp4", ".avi", ".mkv")}
         if not annotations:
             raise FormatError("no annotation in this folder", file=folder)
         for path in sorted(annotations, key=lambda p: natural(p.name)):
-            video = path.with_suffix(".mp4")
+            name = video_id(path.name)
+            if twin := next((r for r in found if r.id == name and r.part == part), None):
+                raise FormatError(f"the same video as {twin.phases or twin.tools}", file=path, fix="keep one of them")
             found.append(
                 Recording(
-                    id=video_id(path.name),
-                    video=str(video) if video.exists() else None,
+                    id=name,
+                    video=str(videos[path.stem]) if path.stem in videos else None,
                     fps=FPS,
                     part=part,
                     phases=str(path) if track == "phases" else None,
                     tools=str(path) if track == "tools" else None,
                 )
             )
+    without = [recording.id for recording in found if recording.video is None]
+    if 0 < len(without) < len(found):
+        raise FormatError(
+            f"{len(without)} of {len(found)} annotations have no video: {', '.join(without[:5])}",
+            file=root,
+            fix="put each video beside its annotation, or none",
+        )
+    check_disjoint({part: [r.id for r in found if r.part == part] for part in ("train", "test")})
     return tuple(found)

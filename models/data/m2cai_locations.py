@@ -6,7 +6,9 @@ Frames are seconds to minutes apart, at irregular times, and the usual split put
 """
 
 import dataclasses
+import math
 import os
+import re
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from pathlib import Path
@@ -67,14 +69,53 @@ def read_image_set(directory: str | os.PathLike[str], name: str) -> tuple[str, .
     if not path.is_file():
         raise FormatError("no such image set", file=path, fix=f"give one of {', '.join(IMAGE_SETS)} that is there")
     names: dict[str, int] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        stem = line.strip()
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        raise FormatError("this is no text file in UTF-8", file=path, fix="get the file again") from None
+    for number, line in enumerate(lines, 1):
+        # Lists of VOC may say beside each name whether a class is there.
+        stem, *flags = line.split() or [""]
+        stem = re.sub(r"\.(jpg|jpeg|png|xml)$", "", stem, flags=re.IGNORECASE)
         if not stem:
             continue
+        if flags not in ([], ["1"], ["0"], ["-1"]):
+            raise FormatError(f"the name of a frame expected, {line.strip()!r} found", file=path, line=number)
         if stem in names:
             raise FormatError(f"{stem} is there twice (first on line {names[stem]})", file=path, line=number)
         names[stem] = number
     return tuple(names)
+
+
+def read_image_sets(directory: str | os.PathLike[str]) -> dict[str, tuple[str, ...]]:
+    """Names of the frames in each image set that a copy has; trainval, which is train and val, only in their place.
+
+    Args:
+        directory: holds ImageSets/Main.
+
+    Returns:
+        Names by image set.
+
+    Raises:
+        FormatError: when there are none, when one is empty, and when a frame is in two.
+    """
+    folder = Path(directory) / "ImageSets" / "Main"
+    have = [name for name in IMAGE_SETS if (folder / f"{name}.txt").is_file()]
+    if {"train", "val"} & set(have):
+        have = [name for name in have if name != "trainval"]
+    if not have:
+        raise FormatError("no image sets", file=folder, fix="give the folder that holds ImageSets and JPEGImages")
+    sets = {name: read_image_set(directory, name) for name in have}
+    where: dict[str, str] = {}
+    for part, names in sets.items():
+        if not names:
+            raise FormatError("an empty image set", file=folder / f"{part}.txt", fix="complete or remove it")
+        for name in names:
+            if where.setdefault(name, part) != part:
+                raise FormatError(
+                    f"{name} is in the image sets {where[name]} and {part}", file=folder, fix="take it out of one"
+                )
+    return sets
 
 
 def read_frames(directory: str | os.PathLike[str], names: Sequence[str]) -> tuple[BoxedFrame, ...]:
@@ -99,6 +140,8 @@ def read_frame(directory: str | os.PathLike[str], name: str) -> BoxedFrame:
         raise FormatError("no such annotation", file=path) from None
     except ET.ParseError as error:
         raise FormatError(f"damaged XML ({error})", file=path, line=error.position[0]) from None
+    except (LookupError, ValueError) as error:
+        raise FormatError(f"damaged XML ({error})", file=path) from None
     width, height = (_number(tree, f"size/{side}", path) for side in ("width", "height"))
     if width <= 0 or height <= 0:
         raise FormatError(f"the picture's size is {width:g}x{height:g}", file=path)
@@ -180,6 +223,9 @@ def neighbour_share(names: Sequence[str], others: Sequence[str], seconds: float)
 def _number(element: ET.Element, tag: str, path: Path) -> float:
     text = element.findtext(tag)
     try:
-        return float(text or "")
+        number = float(text or "")
     except ValueError:
-        raise FormatError(f"{tag} should be a number, {text!r} found", file=path) from None
+        number = math.nan
+    if not math.isfinite(number):
+        raise FormatError(f"{tag} should be a number, {text!r} found", file=path)
+    return number

@@ -45,7 +45,11 @@ class Scenario:
         Returns:
             Labels with phases (B, T) and tools (B, T, K), -1 where unknown and on padding; and mask (B, T), True at
             the videos' frames.
+
+        Raises:
+            FormatError: when the videos have different classes.
         """
+        _check_classes(self.annotations)
         longest = max(map(len, self.annotations), default=0)
         phases = np.full((len(self.annotations), longest), -1, np.int32)
         tools = np.full((*phases.shape, self.annotations[0].tools.shape[1] if self.annotations else 0), -1, np.int32)
@@ -89,9 +93,14 @@ def discrete(
         The scenario; phases are all unknown.
 
     Raises:
-        FormatError: when a tool has not as many frames, unless `at_most`.
+        FormatError: when a tool has not as many frames, unless `at_most`; when a number of frames is none; when the
+            videos have different classes.
     """
     videos = tuple(annotations)
+    _check_classes(videos)
+    for name, count in (("positives", positives), ("negatives", negatives)):
+        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 0:
+            raise FormatError(f"{name} is {count!r}, a number of frames expected", fix="give a whole number, 0 or more")
     chosen = [np.full_like(video.tools, -1) for video in videos]
     num_tools = videos[0].tools.shape[1] if videos else 0
     for tool in range(num_tools):
@@ -115,8 +124,10 @@ def combined(whole: Scenario, single: Scenario, *, allow_overlap: bool = False) 
     """S_C+D: whole videos and single frames together.
 
     Raises:
-        FormatError: when both have a recording, under whatever name, unless asked for; and then names must differ.
+        FormatError: when both have a recording, under whatever name, unless asked for; and then names must differ; when
+            the two have different classes.
     """
+    _check_classes((*whole.annotations, *single.annotations))
     if not allow_overlap:
         again = " again" if whole.name == single.name else ""
         check_overlap({whole.name: whole, single.name + again: single})
@@ -133,6 +144,26 @@ def check_overlap(scenarios: Mapping[str, Scenario | Iterable[str]]) -> None:
         FormatError: naming what is shared.
     """
     check_disjoint({k: [a.id for a in v.annotations] if isinstance(v, Scenario) else v for k, v in scenarios.items()})
+
+
+def _check_classes(annotations: tuple[Annotation, ...]) -> None:
+    """All have as many tools, and where they name classes the same ones in the same order."""
+    first: dict[str, tuple[Annotation, object]] = {}
+    for annotation in annotations:
+        facts = {
+            "number of tools": annotation.tools.shape[1],
+            "tools": annotation.tool_names or None,
+            "phases": annotation.phase_names or None,
+        }
+        for what, fact in facts.items():
+            if fact is None:
+                continue
+            other, known = first.setdefault(what, (annotation, fact))
+            if known != fact:
+                raise FormatError(
+                    f"the {what} of {annotation.id} and {other.id} differ: {fact} and {known}",
+                    fix="open them as collections with the same classes in the same order",
+                )
 
 
 def _pick(
@@ -158,8 +189,9 @@ def _pick(
         taken.setdefault(video, []).append(second)
         picked.append((video, frame))
     if len(picked) < count and not at_most:
+        names = videos[0].tool_names
         raise FormatError(
-            f"tool {tool} has only {len(picked)} frames with value {value}"
+            f"{names[tool] if names else f'tool {tool}'} has only {len(picked)} frames with value {value}"
             + (f" that are {apart:g} s apart" if apart else "")
             + f", {count} wanted",
             fix="ask for fewer, or give more videos",

@@ -7,10 +7,12 @@
     source = builder.as_data_source("train")              # random access: len(source), source[i]; Grain takes it as is
 
 Nothing is downloaded: `manual_dir` is the copy that one has (for `surgery_collection`, the config names a manifest).
-Examples are in order, video by video. A config with ``beam=True`` spreads videos over Beam workers.
+Examples are in order: of collections video by video, of image sets as these list them. A config with ``beam=True``
+spreads videos over Beam workers.
 """
 
 import dataclasses
+import importlib.util
 import io
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +27,7 @@ from models.data.cholec80 import cholec80
 from models.data.collections import Collection
 from models.data.collections_manifest import read_manifest
 from models.data.m2cai import m2cai16_tool, m2cai16_workflow
-from models.data.m2cai_locations import BoxedFrame, read_frame, read_image_set
+from models.data.m2cai_locations import BoxedFrame, read_frame, read_image_sets
 
 VERSION = tfds.core.Version("1.0.0")
 
@@ -39,7 +41,7 @@ class FramesConfig(tfds.core.BuilderConfig):
         width: likewise.
         crop: cut black borders off first.
         quality: JPEG's.
-        beam: spread videos over Beam workers.
+        beam: spread videos over Beam workers; needs apache-beam (the ``beam`` extra).
         split: for Cholec80, the name of the split.
         offset: for M2CAI16-workflow, the first used frame.
         manifest: for `SurgeryCollection`, the file that lists the videos.
@@ -56,17 +58,45 @@ class FramesConfig(tfds.core.BuilderConfig):
 
 
 class CompleteBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
-    """A builder that counts what it wrote: some versions' parquet writer loses examples after the first hundred."""
+    """A builder that looks at its source before it writes, and counts what it wrote.
+
+    An empty dataset, once written, would be taken for the right one ever after; and some versions' parquet writer loses
+    examples after the first hundred.
+    """
 
     VERSION = VERSION
+    #: Whether examples come from manual_dir.
+    FROM_FOLDER = True
 
-    def download_and_prepare(self, **options: Any) -> None:
+    def download_and_prepare(
+        self, *, download_dir: Any = None, download_config: Any = None, file_format: Any = None, **options: Any
+    ) -> None:
         """Write the dataset, as tensorflow-datasets does, and count it.
 
+        Args:
+            download_dir: as in tensorflow-datasets.
+            download_config: names the folder of one's copy, ``DownloadConfig(manual_dir=...)``.
+            file_format: "array_record" for reading at random without TensorFlow; usually given to the builder.
+            **options: whatever else tensorflow-datasets takes.
+
         Raises:
-            FormatError: when files hold another number of examples than were written.
+            FormatError: before anything is written, when the folder is missing or does not hold the dataset, or when
+                the file format needs TensorFlow and it is not installed; and when files hold another number of
+                examples than were written, or none.
         """
-        super().download_and_prepare(**options)
+        if not self.is_prepared():
+            self._check_format(file_format)
+            self.check_source(self._folder(download_dir, download_config) if self.FROM_FOLDER else Path())
+        super().download_and_prepare(
+            download_dir=download_dir, download_config=download_config, file_format=file_format, **options
+        )
+        empty = [name for name, split in self.info.splits.items() if not split.num_examples]
+        if empty or not self.info.splits:
+            raise FormatError(
+                f"no examples in {', '.join(empty) or 'this dataset'}",
+                file=self.data_dir,
+                fix="remove the folder and build again",
+            )
         if self.info.file_format not in (tfds.core.FileFormat.ARRAY_RECORD, tfds.core.FileFormat.PARQUET):
             return  # cannot be read at random, so not be counted without TensorFlow
         for name, split in self.info.splits.items():
@@ -79,6 +109,38 @@ class CompleteBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
                     file=self.data_dir,
                     fix="remove the folder and build with file_format='array_record'",
                 )
+
+    def check_source(self, root: Path) -> None:
+        """Look whether there is something to build from.
+
+        Args:
+            root: manual_dir, where the builder needs one.
+
+        Raises:
+            FormatError: when there is not.
+        """
+        raise TypeError(f"{type(self).__name__} must define check_source")
+
+    def _check_format(self, file_format: Any) -> None:
+        kind = tfds.core.FileFormat.from_value(file_format) if file_format else self.info.file_format
+        tensors = kind in (None, tfds.core.FileFormat.TFRECORD)
+        if tensors and importlib.util.find_spec("tensorflow") is None:
+            raise FormatError(
+                "without file_format tensorflow-datasets writes TFRecord, which needs TensorFlow",
+                fix="give the builder file_format='array_record'",
+            )
+
+    def _folder(self, download_dir: Any, download_config: Any) -> Path:
+        given = None if download_config is None else download_config.manual_dir
+        # Where tensorflow-datasets looks unless told.
+        downloads = Path(download_dir) if download_dir else Path(self.data_dir_root) / "downloads"
+        root = Path(given).expanduser() if given else downloads / "manual"
+        fix = "give the folder of your copy: download_config=tfds.download.DownloadConfig(manual_dir=...)"
+        if not root.is_dir():
+            raise FormatError("no such folder", file=root, fix=fix)
+        if not any(root.iterdir()):
+            raise FormatError("this folder is empty", file=root, fix=fix)
+        return root
 
 
 class CollectionFrames(CompleteBuilder, skip_registration=True):
@@ -95,6 +157,21 @@ class CollectionFrames(CompleteBuilder, skip_registration=True):
     def collection(self, root: Path) -> Collection:
         """The videos to build from."""
         raise TypeError(f"{type(self).__name__} must define collection")
+
+    def check_source(self, root: Path) -> None:
+        """See that the collection opens and has videos.
+
+        Args:
+            root: see `collection`.
+
+        Raises:
+            FormatError: when it does not, or when only one of height and width is given.
+        """
+        config = self.builder_config
+        if bool(config.height) != bool(config.width):
+            raise FormatError(f"height is {config.height} and width {config.width}", fix="give both, or neither")
+        if not self.collection(root).recordings:
+            raise FormatError("no videos", file=root, fix="give the folder of your copy as manual_dir")
 
     def _info(self) -> tfds.core.DatasetInfo:
         phases, tools = self._names()
@@ -118,7 +195,7 @@ class CollectionFrames(CompleteBuilder, skip_registration=True):
         return self.PHASES, self.TOOLS
 
     def _split_generators(self, dl_manager: Any) -> dict[str, Any]:
-        collection = self.collection(Path(dl_manager.manual_dir))
+        collection = self.collection(Path(dl_manager.manual_dir) if self.FROM_FOLDER else Path())
         parts = dict.fromkeys(recording.part for recording in collection.recordings)
         return {part or "unsplit": self._generate_examples(collection, collection.part(part)) for part in parts}
 
@@ -186,16 +263,22 @@ class M2cai16WorkflowFrames(CollectionFrames):
 
 
 class SurgeryCollection(CollectionFrames):
-    """Any collection, from its manifest."""
+    """Any collection, from its manifest; needs no manual_dir."""
 
     BUILDER_CONFIGS = []  # noqa: RUF012
+    FROM_FOLDER = False
 
     def collection(self, root: Path) -> Collection:
         """What the config's manifest lists."""
-        return read_manifest(self.builder_config.manifest)
+        manifest = self.builder_config.manifest if self.builder_config else ""
+        if not manifest:
+            raise FormatError(
+                "which manifest?", fix="give config=FramesConfig(name=..., manifest='collection.yaml') to the builder"
+            )
+        return read_manifest(manifest)
 
     def _names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        collection = read_manifest(self.builder_config.manifest)
+        collection = self.collection(Path())
         return collection.phase_names, collection.tool_names
 
 
@@ -219,19 +302,34 @@ class M2cai16ToolLocations(CompleteBuilder):
                 }
             ),
             metadata=tfds.core.MetadataDict(tool_names=list(CHOLEC80_TOOLS)),
+            disable_shuffling=True,
         )
+
+    def check_source(self, root: Path) -> None:
+        """See that there are image sets, and pictures.
+
+        Args:
+            root: holds Annotations, ImageSets and JPEGImages.
+
+        Raises:
+            FormatError: when there are not.
+        """
+        for names in read_image_sets(root).values():
+            for name in names:
+                if not (picture := root / "JPEGImages" / f"{name}.jpg").is_file():
+                    raise FormatError(
+                        "no such picture", file=picture, fix="complete the copy, or shorten the image set"
+                    )
 
     def _split_generators(self, dl_manager: Any) -> dict[str, Any]:
         root = Path(dl_manager.manual_dir)
-        # trainval is train and val; a copy may lack the test set.
-        sets = [s for s in ("train", "val", "test") if (root / "ImageSets" / "Main" / f"{s}.txt").is_file()]
-        return {name: self._generate_examples(root, read_image_set(root, name)) for name in sets}
+        return {part: self._generate_examples(root, names) for part, names in read_image_sets(root).items()}
 
-    def _generate_examples(self, root: Path, names: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any]]]:
-        for name in names:
+    def _generate_examples(self, root: Path, names: tuple[str, ...]) -> Iterator[tuple[int, dict[str, Any]]]:
+        for row, name in enumerate(names):
             frame = read_frame(root, name)
             yield (
-                name,
+                row,
                 {
                     "image": frame.image,
                     "video": frame.video,

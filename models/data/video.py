@@ -16,6 +16,10 @@ from hmmjax.io.errors import FormatError
 from models.data.video_packets import Plan, plan
 
 Path = str | os.PathLike[str]
+#: (top, bottom, left, right) pixels, so that ``picture[top:bottom, left:right]`` is inside.
+Box = tuple[int, int, int, int]
+#: Grey level, 0 to 255, up to which a picture counts as black.
+DARK = 15
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +46,12 @@ class VideoInfo:
         return self.num_frames / self.fps
 
 
+#: Decoders else hide damage: they show an earlier picture in place of one that they cannot decode.
+_STRICT = {"err_detect": "explode"}
+#: Over a year at 60 frames a second; larger numbers would not fit time stamps.
+_MOST_FRAMES = 2**31
+
+
 def probe(path: Path) -> VideoInfo:
     """Read a video's header.
 
@@ -52,13 +62,34 @@ def probe(path: Path) -> VideoInfo:
         return _info(path, container.streams.video[0])
 
 
+def count_frames(path: Path) -> int:
+    """How many frames a video has: the header's number, or where it gives none (mkv) as the packets' times say.
+
+    Args:
+        path: the video.
+
+    Returns:
+        One more than the last frame's number.
+
+    Raises:
+        FormatError: when the file is missing, is no video, or is cut off before its index.
+    """
+    with _open(path) as container:
+        stream = container.streams.video[0]
+        info = _info(path, stream)
+        if info.num_frames:
+            return info.num_frames
+        packets = plan(container, stream, lambda packet: _number(packet, stream, info), lambda n: n >= 0)
+    return int(packets.numbers.max(initial=-1)) + 1
+
+
 def read_frames(
     path: Path,
     *,
     rate: float | None = 1.0,
     offset: int = 0,
     size: tuple[int, int] | None = None,
-    crop: tuple[int, int, int, int] | None = None,
+    crop: Box | None = None,
     progress: bool = False,
 ) -> Iterator[tuple[int, np.ndarray]]:
     """Decode a video, keeping some of its frames.
@@ -89,7 +120,8 @@ def read_frames(
             lambda packet: _number(packet, stream, info),
             lambda numbers: (numbers >= offset) & ((numbers - offset) % step == 0),
         )
-    _check(packets, info, offset, step)
+        seconds = (container.duration or 0) / 1e6
+    _check(packets, info, offset, step, seconds)
     wanted = offset
     for number, frame in _carry_out(packets, info, progress):
         if number < wanted:
@@ -111,14 +143,19 @@ def read_frame(path: Path, number: int, *, size: tuple[int, int] | None = None) 
     with _open(path) as container:
         stream = container.streams.video[0]
         info = _info(path, stream)
-        stamp = round(number / info.fps / stream.time_base) + (stream.start_time or 0)
-        container.seek(stamp, stream=stream)
-        for frame in _decode(path, container, stream):
-            found = _number(frame, stream, info)
-            if found == number:
-                return _picture(frame, size, None)
-            if found > number:
-                break
+        if not 0 <= number < _MOST_FRAMES:
+            raise FormatError(f"no frame {number} among {info.num_frames}", file=info.path)
+        stream.codec_context.options = _STRICT
+        start = stream.start_time or 0
+        # Files without an index (ts) may be left behind the frame that is sought: then from the beginning.
+        for stamp in (round(number / info.fps / stream.time_base) + start, start):
+            container.seek(stamp, stream=stream)
+            for frame in _decode(path, container, stream):
+                found = _number(frame, stream, info)
+                if found == number:
+                    return _picture(frame, size, None)
+                if found > number:
+                    break
     raise FormatError(f"no frame {number} among {info.num_frames}", file=info.path)
 
 
@@ -164,7 +201,7 @@ def write_video(path: Path, frames: Iterable[np.ndarray], *, fps: int = 25, qual
     return count
 
 
-def find_content(picture: np.ndarray, threshold: int = 15) -> tuple[int, int, int, int]:
+def find_content(picture: np.ndarray, threshold: int = DARK) -> Box:
     """Where the picture is, without its black border.
 
     A median filter first removes noise and text in the border; whatever is then brighter than `threshold` counts.
@@ -174,9 +211,14 @@ def find_content(picture: np.ndarray, threshold: int = 15) -> tuple[int, int, in
         threshold: grey level, 0 to 255.
 
     Returns:
-        (top, bottom, left, right), so that ``picture[top:bottom, left:right]`` has no border. The whole picture
-        when all of it is dark.
+        (top, bottom, left, right), so that ``picture[top:bottom, left:right]`` has no border, up to a hundredth of
+        the height that the search on a smaller picture may leave. The whole picture when all of it is dark.
     """
+    return _content(picture, threshold) or (0, picture.shape[0], 0, picture.shape[1])
+
+
+def _content(picture: np.ndarray, threshold: int) -> Box | None:
+    """As `find_content`; None when all is dark."""
     from PIL import Image, ImageFilter
 
     height, width = picture.shape[:2]
@@ -186,7 +228,7 @@ def find_content(picture: np.ndarray, threshold: int = 15) -> tuple[int, int, in
     bright = np.asarray(grey) > threshold
     rows, columns = np.flatnonzero(bright.any(1)), np.flatnonzero(bright.any(0))
     if not len(rows):
-        return 0, height, 0, width
+        return None
     return (
         int(rows[0]) * shrink,
         min((int(rows[-1]) + 1) * shrink, height),
@@ -195,13 +237,44 @@ def find_content(picture: np.ndarray, threshold: int = 15) -> tuple[int, int, in
     )
 
 
-def content_box(path: Path, samples: int = 5) -> tuple[int, int, int, int]:
-    """`find_content` of a video: the smallest box that holds the content of frames spread over it."""
-    info = probe(path)
-    numbers = np.linspace(0, max(info.num_frames - 1, 0), samples + 2).astype(int)[1:-1]
-    found = [find_content(read_frame(path, int(number))) for number in dict.fromkeys(numbers)]
-    tops, bottoms, lefts, rights = zip(*found, strict=True)
+def common_content(pictures: Iterable[np.ndarray]) -> Box:
+    """`find_content` of several pictures of one size: the smallest box that holds the content of each.
+
+    Dark pictures, such as the start of many videos, say nothing of the border and do not count.
+
+    Args:
+        pictures: (height, width, 3) uint8 RGB.
+
+    Returns:
+        (top, bottom, left, right); the whole picture when all are dark.
+    """
+    boxes = []
+    whole = (0, 0, 0, 0)
+    for picture in pictures:
+        whole = (0, picture.shape[0], 0, picture.shape[1])
+        if (found := _content(picture, DARK)) is not None:
+            boxes.append(found)
+    if not boxes:
+        return whole
+    tops, bottoms, lefts, rights = zip(*boxes, strict=True)
     return min(tops), max(bottoms), min(lefts), max(rights)
+
+
+def content_box(path: Path, samples: int = 5) -> Box:
+    """`common_content` of frames spread over a video.
+
+    Args:
+        path: the video.
+        samples: how many frames are looked at.
+
+    Returns:
+        (top, bottom, left, right).
+
+    Raises:
+        FormatError: when the video is damaged or lacks one of the frames.
+    """
+    numbers = np.linspace(0, max(count_frames(path) - 1, 0), samples + 2).astype(int)[1:-1]
+    return common_content(read_frame(path, number) for number in dict.fromkeys(numbers.tolist()))
 
 
 def resize(picture: np.ndarray, size: tuple[int, int]) -> np.ndarray:
@@ -252,9 +325,23 @@ def _step(info: VideoInfo, rate: float | None) -> int:
     return step
 
 
-def _check(packets: Plan, info: VideoInfo, offset: int, step: int) -> None:
-    """Refuse videos in which frames are missing, before any is decoded."""
+def _check(packets: Plan, info: VideoInfo, offset: int, step: int, seconds: float) -> None:
+    """Refuse videos in which frames are missing, before any is decoded.
+
+    Args:
+        packets: of the video.
+        info: its header.
+        offset: the first frame to keep.
+        step: frames from one to keep to the next.
+        seconds: length by the header, sound included, 0 where it does not say; for files that do not count frames.
+    """
     numbers = np.sort(packets.numbers)
+    if packets.hidden:
+        raise FormatError(
+            f"an edit list hides {packets.hidden} frames, as after cutting without re-encoding",
+            file=info.path,
+            fix="re-encode the video: ffmpeg -i VIDEO NEW.mp4",
+        )
     if (numbers < 0).any():
         raise FormatError(
             "some frames have no time stamp, so that nobody can say which they are",
@@ -281,6 +368,12 @@ def _check(packets: Plan, info: VideoInfo, offset: int, step: int) -> None:
             file=info.path,
             fix="get the file again",
         )
+    if not info.num_frames and seconds and (last + 1) / info.fps < seconds - 1:
+        raise FormatError(
+            f"cut off: the header promises {seconds:.1f} s and the pictures end after {(last + 1) / info.fps:.1f} s",
+            file=info.path,
+            fix="get the file again",
+        )
 
 
 def _carry_out(packets: Plan, info: VideoInfo, progress: bool) -> Iterator[tuple[int, Any]]:
@@ -291,6 +384,7 @@ def _carry_out(packets: Plan, info: VideoInfo, progress: bool) -> Iterator[tuple
         stream = container.streams.video[0]
         stream.thread_type = "AUTO"
         context = stream.codec_context
+        context.options = _STRICT
         index = 0
         try:
             for packet in _track(container.demux(stream), info, progress):
@@ -324,7 +418,7 @@ def _number(stamped: Any, stream: Any, info: VideoInfo) -> int:
     return round(float((stamped.pts - (stream.start_time or 0)) * stream.time_base) * info.fps)
 
 
-def _picture(frame: Any, size: tuple[int, int] | None, crop: tuple[int, int, int, int] | None) -> np.ndarray:
+def _picture(frame: Any, size: tuple[int, int] | None, crop: Box | None) -> np.ndarray:
     if crop is None:
         # Scaling and colour conversion in one pass.
         height, width = size or (frame.height, frame.width)

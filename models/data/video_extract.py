@@ -6,8 +6,11 @@ a 25 fps video.
 
 import argparse
 import os
+import shutil
 import sys
+from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 from hmmjax.io import FormatError
@@ -27,7 +30,7 @@ def extract(
     """Write a video's frames as JPEG.
 
     The folder appears under its name only when all frames are there: what a stopped or failed run leaves behind ends
-    in ".part" and is never taken for a whole video.
+    in ".part", is never taken for a whole video, and is removed by the next run.
 
     Args:
         path: the video.
@@ -42,7 +45,8 @@ def extract(
         The number of pictures.
 
     Raises:
-        FormatError: when the folder exists or the video is damaged.
+        FormatError: when the folder exists, or the video is missing or damaged; before anything is written, unless
+            only decoding shows the damage.
     """
     from PIL import Image
 
@@ -50,10 +54,17 @@ def extract(
     if target.exists():
         raise FormatError("this folder exists", file=target, fix="remove it, or give another")
     partial = target.with_name(target.name + ".part")
-    partial.mkdir(parents=True, exist_ok=True)
     box = content_box(path) if crop else None
+    pictures = read_frames(path, rate=rate, size=size, crop=box, progress=progress)
+    first = next(pictures, None)
+    if first is None:
+        raise FormatError("no pictures in this video", file=path)
+    if partial.exists():
+        # Pictures of an earlier run, perhaps at another rate, must not be taken for this one's.
+        shutil.rmtree(partial)
+    partial.mkdir(parents=True)
     count = 0
-    for number, picture in read_frames(path, rate=rate, size=size, crop=box, progress=progress):
+    for number, picture in chain([first], pictures):
         Image.fromarray(picture).save(partial / f"{number:06d}.jpg", quality=quality)
         count += 1
     partial.rename(target)
@@ -61,7 +72,17 @@ def extract(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line: a folder per video, named like it."""
+    """The command line: a folder per video, named like it.
+
+    Videos whose folder is there are passed over, so that a batch that was stopped goes on where it was; one that fails
+    is named, and the others are still written.
+
+    Args:
+        argv: words of the command line; those of this process when left out.
+
+    Returns:
+        0, or 2 when a video could not be written.
+    """
     parser = argparse.ArgumentParser(description="Write videos' frames as pictures, one a second.")
     parser.add_argument("videos", nargs="+")
     parser.add_argument("--out", required=True, help="folder that gets a folder for each video")
@@ -73,11 +94,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     if (options.height is None) != (options.width is None):
         parser.error("give --height and --width, or neither")
     size = None if options.height is None else (options.height, options.width)
+    twice = [stem for stem, count in Counter(Path(video).stem for video in options.videos).items() if count > 1]
+    if twice:
+        parser.error(f"several videos are called {twice[0]}: write them to different folders")
+    failed = 0
     for video in options.videos:
         folder = Path(options.out) / Path(video).stem
-        count = extract(video, folder, rate=options.rate, size=size, crop=options.crop, progress=True)
+        if folder.exists():
+            print(f"{folder}: is there, passed over; remove it to write it anew")
+            continue
+        try:
+            count = extract(video, folder, rate=options.rate, size=size, crop=options.crop, progress=True)
+        except (FormatError, OSError) as error:
+            print(f"error: {error}", file=sys.stderr)
+            failed += 1
+            continue
         print(f"{folder}: {count} pictures")
-    return 0
+    return 2 if failed else 0
 
 
 if __name__ == "__main__":

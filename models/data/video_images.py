@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from hmmjax.io import FormatError, natural
-from models.data.video import find_content, resize
+from models.data.video import Box, common_content, find_content, resize
 
 RULES = ("frame", "second", "counter")
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
@@ -41,7 +41,7 @@ def find_images(folder: str | os.PathLike[str], rule: str, *, fps: float = 25.0,
     root = Path(folder)
     if not root.is_dir():
         raise FormatError("no such folder", file=root)
-    files = [p for p in root.iterdir() if p.suffix.lower() in _SUFFIXES and not p.stem.endswith("_flip")]
+    files = [p for p in root.iterdir() if _is_frame(p)]
     if not files:
         raise FormatError("no pictures in this folder", file=root)
     step = fps if rule == "second" else fps / rate if rule == "counter" else 1.0
@@ -58,6 +58,12 @@ def find_images(folder: str | os.PathLike[str], rule: str, *, fps: float = 25.0,
             raise FormatError(f"frame {frame} is also {os.path.basename(found[frame])}", file=path, fix="keep one")
         found[frame] = str(path)
     return dict(sorted(found.items()))
+
+
+def _is_frame(path: Path) -> bool:
+    # A leading dot marks what macOS and unfinished copies leave beside files.
+    hidden = path.name.startswith(".")
+    return path.suffix.lower() in _SUFFIXES and not path.stem.endswith("_flip") and not hidden
 
 
 def align_images(
@@ -93,21 +99,84 @@ def align_images(
     return [images[int(frame)] for frame in frames]
 
 
-def load_image(path: str | os.PathLike[str], *, size: tuple[int, int] | None = None, crop: bool = False) -> np.ndarray:
-    """A picture as (height, width, 3) uint8 RGB, without its black border if asked, scaled to (height, width).
+def check_spacing(frames: Sequence[int], step: int, folder: str | os.PathLike[str], *, offset: int = 0) -> None:
+    """Pictures must be one step apart: by a wrong naming rule they seem to be many steps apart, or parts of one.
+
+    Args:
+        frames: of all pictures of a video, ascending.
+        step: frames from one used frame to the next.
+        folder: of the pictures, for the message.
+        offset: the first used frame.
 
     Raises:
-        FormatError: when the file is no picture or is cut off.
+        FormatError: when the closest pictures are not one step apart, or when some lie between used frames.
+    """
+    numbers = np.asarray(frames, np.int64)
+    spacing = int(np.diff(numbers).min()) if len(numbers) > 1 else step
+    off = numbers[(numbers < offset) | ((numbers - offset) % step != 0)]
+    if spacing != step or len(off):
+        where = f"every {spacing} frames" if spacing != step else f"at frame {off[0]}"
+        raise FormatError(
+            f"by the declared naming rule there are pictures {where}; used are {offset}, {offset + step}, "
+            f"{offset + 2 * step} ...",
+            file=folder,
+            fix="check naming (models.data.video_extract names by frame), rate and fps",
+        )
+
+
+def common_box(paths: Sequence[str], samples: int = 5) -> Box:
+    """The smallest box that holds the content of pictures spread over a folder, so that all are cut alike.
+
+    Args:
+        paths: of all pictures of one video, in one size.
+        samples: how many are looked at.
+
+    Returns:
+        (top, bottom, left, right), as `find_content`.
+
+    Raises:
+        FormatError: when one of them is no picture, or the sizes differ.
+    """
+    numbers = dict.fromkeys(np.linspace(0, len(paths) - 1, samples + 2).astype(int)[1:-1].tolist())
+    pictures = [load_image(paths[number]) for number in numbers]
+    for number, picture in zip(numbers, pictures, strict=True):
+        if picture.shape != pictures[0].shape:
+            raise FormatError("not of the size of other pictures", file=paths[number], fix="dump the video again")
+    return common_content(pictures)
+
+
+def load_image(
+    path: str | os.PathLike[str], *, size: tuple[int, int] | None = None, crop: Box | bool | None = False
+) -> np.ndarray:
+    """A picture as (height, width, 3) uint8 RGB, scaled to (height, width).
+
+    Args:
+        path: the file.
+        size: (height, width) to scale to.
+        crop: (top, bottom, left, right) to cut out first, as `common_box` gives for a folder; True finds this picture's
+            own content.
+
+    Returns:
+        The picture.
+
+    Raises:
+        FormatError: when the file is no picture, is cut off, or has another depth than eight bits.
     """
     from PIL import Image
 
     try:
         with Image.open(path) as image:
+            if image.mode.startswith(("I", "F")):
+                raise FormatError(
+                    f"its values are of kind {image.mode!r}, not eight bits", file=path, fix="convert it to 8-bit RGB"
+                )
             picture = np.asarray(image.convert("RGB"))
-    except OSError as error:
+    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
         raise FormatError(f"not a readable picture ({error})", file=path, fix="get the file again") from error
+    if crop is True:
+        crop = find_content(picture)
     if crop:
-        top, bottom, left, right = find_content(picture)
+        top, bottom, left, right = crop
         picture = picture[top:bottom, left:right]
     return picture if size is None else resize(picture, size)
 

@@ -24,12 +24,14 @@ class Plan:
         wanted: (n,) bool, its frame is asked for.
         decode: (n,) bool, it goes to the decoder.
         broken: how many packets the container calls damaged or cut off.
+        hidden: how many frames an edit list hides.
     """
 
     numbers: np.ndarray
     wanted: np.ndarray
     decode: np.ndarray
     broken: int
+    hidden: int = 0
 
 
 def plan(container: Any, stream: Any, number: Callable[[Any], int], wanted: Callable[[np.ndarray], np.ndarray]) -> Plan:
@@ -42,11 +44,12 @@ def plan(container: Any, stream: Any, number: Callable[[Any], int], wanted: Call
         wanted: (n,) numbers to (n,) bool.
     """
     refresh = refreshes(stream)
-    numbers, restarts, broken = [], [], 0
+    numbers, restarts, broken, hidden = [], [], 0, 0
     for packet in container.demux(stream):
         if not packet.size:
             continue  # PyAV's last one tells the decoder that there are no more
         broken += packet.is_corrupt
+        hidden += packet.is_discard
         # Edit lists hide frames that others may still refer to.
         numbers.append(-1 if packet.pts is None or packet.is_discard else number(packet))
         restarts.append(packet.is_keyframe and refresh(packet))
@@ -54,7 +57,7 @@ def plan(container: Any, stream: Any, number: Callable[[Any], int], wanted: Call
     ask = (found >= 0) & wanted(found)
     # Time stamps that are missing leave no choice.
     decode = needed(ask, restarts) if (found >= 0).all() else np.ones(len(found), bool)
-    return Plan(found, ask, decode, broken)
+    return Plan(found, ask, decode, broken, hidden)
 
 
 def needed(wanted: np.ndarray, restarts: Sequence[bool]) -> np.ndarray:

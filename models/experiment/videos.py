@@ -82,7 +82,9 @@ def annotations(table: FrameTable, part: str) -> list[Annotation]:
         mine = rows[table.videos[rows] == video]
         mine = mine[np.argsort(table.frames[mine], kind="stable")]
         frames = table.frames[mine]
-        found.append(Annotation(str(video), frames, frames / table.fps, table.phases[mine], table.tools[mine]))
+        known = table.phases[mine], table.tools[mine]
+        names = {"phase_names": table.phase_names, "tool_names": table.tool_names}
+        found.append(Annotation(str(video), frames, frames / table.fps, *known, **names))
     return found
 
 

@@ -68,6 +68,63 @@ def test_an_unfinished_cache_is_refused(tmp_path):
         read_cache(tmp_path)
 
 
+def test_a_cache_survives_what_is_written_over_it(tmp_path):
+    """Its own pictures as the source, and a source that fails half way."""
+    cache = write_cache(frames(), tmp_path)
+    before = np.array(cache.images)
+    np.testing.assert_array_equal(write_cache(read_cache(tmp_path), tmp_path).images, before)
+
+    class Broken:
+        table = cache.table
+
+        def __len__(self):
+            return len(before)
+
+        def __getitem__(self, index):
+            if index == 5:
+                raise FormatError("damaged")
+            return before[index]
+
+    with pytest.raises(FormatError, match="damaged"):
+        write_cache(Broken(), tmp_path)
+    np.testing.assert_array_equal(read_cache(tmp_path).images, before)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["images.npy", "table.npz"]
+
+
+def test_damaged_caches_and_packs_name_the_file(tmp_path):
+    packed = pack(frames(), np.arange(4))
+    packed.save(tmp_path / "packed.npz")
+    cache = tmp_path / "cache"
+    write_cache(frames(), cache)
+    np.save(cache / "images.npy", np.zeros((3, 4, 4, 3), np.uint8))
+    with pytest.raises(FormatError, match=r"cache: 3 pictures and labels of \d+ frames"):
+        read_cache(cache)
+    (cache / "images.npy").write_bytes(b"\x93NUMPY")
+    with pytest.raises(FormatError, match="cache: damaged cache"):
+        read_cache(cache)
+    whole = (tmp_path / "packed.npz").read_bytes()
+    (tmp_path / "packed.npz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(FormatError, match=r"packed\.npz: no readable"):
+        read_packed(tmp_path / "packed.npz")
+
+
+def test_errors_of_the_command_are_one_line(tmp_path, capsys):
+    for source in ("nowhere.npz", "nowhere", "nowhere.yaml"):
+        with pytest.raises(SystemExit) as caught:
+            main([str(tmp_path / source), str(tmp_path / "out"), "--size", "8", "8"])
+        said = capsys.readouterr().err
+        assert caught.value.code == 2 and said.startswith("error: ") and said.count("\n") == 1
+
+
+def test_videos_of_several_rates_are_cached_apart(tmp_path):
+    from models.data.cache import write_collection
+    from models.data.collections import Collection, Recording
+
+    both = Collection("both", (Recording("a", fps=25), Recording("b", fps=30)), (), ())
+    with pytest.raises(FormatError, match=r"2 rates \(25, 30 a second\).*a manifest of its own"):
+        write_collection(both, tmp_path / "cache", (8, 8))
+
+
 def test_frames_of_several_sizes_need_one(tmp_path):
     from PIL import Image
 
@@ -102,6 +159,15 @@ def test_grain_reads_the_same_batches():
     for a, b in zip(alone, threads, strict=True):
         for name in ("images", "phases", "tools"):
             np.testing.assert_array_equal(a[name], b[name])
+
+
+def test_nothing_is_no_batch():
+    with pytest.raises(ValueError, match="no rows"):
+        epoch_order(np.arange(0), 4, 0, 0)
+
+
+def test_prefetching_hands_over_what_is_nothing():
+    assert list(prefetch(range(4), lambda x: None if x == 1 else x)) == [0, None, 2, 3]
 
 
 def test_prefetching_hands_errors_over():

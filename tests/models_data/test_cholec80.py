@@ -78,6 +78,7 @@ def test_dumped_pictures_replace_videos(layout, tmp_path):
     with pytest.warns(UserWarning, match=r"1 picture\(s\) after"):  # the second that tools lack
         frames = [number for number, _ in collection.pictures("video01")]
     assert len(frames) == len(surgeries[0])
+    assert len(cholec80(root, images=tmp_path).annotation("video01")) == len(surgeries[0])
     with pytest.raises(FormatError, match="declare naming"):
         list(cholec80(root, images=tmp_path).pictures("video01"))
 
@@ -120,8 +121,10 @@ def test_split_names_the_parts(layout):
     assert collection.part("train") == ("video01", "video03") and collection.part("test") == ("video02",)
     with pytest.raises(FormatError, match="no part 'val'"):
         collection.part("val")
-    with pytest.raises(FormatError, match="the split names video04"):
+    with pytest.raises(FormatError, match=r"the split names video04, .* 77 of its 80 videos are not among the 3 here"):
         cholec80(root, split=cholec80_split("40/40"))
+    with pytest.raises(FormatError, match="both in test and in train: video01"):
+        cholec80(root, split={"train": ("video01",), "test": ("video02", "video01")})
 
 
 # Row counts and joins
@@ -268,6 +271,45 @@ def test_m2cai16_names_are_cholec80_recordings():
     assert recording("v99_000025") != "video99"
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "video67.MP4",
+        "tool_video_01.MP4",
+        "video67.mov",
+        "V01",
+        "V01_002250",
+        "v01_002250_flip",
+        "v01_002250_flip.jpg",
+        "v01-tool.txt",
+        "m2cai/v01.mp4",
+        "train\\v01.xml",
+        "Video67-phase.txt",
+    ],
+)
+def test_no_spelling_of_a_name_hides_an_overlap(name):
+    assert recording(name) == "video67"
+    with pytest.raises(FormatError, match="video67"):
+        check_disjoint({"train": [name], "test": ["video67"]})
+
+
+def test_two_folders_of_one_video_are_refused(layout, tmp_path):
+    root, _ = layout
+    for name in ("video01", "video-01", "video02", "video03"):
+        (tmp_path / name).mkdir()
+    with pytest.raises(FormatError, match="the same video as"):
+        cholec80(root, images=tmp_path, naming="frame")
+    with pytest.raises(FormatError, match="no such folder"):
+        cholec80(root, images=tmp_path / "absent", naming="frame")
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
+def test_rates_that_are_none(annotations, rate):
+    root, _ = annotations
+    with pytest.raises(FormatError, match="rate is"):
+        cholec80(root, pictures=False, rate=rate)
+
+
 def test_overlap_is_an_error_unless_asked_for():
     parts = {"train": ["video67", "video68"], "val": ["video01"], "test": ["tool_video_02", "video01"]}
     with pytest.raises(FormatError, match="video68 = tool_video_02"):
@@ -317,7 +359,43 @@ def test_check_reads_a_copy(annotations):
     lines = cholec80_check.check(root)
     assert "number of videos: 2 found, 80 expected" in lines
     rows = sum(25 * len(s) + 1 for s in surgeries)
-    assert lines[0] == f"phase rows: {rows} found, 4612532 expected"
-    tool_file(root).unlink()
-    with pytest.raises(FormatError, match="tool_annotations has no file of video01"):
+    assert f"phase rows: {rows} found, 4612532 expected" in lines
+
+
+def test_an_annotation_of_another_length_than_its_video_is_refused(layout, tmp_path):
+    root, _surgeries = layout
+    for n, name in enumerate(("phase_annotations", "tool_annotations")):
+        (tmp_path / name).mkdir()
+        kind = ("phase", "tool")[n]
+        lines = (root / name / f"video01-{kind}.txt").read_text().splitlines()
+        keep = lines[:1] + lines[1 : 1 + (200 if kind == "phase" else 8)]
+        (tmp_path / name / f"video01-{kind}.txt").write_text("\n".join(keep) + "\n")
+    (tmp_path / "videos").mkdir()
+    (tmp_path / "videos" / "video01.mp4").write_bytes((root / "videos" / "video01.mp4").read_bytes())
+    with pytest.raises(FormatError, match=r"video01-phase\.txt: the phases of video01 end at frame 199, \d+ s before"):
+        cholec80(tmp_path).annotation("video01")
+    assert len(opened(tmp_path).annotation("video01")) == 8  # without videos nobody knows
+
+
+def test_another_rate_of_the_video_is_found_by_the_annotation_too(layout, tmp_path):
+    from models.data.collections_manifest import read_manifest
+
+    root, _ = layout
+    (tmp_path / "m.yaml").write_text(f"tools: [a]\nvideos:\n  - {{id: x, video: {root}/videos/video01.mp4, fps: 30}}\n")
+    collection = read_manifest(tmp_path / "m.yaml")
+    for read in (collection.annotation, lambda video: list(collection.pictures(video, [0]))):
+        with pytest.raises(FormatError, match="25 frames a second, but x is declared to count 30"):
+            read("x")
+
+
+def test_missing_files_are_differences(annotations):
+    root, _ = annotations
+    tool_file(root, 2).rename(root / "tool_annotations" / "video90-tool.txt")
+    lines = cholec80_check.check(root)
+    assert "tool_annotations: no file of 79 videos: video02, video03, video04, video05, video06 ..." in lines
+    assert (
+        "tool_annotations: 1 files of no video: video90" in lines and "number of videos: 1 found, 80 expected" in lines
+    )
+    phase_file(root, 1).unlink()
+    with pytest.raises(FormatError, match="no video has both"):
         cholec80_check.check(root)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import hmmjax
-from hmmjax.io import FormatError
+from hmmjax.io import CHOLEC80_TOOLS, FormatError
 from hmmjax.simulate import simulate_surgeries, stack
 from models.data.collections import Annotation
 from models.data.collections_manifest import read_manifest
@@ -105,6 +105,19 @@ def test_csv_manifest_is_the_same_collection(folder):
         ("videos:", "movies:", "a list called videos is missing"),
         ("name: lobectomy", "name: [lobectomy", "damaged YAML"),
         ("  - {id: case3", "  - {id: case010, part: test}\n  - {id: case3", "in train: case10 = case010"),
+        ("fps: 30", "fps: .nan", "case3: fps is nan"),
+        ("fps: 30", "fps: .inf", "case3: fps is inf"),
+        ("fps: 30", "fps: yes", "case3: fps is True"),
+        ("name: lobectomy", "rate: .nan", "rate is nan"),
+        ("name: lobectomy", "offset: 0.5", r"offset is 0\.5, the number of a frame"),
+        ("name: lobectomy", "offset: .nan", "offset is nan"),
+        ("phases: [Exploration, Dissection, Stapling]", "phases: 5", "phases is 5, a list of names expected"),
+        ("Dissection, Stapling]", "[Dissection, Stapling]]", r"phases has \['Dissection', 'Stapling'\], a name"),
+        ("Dissection, Stapling]", "yes]", "phases has True, a name expected"),
+        ("name: lobectomy", "name: a\nname: b", "line 3: damaged YAML .'name' is there twice"),
+        ("videos:", "videos: []\nvideos:", "'videos' is there twice"),
+        ("fps: 30, part: test", "fps: 30, part: test, part: train", "'part' is there twice"),
+        ("name: lobectomy", "name: &a x\nname2: *a", "an alias: write the value out"),
     ],
 )
 def test_bad_manifests_name_the_fault(folder, old, new, message):
@@ -121,6 +134,19 @@ def test_csv_errors_name_the_line(folder):
     path.write_text("id,video\ncase1,\ncase2,missing.mp4\n")
     with pytest.raises(FormatError, match=r"m\.csv, line 3: case2: no such video"):
         read_manifest(path)
+    path.write_text("id;video\ncase1;a\n")
+    with pytest.raises(FormatError, match="line 1: cells are separated by ';'"):
+        read_manifest(path)
+    path.write_text("id,part,part\ncase1,train,test\n")
+    with pytest.raises(FormatError, match="line 1: the column part is there twice"):
+        read_manifest(path)
+    path.write_text("name,video\ncase1,\n")
+    with pytest.raises(FormatError, match="line 1: no column called id"):
+        read_manifest(path)
+    for suffix in ("csv", "yaml"):
+        (folder / f"wide.{suffix}").write_bytes("id\ncase1\n".encode("utf-16"))
+        with pytest.raises(FormatError, match="no text file in UTF-8"):
+            read_manifest(folder / f"wide.{suffix}")
     path.write_text("id,video\ncase1,,surplus\n")
     with pytest.raises(FormatError, match="line 2: not as many cells"):
         read_manifest(path)
@@ -197,8 +223,40 @@ def test_discrete_whole_frames(videos):
 
 
 def test_too_few_frames_is_an_error(videos):
-    with pytest.raises(FormatError, match=r"has only \d+ frames with value 1"):
+    with pytest.raises(FormatError, match=r"tool 0 has only \d+ frames with value 1"):
         discrete(videos, 100_000, 1)
+    named = [dataclasses.replace(video, tool_names=CHOLEC80_TOOLS) for video in videos]
+    with pytest.raises(FormatError, match=r"Grasper has only \d+ frames with value 1"):
+        discrete(named, 100_000, 1)
+
+
+@pytest.mark.parametrize("count", [-1, 2.5, True, "3"])
+def test_numbers_of_frames_are_numbers(videos, count):
+    for wrong in ((count, 1), (1, count)):
+        with pytest.raises(FormatError, match="a number of frames expected"):
+            discrete(videos, *wrong, at_most=True)
+
+
+def test_classes_of_scenarios_are_the_same(videos):
+    """One tool would be spread over seven columns, and another order of the same tools would go unseen."""
+    one = dataclasses.replace(videos[0], tools=videos[0].tools[:, :1])
+    with pytest.raises(FormatError, match=r"the number of tools of .* differ: 7 and 1"):
+        continuous([one, videos[1]]).labels()
+    with pytest.raises(FormatError, match="the number of tools"):
+        discrete([one, videos[1]], 1, 1)
+    named = [dataclasses.replace(video, tool_names=names) for video, names in zip(
+        videos, (CHOLEC80_TOOLS, CHOLEC80_TOOLS[::-1]), strict=False)]  # fmt: skip
+    with pytest.raises(FormatError, match="the tools of video02 and video01 differ"):
+        combined(continuous(named[:1]), continuous(named[1:]))
+
+
+def test_annotations_name_their_classes(folder):
+    found = read_manifest(folder / "manifest.yaml").annotation("case10")
+    assert found.phase_names == ("Exploration", "Dissection", "Stapling") and found.tool_names == ("Grasper", "Stapler")
+
+
+def test_a_blank_part_is_no_part(folder):
+    assert one(folder, "id: a, images: frames/case2, naming: second, part: ")["a"].part == ""
 
 
 def test_combined_scenario_and_overlap(videos):
@@ -232,3 +290,123 @@ def test_whole_scenario_counts_like_the_annotation(videos):
     labels, mask = continuous(videos).labels()
     known = np.asarray(labels.tools)[mask]
     assert (known >= 0).all() and known.shape[0] == sum(map(len, videos))
+
+
+# What does not fit together
+
+
+def one(folder, recording, top="tools: [Grasper, Stapler]\nphases: [Exploration, Stapling]\n"):
+    (folder / "one.yaml").write_text(f"{top}videos:\n  - {{{recording}}}\n")
+    return read_manifest(folder / "one.yaml")
+
+
+def pictures_named(folder, numbers):
+    from PIL import Image
+
+    folder.mkdir(parents=True)
+    for n in numbers:
+        Image.new("RGB", (16, 12), (n % 256, 0, 0)).save(folder / f"{n:06d}.png")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "naming"),
+    [
+        (range(0, 250, 25), "second"),  # named by frame: ten seconds would be four minutes
+        (range(0, 250, 25), "counter"),
+        (range(60), "frame"),  # named by second: a minute would be two seconds
+        ([0, 25, 50, 60, 75], "frame"),
+    ],
+)
+def test_a_wrong_naming_rule_never_stretches_time(folder, numbers, naming):
+    pictures_named(folder / "frames" / "wrong", numbers)
+    collection = one(folder, f"id: a, images: frames/wrong, naming: {naming}")
+    with pytest.raises(FormatError, match="naming"):
+        collection.annotation("a")
+
+
+def test_an_unknown_naming_rule_is_found_when_the_manifest_is_read(folder):
+    with pytest.raises(FormatError, match="unknown naming rule 'seconds'"):
+        one(folder, "id: a, images: frames/case2, naming: seconds")
+
+
+def test_prediction_refuses_a_wrong_naming_rule_too(folder):
+    pytest.importorskip("flax", reason="models.predict needs the vision extra")
+    from models.predict import Reading, open_clips
+
+    pictures_named(folder / "frames" / "wrong", range(0, 250, 25))
+    with pytest.raises(FormatError, match="naming"):
+        list(open_clips(str(folder / "frames" / "wrong"), Reading((12, 16), naming="second")))
+
+
+def test_unused_rows_of_a_partial_annotation_are_named(folder):
+    (folder / "labels" / "p.txt").write_text(
+        "Frame\tGrasper\tStapler\n0\t1\t0\n26\t1\t0\n30\t-1\t-1\n51\t1\t0\n100000\t1\t0\n"
+    )
+    recording = "id: a, images: frames/case2, naming: second, tools: labels/p.txt, partial: true"
+    found = one(folder, recording).annotation("a")
+    between, late = found.notices
+    assert "2 labelled row(s) of tools not used, from frame 26 on: not on a used frame" in between
+    assert "1 labelled row(s) of tools not used, from frame 100000 on: after the end" in late
+
+
+def test_rows_between_the_steps_are_not_thinned_to_one(folder):
+    """Every 30th frame and every 25th meet at 0 and 150; with fewer rows, at 0 alone."""
+    (folder / "labels" / "p.txt").write_text(
+        "Frame\tGrasper\tStapler\n" + "".join(f"{n}\t1\t0\n" for n in range(0, 121, 30))
+    )
+    with pytest.raises(FormatError, match=r"annotated every 30 frames.*every 25.*fps"):
+        one(folder, "id: a, tools: labels/p.txt").annotation("a")
+
+
+def test_an_annotation_of_another_length_than_its_pictures_is_refused(folder):
+    pictures_named(folder / "frames" / "long", range(46))
+    rows = "".join(f"{n}\tExploration\n" for n in range(46))  # counts seconds, and is taken for 25 a second
+    (folder / "labels" / "p.txt").write_text("Frame\tPhase\n" + rows)
+    recording = "id: a, images: frames/long, naming: second, phases: labels/p.txt"
+    with pytest.raises(FormatError, match=r"end at frame 45, 43 s before.*1 for seconds"):
+        one(folder, recording).annotation("a")
+    assert len(one(folder, recording + ", fps: 1").annotation("a")) == 46
+
+
+def test_what_reading_noticed_is_passed_on(folder, monkeypatch):
+    from models.data import collections
+
+    read = collections.read_annotations
+    monkeypatch.setattr(
+        collections,
+        "read_annotations",
+        lambda *a, **k: [dataclasses.replace(t, notices=("frames look like seconds",)) for t in read(*a, **k)],
+    )
+    assert read_manifest(folder / "manifest.yaml").annotation("case10").notices == ("frames look like seconds",)
+
+
+@pytest.mark.parametrize(
+    ("frames", "message"),
+    [
+        ([0, 30], "frame 30 of case2 is not used: at 1 frames a second those are 0, 25, 50"),
+        ([50, 25], "frame 25 is asked for after frame 50"),
+        ([25, 25], "frame 25 is asked for after frame 25"),
+        ([-25], "no frame is -25"),
+    ],
+)
+def test_frames_that_cannot_be_asked_for(folder, frames, message):
+    with pytest.raises(FormatError, match=message):
+        list(read_manifest(folder / "manifest.yaml").pictures("case2", frames))
+
+
+def test_borders_are_cut_alike_in_all_pictures_of_a_folder(folder):
+    """A dark picture, or one whose edge happens to be dark, must not be scaled otherwise than its neighbours."""
+    from PIL import Image
+
+    (folder / "frames" / "c").mkdir()
+    picture = np.zeros((96, 96, 3), np.uint8)
+    picture[16:80, 16:80] = 150
+    for n in range(12):
+        shown = picture.copy()
+        if n == 3:
+            shown[:, 40:] = 0
+        if n in (0, 6):
+            shown[:] = 0
+        Image.fromarray(shown).save(folder / "frames" / "c" / f"{n}.png")
+    collection = one(folder, "id: a, images: frames/c, naming: second")
+    assert {p.shape for _, p in collection.pictures("a", crop=True)} == {(64, 64, 3)}

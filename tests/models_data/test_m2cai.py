@@ -49,6 +49,12 @@ def test_frame_counts_with_tabs_and_carriage_returns(workflow):
     path.write_text("workflow_video_01\n")
     with pytest.raises(FormatError, match="line 1"):
         read_frame_counts(path)
+    path.write_text("workflow_video_01 480\nworkflow_video_01 481\n")
+    with pytest.raises(FormatError, match="line 2: workflow_video_01 is there twice"):
+        read_frame_counts(path)
+    path.write_bytes("workflow_video_01 480".encode("utf-16"))
+    with pytest.raises(FormatError, match="cannot be read"):
+        read_frame_counts(path)
 
 
 def test_tool_layout(tmp_path):
@@ -63,6 +69,22 @@ def test_tool_layout(tmp_path):
     found = collection.annotation("tool11")
     assert len(found) == 30 and (found.phases == -1).all()
     np.testing.assert_array_equal(found.tools[:, 0], np.arange(30) % 2)
+    (tmp_path / "train_dataset" / "tool_video_01.MP4").touch()
+    with pytest.raises(FormatError, match="1 of 2 annotations have no video: tool11"):
+        m2cai16_tool(tmp_path)
+    (tmp_path / "test_dataset" / "tool_video_11.mp4").touch()
+    assert all(r.video for r in m2cai16_tool(tmp_path).recordings)
+    (tmp_path / "test_dataset" / "tool_video_11.mp4").rename(tmp_path / "test_dataset" / "tool_video_1.mp4")
+    (tmp_path / "test_dataset" / "tool_video_11.txt").rename(tmp_path / "test_dataset" / "tool_video_1.txt")
+    with pytest.raises(FormatError, match="both in test and in train: tool01"):
+        m2cai16_tool(tmp_path)
+
+
+def test_two_files_of_one_video_are_refused(workflow):
+    folder = workflow / "train_dataset"
+    (folder / "workflow_video_1.txt").write_bytes((folder / "workflow_video_01.txt").read_bytes())
+    with pytest.raises(FormatError, match="the same video as"):
+        m2cai16_workflow(workflow)
 
 
 def test_missing_folders(tmp_path):
@@ -230,3 +252,91 @@ def test_real_split_has_neighbours_on_both_sides(real):
     train, val = read_image_set(real, "train"), read_image_set(real, "val")
     assert 0.3 < neighbour_share(val, train, 1.0) < neighbour_share(val, train, 2.0) < 0.8
     assert neighbour_share(val, [], 1.0) == 0
+
+
+# Lists and tables that are not quite as they should be
+
+
+@pytest.fixture
+def lists(tmp_path):
+    Image = pytest.importorskip("PIL.Image", reason="pictures need Pillow (the vision extra)")
+
+    for folder in ("Annotations", "JPEGImages", "ImageSets/Main"):
+        (tmp_path / folder).mkdir(parents=True)
+    for number in (25, 50, 75):
+        name = f"v01_{number:06d}"
+        (tmp_path / "Annotations" / f"{name}.xml").write_text(XML.format(name=name, objects=""))
+        Image.new("RGB", (8, 6)).save(tmp_path / "JPEGImages" / f"{name}.jpg")
+
+    def write(**sets):
+        for part, text in sets.items():
+            (tmp_path / "ImageSets" / "Main" / f"{part}.txt").write_bytes(text.encode())
+        return tmp_path
+
+    return write
+
+
+def opened(root):
+    from models.data.frames import m2cai16_locations
+
+    table = m2cai16_locations(root).table
+    return list(zip(table.frames.tolist(), table.parts.tolist(), strict=True))
+
+
+def test_lists_as_other_programs_write_them(lists):
+    root = lists(train="\ufeffv01_000025 1\r\n", val="v01_000050.jpg\n\n", test="v01_000075 -1\n")
+    assert opened(root) == [(25, "train"), (50, "val"), (75, "test")]
+    with pytest.raises(FormatError, match="line 1: the name of a frame expected"):
+        opened(lists(train="v01_000025 and more\n"))
+
+
+def test_a_damaged_picture_is_named(lists):
+    from models.data.frames import m2cai16_locations
+
+    root = lists(train="v01_000025\n")
+    path = root / "JPEGImages" / "v01_000025.jpg"
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(FormatError, match=r"v01_000025\.jpg: not a readable picture"):
+        m2cai16_locations(root)[0]
+
+
+def test_trainval_alone_is_used(lists):
+    root = lists(trainval="v01_000025\nv01_000050\n", test="v01_000075\n")
+    assert opened(root) == [(25, "trainval"), (50, "trainval"), (75, "test")]
+    assert opened(lists(train="v01_000025\n")) == [(25, "train"), (75, "test")]
+
+
+def test_a_frame_in_two_image_sets_is_refused(lists):
+    with pytest.raises(FormatError, match="v01_000025 is in the image sets train and test"):
+        opened(lists(train="v01_000025\n", test="v01_000025\nv01_000050\n"))
+
+
+def test_frames_without_a_picture_are_counted(lists):
+    root = lists(train="v01_000025\nv01_000100\n")
+    with pytest.warns(UserWarning, match="1 of 2 frames of train have no picture"):
+        assert opened(root) == [(25, "train")]
+
+
+@pytest.mark.parametrize("number", ["nan", "inf"])
+def test_boxes_are_finite(lists, number):
+    root = lists(train="v01_000025\n")
+    thing = OBJECT.format(10, 10, number, 30, name="Hook")
+    (root / "Annotations" / "v01_000025.xml").write_text(XML.format(name="v01_000025", objects=thing))
+    with pytest.raises(FormatError, match=f"should be a number, '{number}' found"):
+        read_frame(root, "v01_000025")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("frame,cholec80_phase\nv01_000025,99\n", "line 2: phase '99'"),
+        ("frame,cholec80_phase\nv01_000025,-7\n", "line 2: phase '-7'"),
+        ("frame,cholec80_phase\nv01_000025,1\nv01_000025,2\n", "line 3: v01_000025 is there twice"),
+        ("name,phase\nv01_000025,1\n", "line 1: the columns frame and cholec80_phase"),
+    ],
+)
+def test_phases_of_frames_are_checked(lists, text, message):
+    root = lists(train="v01_000025\n")
+    (root / "frame_labels.csv").write_text(text)
+    with pytest.raises(FormatError, match=message):
+        opened(root)

@@ -140,3 +140,36 @@ def test_source_reads_frames_at_random(tmp_path):
     cache = write_cache(source, tmp_path / "cache", workers=1)
     np.testing.assert_array_equal(cache[7], source[7])
     assert (cache.table.rows("test") == table.rows("test")).all()
+
+
+def test_a_copy_is_never_written_over_unasked(tmp_path):
+    from models.data.simsurg import write_cholec80
+
+    pytest.importorskip("av")
+    options = dict(minutes=0.1, size=(32, 32))
+    write_cholec80(tmp_path, 1, 1, **options)
+    before = {path: path.read_bytes() for path in tmp_path.glob("*/*")}
+    assert len(before) == 5
+    for path in before:
+        (tmp_path / "kept").mkdir(exist_ok=True)
+        path.rename(tmp_path / "kept" / path.name)
+    for path in before:  # any one of the files is enough
+        (tmp_path / "kept" / path.name).rename(path)
+        with pytest.raises(FileExistsError, match=path.name):
+            write_cholec80(tmp_path, 2, 2, **options)
+        path.rename(tmp_path / "kept" / path.name)
+    for path in before:
+        (tmp_path / "kept" / path.name).rename(path)
+    write_cholec80(tmp_path, 1, 2, first=2, **options)
+    assert all(path.read_bytes() == data for path, data in before.items())
+    write_cholec80(tmp_path, 1, 2, force=True, **options)
+    assert any(path.read_bytes() != data for path, data in before.items())
+
+
+@pytest.mark.parametrize("wrong", [dict(border=16), dict(border=-2), dict(moving_fps=4)])
+def test_settings_that_cannot_be_drawn_are_refused_before_anything_is_written(tmp_path, wrong):
+    from models.data.simsurg import write_cholec80
+
+    with pytest.raises(ValueError, match=next(iter(wrong)).replace("_", "[_ ]")):
+        write_cholec80(tmp_path, 1, size=(32, 48), **wrong)
+    assert not list(tmp_path.iterdir())

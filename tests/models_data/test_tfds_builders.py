@@ -97,7 +97,8 @@ def test_any_collection_from_its_manifest(layout, tmp_path):
     assert last["phase"] == -1 and (last["tools"] == -1).all() and last["frame"] == 25 * len(surgeries[1])
 
 
-def test_boxes(tmp_path):
+@pytest.fixture
+def locations(tmp_path):
     from PIL import Image
 
     root = tmp_path / "locations"
@@ -109,13 +110,97 @@ def test_boxes(tmp_path):
     size = "<size><width>80</width><height>40</height></size>"
     for name, thing in (("v01_000025", f"<object><name>Hook</name>{box}</object>"), ("v01_000050", "")):
         (root / "Annotations" / f"{name}.xml").write_text(f"<annotation>{size}{thing}</annotation>")
-    (root / "ImageSets" / "Main" / "train.txt").write_text("v01_000025\nv01_000050\n")
-    builder = prepare(tfds_builders.M2cai16ToolLocations(data_dir=tmp_path / "out", file_format="array_record"), root)
-    examples = {int(e["frame"]): e for e in builder.as_data_source("train")}
+    (root / "ImageSets" / "Main" / "train.txt").write_text("v01_000050\nv01_000025\n")
+    return root
+
+
+def located(tmp_path, **options):
+    return tfds_builders.M2cai16ToolLocations(data_dir=tmp_path / "out", file_format="array_record", **options)
+
+
+def test_boxes(locations, tmp_path):
+    builder = prepare(located(tmp_path), locations)
+    source = builder.as_data_source("train")
+    assert [int(source[row]["frame"]) for row in range(2)] == [50, 25]  # as the image set lists them
+    examples = {int(e["frame"]): e for e in source}
     assert examples[25]["image"].shape == (20, 40, 3)
     np.testing.assert_allclose(examples[25]["boxes"]["bbox"], [[0, 0.25, 0.5, 0.5]])
     assert list(examples[25]["boxes"]["tool"]) == [2] and examples[25]["tools"].tolist() == [0, 0, 1, 0, 0, 0, 0]
     assert len(examples[50]["boxes"]["tool"]) == 0 and not examples[50]["tools"].any()
+
+
+def build(name, tmp_path):
+    if name == "SurgeryCollection":
+        (tmp_path / "empty.yaml").write_text("videos: []\n")
+        config = small("mine", manifest=str(tmp_path / "empty.yaml"))
+        return tfds_builders.SurgeryCollection(config=config, data_dir=tmp_path / "out", file_format="array_record")
+    return getattr(tfds_builders, name)(data_dir=tmp_path / "out", file_format="array_record")
+
+
+@pytest.mark.parametrize(
+    "name", ["Cholec80Frames", "M2cai16ToolFrames", "M2cai16WorkflowFrames", "M2cai16ToolLocations"]
+)
+@pytest.mark.parametrize("wrong", ["absent", "empty", "other", None])
+def test_a_wrong_folder_builds_nothing(tmp_path, name, wrong):
+    """An empty dataset would stick: tensorflow-datasets takes it for the right one from then on."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "holiday.txt").touch()
+    builder = build(name, tmp_path)
+    config = tfds.download.DownloadConfig(manual_dir=wrong and str(tmp_path / wrong))
+    with pytest.raises(FormatError, match="Fix: "):
+        builder.download_and_prepare(download_config=config)
+    assert not builder.is_prepared() and not (tmp_path / "out").exists()
+
+
+def test_collections_without_videos_or_a_manifest_build_nothing(tmp_path):
+    with pytest.raises(FormatError, match="no videos"):
+        build("SurgeryCollection", tmp_path)
+    with pytest.raises(FormatError, match=r"which manifest.*FramesConfig"):
+        tfds_builders.SurgeryCollection(data_dir=tmp_path / "out", file_format="array_record")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("change", ["empty", "absent", "picture"])
+def test_image_sets_without_frames_build_nothing(locations, tmp_path, change):
+    listed = locations / "ImageSets" / "Main" / "train.txt"
+    if change == "empty":
+        listed.write_text("")
+    elif change == "absent":
+        listed.unlink()
+    else:
+        (locations / "JPEGImages" / "v01_000025.jpg").unlink()
+    builder = located(tmp_path)
+    with pytest.raises(FormatError, match=r"image set|no such picture"):
+        prepare(builder, locations)
+    assert not builder.is_prepared() and not (tmp_path / "out").exists()
+
+
+def test_the_format_that_needs_tensorflow_is_refused_before_the_work(layout, tmp_path):
+    root, _ = layout
+    builder = tfds_builders.Cholec80Frames(config=small("small"), data_dir=tmp_path / "out")
+    with pytest.raises(FormatError, match="give the builder file_format='array_record'"):
+        prepare(builder, root)
+    assert not (tmp_path / "out").exists()
+
+
+def test_beam_builds_the_same_examples(layout, tmp_path):
+    pytest.importorskip("apache_beam", reason="needs apache-beam (the beam extra)")
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    root, _ = layout
+    sources = []
+    for beam in (False, True):
+        config = small(f"beam{beam}", beam=beam)
+        builder = tfds_builders.Cholec80Frames(config=config, data_dir=tmp_path, file_format="array_record")
+        options = PipelineOptions(runner="DirectRunner", direct_running_mode="in_memory") if beam else None
+        download = tfds.download.DownloadConfig(manual_dir=str(root), beam_options=options)
+        builder.download_and_prepare(download_config=download)
+        sources.append(builder.as_data_source("unsplit"))
+    assert len(sources[0]) == len(sources[1])
+    for plain, spread in zip(*sources, strict=True):
+        for field in plain:
+            np.testing.assert_array_equal(plain[field], spread[field])
 
 
 def test_damaged_video_builds_nothing(layout, tmp_path):

@@ -6,7 +6,7 @@ from PIL import Image
 
 from hmmjax.io import FormatError
 from models.data import video
-from models.data.video_extract import extract
+from models.data.video_extract import extract, main
 from models.data.video_images import align_images, find_images, load_image
 from models.data.video_packets import needed
 
@@ -193,6 +193,38 @@ def test_a_failed_extraction_leaves_no_folder(clip, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_an_extraction_never_mixes_with_the_one_before(clip, tmp_path):
+    """A killed run leaves its pictures in .part, perhaps at another rate."""
+    (tmp_path / "out.part").mkdir()
+    (tmp_path / "out.part" / "000013.jpg").write_bytes(b"stale")
+    assert extract(clip, tmp_path / "out") == 6
+    assert len(list((tmp_path / "out").iterdir())) == 6 and not (tmp_path / "out.part").exists()
+
+
+def test_nothing_is_written_for_a_video_that_cannot_be_read(clip, tmp_path):
+    cut = tmp_path / "cut.mp4"
+    cut.write_bytes(clip.read_bytes()[:-300])
+    for video_file in (cut, tmp_path / "absent.mp4"):
+        with pytest.raises(FormatError):
+            extract(video_file, tmp_path / "new" / "out")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_batch_names_what_fails_and_resumes(clip, tmp_path, capsys):
+    (tmp_path / "cut.mp4").write_bytes(clip.read_bytes()[:-300])
+    words = [str(tmp_path / "cut.mp4"), str(tmp_path / "absent.mp4"), str(clip), "--out", str(tmp_path / "out")]
+    assert main(words) == 2
+    said = capsys.readouterr()
+    lines = [line for line in said.err.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 2 and "cut.mp4" in lines[0] and "no such video" in lines[1] and "Traceback" not in said.err
+    assert "clip: 6 pictures" in said.out and [p.name for p in (tmp_path / "out").iterdir()] == ["clip"]
+    assert main([str(clip), "--out", str(tmp_path / "out")]) == 0
+    assert "passed over" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main([str(clip), str(tmp_path / "clip.mp4"), "--out", str(tmp_path / "out")])
+    assert "several videos are called clip" in capsys.readouterr().err
+
+
 # Folders of pictures
 
 
@@ -269,3 +301,84 @@ def test_bad_folders(tmp_path):
     broken.write_bytes(b"\x89PNG\r\n\x1a\n123")
     with pytest.raises(FormatError, match=r"broken\.png"):
         load_image(broken)
+
+
+# What decoders and headers hide
+
+
+def test_damage_inside_a_video_is_an_error_not_an_older_picture(tmp_path):
+    path = encode(tmp_path / "good.mp4", "libx264", {"x264-params": "keyint=50"})
+    data = path.read_bytes()
+    first = data.index(b"mdat") + 1000
+    found = 0
+    for k in range(6):
+        damaged = bytearray(data)
+        for byte in range(8):
+            damaged[first + 300 * k + byte] ^= 0xFF
+        (tmp_path / "bad.mp4").write_bytes(damaged)
+        try:
+            list(video.read_frames(tmp_path / "bad.mp4", rate=None))
+        except FormatError as error:
+            found += "bad.mp4" in str(error)
+    assert found >= 4  # some damage happens to be another valid picture
+
+
+@pytest.mark.parametrize("suffix", ["mkv", "ts"])
+def test_videos_without_a_number_of_frames(tmp_path, suffix):
+    path = encode(tmp_path / f"a.{suffix}", "libx264", {"x264-params": "keyint=20"})
+    assert video.probe(path).num_frames == 0 and video.count_frames(path) == 160
+    assert video.content_box(path) == (0, 48, 0, 64)
+    np.testing.assert_array_equal(video.read_frame(path, 26), dict(video.read_frames(path, rate=None))[26])
+
+
+def test_a_cut_mkv_is_an_error(tmp_path):
+    path = encode(tmp_path / "a.mkv", "libx264", {"x264-params": "keyint=20"})
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(FormatError, match=r"a\.mkv: cut off: the header promises 6\.4 s"):
+        list(video.read_frames(path))
+
+
+def test_a_dark_sample_does_not_switch_cropping_off(tmp_path):
+    def pictures():
+        for n in range(100):
+            picture = np.zeros((96, 96, 3), np.uint8)
+            if not 30 < n < 60:
+                picture[16:80, 16:80] = 150
+            yield picture
+
+    video.write_video(tmp_path / "a.mp4", pictures())
+    top, bottom, left, right = video.content_box(tmp_path / "a.mp4")
+    assert max(abs(top - 16), abs(bottom - 80), abs(left - 16), abs(right - 80)) <= 2
+
+
+def test_numbers_that_no_video_has(clip):
+    for number in (-1, 10**18):
+        with pytest.raises(FormatError, match=f"no frame {number}"):
+            video.read_frame(clip, number)
+
+
+def test_frames_hidden_by_an_edit_list_are_called_so(tmp_path):
+    import av
+
+    path = encode(tmp_path / "whole.mp4", "libx264", {"x264-params": "keyint=20:bframes=0"})
+    with av.open(str(path)) as source, av.open(str(tmp_path / "cut.mp4"), "w") as target:
+        stream = target.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux(video=0):
+            if packet.dts is not None:
+                packet.pts, packet.dts = packet.pts - 5120, packet.dts - 5120  # ten frames before the beginning
+                packet.stream = stream
+                target.mux(packet)
+    with pytest.raises(FormatError, match=r"an edit list hides .* re-encode"):
+        list(video.read_frames(tmp_path / "cut.mp4"))
+
+
+def test_pictures_of_sixteen_bits_are_not_whitened(tmp_path):
+    Image.fromarray(np.full((8, 8), 3000, np.uint16)).save(tmp_path / "a.png")
+    with pytest.raises(FormatError, match=r"a\.png: .*eight bits"):
+        load_image(tmp_path / "a.png")
+
+
+def test_what_systems_leave_beside_pictures_is_passed_over(tmp_path):
+    folder = dump(tmp_path / "x", ["0.png", "25.png"])
+    (folder / "._50.png").write_bytes(b"of macOS")
+    assert list(find_images(folder, "frame")) == [0, 25]

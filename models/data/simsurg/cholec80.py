@@ -30,6 +30,7 @@ def write_cholec80(
     border: int = 0,
     moving_fps: int = 1,
     workers: int = 1,
+    force: bool = False,
     progress: bool = False,
 ) -> tuple[Surgery, ...]:
     """Write simulated surgeries as a copy of Cholec80: videos at 25 fps, phase, tool and box annotations.
@@ -41,18 +42,37 @@ def write_cholec80(
         directory: gets videos/, phase_annotations/, tool_annotations/ and box_annotations/.
         num_videos: how many.
         seed: of everything.
-        minutes: mean length.
+        minutes: mean length over many; single ones are a third to three times as long. No phase is shorter than five
+            seconds, so that below a minute they come out longer.
         size: (height, width) of the pictures, even.
         first: number of the first video.
         border: pixels of black on each side, inside `size`.
         moving_fps: how many different pictures a second has, 1 to 25 and a divisor of 25; fewer are faster to make.
-        workers: processes that draw and encode; the files are the same for any number of them.
+        workers: processes that draw and encode; the files are the same for any number of them. With more than one, a
+            script must call this under ``if __name__ == "__main__":``, as each process imports it anew.
+        force: write over videos of these numbers; others stay.
         progress: show a progress bar.
 
     Returns:
         The truth that was written, in order.
+
+    Raises:
+        FileExistsError: when a file that would be written exists and `force` is False; nothing is drawn then.
+        ValueError: when `border` leaves no picture, or `moving_fps` does not divide 25.
     """
+    if moving_fps not in (1, 5, 25):
+        raise ValueError(f"moving_fps is {moving_fps}: give 1, 5 or 25, which divide the video's 25 frames a second.")
+    if border < 0 or 2 * border >= min(size):
+        raise ValueError(
+            f"a border of {border} leaves nothing of {size[1]}x{size[0]}: give 0 to {(min(size) - 1) // 2}."
+        )
     root = Path(directory)
+    names = [f"video{number:02d}" for number in range(first, first + num_videos)]
+    there = next((path for name in names for path in _files(root, name).values() if path.exists()), None)
+    if there is not None and not force:
+        raise FileExistsError(
+            f"{there} exists already. Fix: choose another folder or first={first + num_videos}, or overwrite with force"
+        )
     surgeries = simulate_surgeries(num_videos, seed, minutes=minutes)
     for kind in ("videos", "phase_annotations", "tool_annotations", "box_annotations"):
         (root / kind).mkdir(parents=True, exist_ok=True)
@@ -67,6 +87,17 @@ def write_cholec80(
         for _ in _track(done, len(videos), progress):
             pass
     return surgeries
+
+
+def _files(root: Path, name: str) -> dict[str, Path]:
+    """What is written for one video."""
+    return {
+        "video": root / "videos" / f"{name}.mp4",
+        "times": root / "videos" / f"{name}-timestamp.txt",
+        "phases": root / "phase_annotations" / f"{name}-phase.txt",
+        "tools": root / "tool_annotations" / f"{name}-tool.txt",
+        "boxes": root / "box_annotations" / f"{name}-boxes.txt",
+    }
 
 
 def _call(job: Callable[[], None]) -> None:
@@ -85,10 +116,11 @@ def _write_video(
     height, width = size[0] - 2 * border, size[1] - 2 * border
     scene = video_scene(surgery, number, seed, (height, width))
     pictures = _pictures(Renderer(scene, height, width), border, moving_fps)
-    count = write_video(root / "videos" / f"{name}.mp4", pictures, fps=FPS)
+    files = _files(root, name)
+    count = write_video(files["video"], pictures, fps=FPS)
     write_annotations(root, name, surgery)
-    _write_boxes(root / "box_annotations" / f"{name}-boxes.txt", scene)
-    _write_times(root / "videos" / f"{name}-timestamp.txt", count)
+    _write_boxes(files["boxes"], scene)
+    _write_times(files["times"], count)
 
 
 def _write_boxes(path: Path, scene: Scene) -> None:
@@ -108,8 +140,6 @@ def _write_times(path: Path, count: int) -> None:
 
 
 def _pictures(renderer: Renderer, border: int, moving_fps: int) -> Iterator[np.ndarray]:
-    if moving_fps not in (1, 5, 25):
-        raise ValueError(f"moving_fps is {moving_fps}: give 1, 5 or 25, which divide the video's 25 frames a second.")
     pad = [(border, border), (border, border), (0, 0)]
     for step in range(len(renderer.scene) * moving_fps):
         picture = np.pad(renderer.frame(step / moving_fps), pad)
