@@ -57,7 +57,7 @@ def test_annotations_of_one_video_add_up_or_contradict():
     for order in ([known, answer], [answer, known]):
         labels = io.to_batch(io.join([said]), order)[1]
         np.testing.assert_array_equal(labels.tools[0], [[1, 0], [1, 1], [-1, -1]])
-    with pytest.raises(FormatError, match="contradict each other in frame 25"):
+    with pytest.raises(FormatError, match="in frame 25 are not what"):
         io.to_batch(io.join([said]), [known, track("tools", [[0, -1]], frames=[25])])
 
 

@@ -5,10 +5,9 @@ names to choose among. Blank and "?" are unknown.
 """
 
 import csv
-import dataclasses
 import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -80,56 +79,6 @@ def read_answers(file: str, text: str, spec: Spec) -> list[Track]:
             if spec.track in (None, track.track):
                 tracks.append(track if wanted is None else track.reorder(wanted))
     return tracks
-
-
-def merge_labels(tracks: Iterable[Track]) -> list[Track]:
-    """One track for each video and kind: what several annotations of it know together.
-
-    Args:
-        tracks: of labels; several may be of one video.
-
-    Returns:
-        The tracks, with the first one's classes, rate and source where there were several.
-
-    Raises:
-        FormatError: when two contradict each other, or count frames at rates that do not fit.
-    """
-    merged: dict[tuple[str, str], Track] = {}
-    for track in tracks:
-        key = track.video, track.track
-        merged[key] = track if key not in merged else _both(merged[key], track)
-    return list(merged.values())
-
-
-def _both(one: Track, other: Track) -> Track:
-    if one.names is not None:
-        other = other.reorder(one.names)
-    elif other.names is not None:
-        one = one.reorder(other.names)  # which says that names are missing
-    fps = max(one.fps, other.fps)
-    for track in (one, other):
-        if len(track.at_fps(fps).frames) < len(track.frames):
-            raise FormatError(
-                f"{track.video} counts {track.fps:g} frames a second here and {fps:g} elsewhere",
-                file=track.source,
-                fix="say fps",
-            )
-    one, other = one.at_fps(fps), other.at_fps(fps)
-    frames = np.union1d(one.frames, other.frames)
-    values = np.full((len(frames), *one.values.shape[1:]), -1, np.int32)
-    values[np.searchsorted(frames, one.frames)] = one.values
-    rows = np.searchsorted(frames, other.frames)
-    clash = (values[rows] >= 0) & (other.values >= 0) & (values[rows] != other.values)
-    if clash.any():
-        frame = other.frames[int(np.argmax(clash.reshape(len(rows), -1).any(1)))]
-        raise FormatError(
-            f"{other.track} of {other.video} in frame {frame} are not what {one.source} says",
-            file=other.source,
-            fix="keep the right one",
-        )
-    values[rows] = np.where(other.values >= 0, other.values, values[rows])
-    notices = tuple(dict.fromkeys((*one.notices, *other.notices)))
-    return dataclasses.replace(one, frames=frames, values=values, notices=notices)
 
 
 def _tracks(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from hmmjax.io.errors import FormatError
-from hmmjax.io.join import align_classes, label_rows, match_annotations
+from hmmjax.io.join import align_classes, label_rows, match_annotations, merge_labels
 from hmmjax.io.records import Track, Video
 from hmmjax.types import Labels, Observations
 
@@ -136,7 +136,7 @@ def to_batch(
     observations = Observations(
         phases=_pad([v.phases for v in videos], rows, length), tools=_pad([v.tools for v in videos], rows, length)
     )
-    found, told = match_annotations(videos, annotations)
+    found, told = match_annotations(videos, merge_labels(annotations))
     labels: dict[str, np.ndarray] = {}
     for i, (video, r) in enumerate(zip(videos, rows, strict=True)):
         for annotation in found.get(video.id, []):
@@ -151,7 +151,7 @@ def to_batch(
                     file=annotation.source,
                     fix="give annotations of the same classes",
                 )
-            everything[i, r] = _both(everything[i, r], values, annotation, video.frames)
+            everything[i, r] = values
     index = BatchIndex(
         ids=tuple(v.id for v in videos),
         frames=tuple(v.frames for v in videos),
@@ -191,19 +191,6 @@ def _in_order(annotation: Track, names: tuple[str, ...] | None, predicted: Track
             fix="give annotations of the predicted classes, or name the classes of both",
         )
     return annotation
-
-
-def _both(known: np.ndarray, more: np.ndarray, annotation: Track, frames: np.ndarray) -> np.ndarray:
-    """Labels of two annotations of the same frames, which must not contradict each other."""
-    clash = (known >= 0) & (more >= 0) & (known != more)
-    if clash.any():
-        at = int(np.argmax(clash.reshape(len(clash), -1).any(1)))
-        raise FormatError(
-            f"{annotation.video}: two annotations of {annotation.track} contradict each other in frame {frames[at]}",
-            file=annotation.source,
-            fix="keep the right one",
-        )
-    return np.where(more >= 0, more, known)
 
 
 def _step(videos: Sequence[Video]) -> int:

@@ -1,7 +1,7 @@
 """Bring tracks together: always on frame numbers, never on row numbers, and never dropping anything silently."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -120,6 +120,58 @@ def _between(frames: np.ndarray, grid: np.ndarray) -> np.ndarray:
 
 def _span(frames: np.ndarray) -> str:
     return f"frame {frames[0]}" if frames.size == 1 else f"{frames[0]} to {frames[-1]}"
+
+
+def merge_labels(tracks: Iterable[Track]) -> list[Track]:
+    """One track for each video and kind: what several annotations of it know together.
+
+    Args:
+        tracks: of labels; several may be of one video.
+
+    Returns:
+        The tracks, with the first one's classes, rate and source where there were several.
+
+    Raises:
+        FormatError: when two contradict each other, or count frames at rates that do not fit.
+    """
+    merged: dict[tuple[str, str], Track] = {}
+    for track in tracks:
+        key = track.video, track.track
+        merged[key] = track if key not in merged else _together(merged[key], track)
+    return list(merged.values())
+
+
+def _together(one: Track, other: Track) -> Track:
+    if one.names is not None:
+        other = other.reorder(one.names)
+    elif other.names is not None:
+        one = one.reorder(other.names)  # which says that names are missing
+    fps = max(one.fps, other.fps)
+    for track in (one, other):
+        if not track.is_labels:
+            raise FormatError("annotations must be labels", file=track.source, fix="say kind='labels'")
+        if len(track.at_fps(fps).frames) < len(track.frames):
+            raise FormatError(
+                f"{track.video} counts {track.fps:g} frames a second here and {fps:g} elsewhere",
+                file=track.source,
+                fix="say fps",
+            )
+    one, other = one.at_fps(fps), other.at_fps(fps)
+    frames = np.union1d(one.frames, other.frames)
+    values = np.full((len(frames), *one.values.shape[1:]), -1, np.int32)
+    values[np.searchsorted(frames, one.frames)] = one.values
+    rows = np.searchsorted(frames, other.frames)
+    clash = (values[rows] >= 0) & (other.values >= 0) & (values[rows] != other.values)
+    if clash.any():
+        frame = other.frames[int(np.argmax(clash.reshape(len(rows), -1).any(1)))]
+        raise FormatError(
+            f"{other.track} of {other.video} in frame {frame} are not what {one.source} says",
+            file=other.source,
+            fix="keep the right one",
+        )
+    values[rows] = np.where(other.values >= 0, other.values, values[rows])
+    notices = tuple(dict.fromkeys((*one.notices, *other.notices)))
+    return dataclasses.replace(one, frames=frames, values=values, notices=notices)
 
 
 def label_rows(annotation: Track, frames: np.ndarray, fps: float) -> tuple[np.ndarray, list[str]]:

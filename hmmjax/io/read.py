@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from hmmjax.io.answers import ANSWERS, is_answers, merge_labels, read_answers
+from hmmjax.io.answers import ANSWERS, is_answers, read_answers
 from hmmjax.io.arrays import pickle_error, read_arrays
 from hmmjax.io.errors import FormatError
 from hmmjax.io.folder import is_unfinished
+from hmmjax.io.join import merge_labels
 from hmmjax.io.names import Names, resolve_names
 from hmmjax.io.records import Track
 from hmmjax.io.spec import KINDS, TRACKS, Spec, video_id

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from hmmjax.io import FormatError, Track, align_classes, natural
-from hmmjax.io.answers import merge_labels
+from hmmjax.io.join import merge_labels
 
 #: "positive": the tool is probably there, and few positive labels of it are known.
 #: "disagreement": the recogniser and the stabilised result say different things.
