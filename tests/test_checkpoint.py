@@ -51,3 +51,40 @@ def test_another_jobs_checkpoint_is_refused(job, tmp_path):
     io.save_params(path, job[0], force=True)
     with pytest.raises(FormatError, match="another start"):
         fit_with_checkpoint(path, *job)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"history": None},
+        {"log_likelihood": None},
+        {"converged": None},
+        {"history": []},
+        {"history": ["a", "b"]},
+        {"history": [-1.0]},
+        {"converged": "no"},
+    ],
+    ids=str,
+)
+def test_checkpoint_that_does_not_say_how_far_it_came_is_refused(job, tmp_path, damage):
+    path = tmp_path / "em.npz"
+    fit_with_checkpoint(path, *job, max_iterations=1, tolerance=0.0)
+    file = io.load_params(path)
+    state = {k: v for k, v in (file.metadata["em"] | damage).items() if v is not None}
+    io.save_params(path, file.params, metadata={"em": state}, force=True)
+    with pytest.raises(FormatError, match="does not say how far EM had come"):
+        fit_with_checkpoint(path, *job, max_iterations=2, tolerance=0.0)
+
+
+def test_jobs_with_the_same_arrays_in_other_places_differ():
+    from hmmjax.io.checkpoint import _fingerprint
+
+    x = np.zeros((1, 3, 2), np.int32)
+    jobs = [hmmjax.Observations(x, None), hmmjax.Observations(None, x)]
+    assert len({_fingerprint(obs, {}) for obs in jobs}) == 2
+
+
+def test_fewer_than_no_iterations_are_refused(job, tmp_path):
+    with pytest.raises(ValueError, match="max_iterations=-3: allow 0"):
+        fit_with_checkpoint(tmp_path / "em.npz", *job, max_iterations=-3)
+    assert fit_with_checkpoint(tmp_path / "em.npz", *job, max_iterations=0).num_iterations == 0

@@ -279,6 +279,63 @@ def test_segments_refuse_unknown_frames():
         metrics.edit_score(np.array([0, -1, 1]), np.array([0, 0, 1]))
 
 
+TRACKS = (metrics.edit_score, metrics.segmental_f1, metrics.over_segmentation, metrics.transition_delay)
+
+
+@pytest.mark.parametrize("measure", [metrics.accuracy, *TRACKS])
+def test_labels_that_are_no_integers_are_refused(measure):
+    whole = np.array([0, 1, 1])
+    for other in (np.array([0.2, 0.7, 1.0]), np.array([False, True, True])):
+        for pair in ((whole, other), (other, whole), (other, other)):
+            with pytest.raises(TypeError, match="labels are integers"):
+                measure(*pair)
+    with pytest.raises(TypeError, match="labels are integers"):
+        metrics.phase_changes(np.array([0.2, 0.7, 1.0]))
+
+
+@pytest.mark.parametrize("measure", [metrics.over_segmentation, metrics.segmental_f1])
+def test_unknown_means_of_segments_are_refused(measure, unchecked):
+    with pytest.raises(ValueError, match="mean='bogus' is unknown: use one of 'pooled', 'videos'"):
+        measure(np.array([0, 1]), np.array([0, 1]), mean="bogus")
+
+
+@pytest.mark.parametrize("fps", [-1.0, 0.0, math.nan, math.inf])
+def test_rates_that_cannot_be_are_refused(fps):
+    pair = np.array([0, 1]), np.array([0, 1])
+    for mode in ("strict", "relaxed-fixed"):
+        with pytest.raises(ValueError, match=r"fps=.*positive and finite: pass rows per second"):
+            metrics.phase_metrics(*pair, modes=(mode,), fps=fps)
+        with pytest.raises(ValueError, match=r"video_fps=.*positive and finite"):
+            metrics.phase_metrics(*pair, modes=(mode,), video_fps=fps)
+    with pytest.raises(ValueError, match=r"fps=.*positive and finite"):
+        metrics.transition_delay(*pair, fps=fps)
+
+
+def test_frame_numbers_that_do_not_rise_are_refused():
+    with pytest.raises(ValueError, match="do not rise"):
+        metrics.jaccard(np.zeros(3, int), np.zeros(3, int), mode="relaxed-fixed", frame_numbers=np.zeros(3, int))
+
+
+def test_padding_does_not_change_phase():
+    batch = np.array([[0, 1, 1, 1], [0, 0, -1, -1], [-1, -1, -1, -1]])
+    result = metrics.phase_changes(batch.tolist())
+    assert result.value == 1 and result.per_video[:2] == (1, 0) and math.isnan(result.per_video[2])
+    assert (result.n_videos, result.n_frames) == (2, 6) and result.left_out == ("1 videos: no frame",)
+    gap = metrics.phase_changes(np.array([0, -1, 1, 2]))
+    assert gap.value == 1 and "both known" in gap.convention
+    assert math.isnan(metrics.phase_changes(np.full(3, -1)).value)
+    with pytest.raises(ValueError, match="label -2"):
+        metrics.phase_changes(np.array([0, -2]))
+
+
+def test_videos_without_a_known_frame_do_not_enter():
+    unknown, said = np.full(3, -1), np.zeros(3, int)
+    for m in metrics.phase_metrics(unknown, said):
+        assert (m.n_videos, m.n_frames) == (0, 0) and math.isnan(m.value)
+    for m in metrics.phase_metrics([unknown, np.zeros(3, int)], [said, said]):
+        assert (m.n_videos, m.n_frames) == (1, 3)
+
+
 # Input.
 
 

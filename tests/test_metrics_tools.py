@@ -129,8 +129,75 @@ def test_bad_tools_are_refused(unchecked):
         metrics.average_precision(TRUTH, np.zeros((4, 2)))
     with pytest.raises(ValueError, match="unknown"):
         metrics.average_precision(TRUTH, SCORES, definition="auc")
-    with pytest.raises(ValueError, match="'nan' or 'zero'"):
+    with pytest.raises(ValueError, match="use one of 'nan', 'zero'"):
         metrics.tool_f1(TRUTH, SCORES, absent="truth")
+
+
+MEASURES = (metrics.average_precision, metrics.tool_f1, metrics.tool_calibration)
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_only_labelled_frames_and_videos_enter(measure):
+    labelled = np.full((170, 2), -1)
+    labelled[:10, 0], labelled[5:12, 1] = np.arange(10) % 2, np.arange(7) % 2
+    scores = np.full((170, 2), 0.5)
+    result = measure([labelled, np.full((9, 2), -1)], [scores, scores[:9]])
+    assert (result.n_videos, result.n_frames) == (1, 12)
+
+
+def test_curves_count_the_videos_where_their_tool_is_labelled():
+    truth = [np.array([[1, -1], [0, -1]]), np.array([[1, 0], [0, 1]])]
+    first, second = metrics.precision_recall_curves(truth, [np.full((2, 2), 0.5)] * 2)
+    assert (first.n_videos, first.n_frames, second.n_videos, second.n_frames) == (2, 4, 1, 2)
+
+
+@pytest.mark.parametrize("measure", MEASURES[:2])
+def test_unlabelled_is_not_absent(measure):
+    truth = [np.array([[1, -1], [0, -1]]), np.array([[-1, -1], [-1, -1]])]
+    scores = [np.array([[0.9, 0.9], [0.1, 0.1]])] * 2
+    for options in ({}, {"mean": "classes-then-videos"}, {"mean": "videos-then-classes"}):
+        result = measure(truth, scores, absent="zero", **options)
+        assert result.value == 1 and result.n_classes == 1
+        assert result.left_out[-1] == "tool 1: not labelled"
+    assert measure(truth, scores).left_out == ("tool 1: absent from the truth or not labelled",)
+
+
+@pytest.mark.parametrize("bad", [-math.inf, math.inf, math.nan])
+def test_scores_that_are_not_finite_are_refused_where_truth_is_known(bad):
+    scores = np.array([[0.2], [bad], [1.0]])
+    for measure in (*MEASURES, metrics.precision_recall_curves):
+        with pytest.raises(ValueError, match="NaN or infinity"):
+            measure(np.array([[1], [0], [1]]), scores)
+        measure(np.array([[1], [-1], [1]]), scores)  # what is said where the truth is unknown does not matter
+    for definition in ("sklearn", "voc-all-points", "voc-11-point", "m2cai16"):
+        with pytest.raises(ValueError, match="NaN or infinity"):
+            metrics.average_precision(np.array([[1], [0], [1]]), scores, definition=definition)
+
+
+def test_official_precision_of_scores_farther_apart_than_floats_reach():
+    truth, scores = np.array([[1], [0], [1]]), np.array([[0.2], [-1.0], [1.0]])
+    want = metrics.average_precision(truth, scores, definition="m2cai16").value
+    assert metrics.average_precision(truth, 1.7e308 * scores, definition="m2cai16").value == pytest.approx(want)
+
+
+def test_unknown_scores_do_not_change():
+    result = metrics.tool_changes(np.array([[0.9, 0.9], [math.nan, 0.1], [0.9, math.nan]]))
+    assert result.value == 1 and result.per_class == (0, 1) and result.n_frames == 3
+    assert "both known" in result.convention
+    padded = metrics.tool_changes([np.array([[1], [1], [-1]]), np.array([[-1]])])
+    assert padded.value == 0 and (padded.n_videos, padded.n_frames) == (1, 2) and math.isnan(padded.per_video[1])
+    assert padded.left_out == ("1 videos: no frame",)
+    assert math.isnan(metrics.tool_changes(np.array([[-1]])).value)
+
+
+def test_changes_of_other_tools_names_and_thresholds_are_refused():
+    with pytest.raises(ValueError, match="same tools"):
+        metrics.tool_changes([np.zeros((2, 1)), np.zeros((2, 2))])
+    with pytest.raises(ValueError, match="name every tool"):
+        metrics.tool_changes(np.zeros((2, 1)), names=["a", "b"])
+    for measure in (metrics.tool_changes, lambda x, **options: metrics.tool_f1(x.astype(int), x, **options)):
+        with pytest.raises(ValueError, match="threshold is NaN"):
+            measure(np.ones((2, 1)), threshold=math.nan)
 
 
 # Calibration.
@@ -159,6 +226,39 @@ def test_calibration_refuses_logits():
         metrics.phase_calibration(np.array([0]), np.array([[0.0, 3.0]]))
     with pytest.raises(ValueError, match="NaN or negative"):
         metrics.phase_calibration(np.array([0]), np.array([[-1.0, 3.0]]))
+
+
+def test_phase_calibration_refuses_what_it_cannot_judge(unchecked):
+    sure = np.array([[1.0, 0.0, 0.0]] * 2)
+    for measure in (metrics.phase_calibration, lambda *pair: metrics.reliability(phases=pair)):
+        with pytest.raises(ValueError, match="true phase 5, but probabilities of 3 phases"):
+            measure(np.array([0, 5]), sure)
+        with pytest.raises(ValueError, match="true phase -2"):
+            measure(np.array([0, -2]), sure)
+        with pytest.raises(TypeError, match="labels are integers"):
+            measure(np.array([0, 0.5]), sure)
+        with pytest.raises(ValueError, match=r"sum to 1\.5, not to one"):
+            measure(np.array([0, 1]), np.array([[0.6, 0.2, 0.2], [0.5, 0.5, 0.5]]))
+        with pytest.raises(ValueError, match="same phases"):
+            measure([np.array([0])] * 2, [sure[:1], sure[:1, :2]])
+        measure(np.array([0, -1]), np.array([[1.0, 0.0, 0.0], [math.nan] * 3]))
+        measure(np.array([0, 1]), np.array([[0.3333, 0.3333, 0.3333]] * 2))  # rounded by a text file
+    with pytest.raises(TypeError):
+        metrics.phase_calibration(np.array([0, 0]), sure, bins=2.5)
+
+
+def test_phase_calibration_counts_videos_with_a_known_frame():
+    sure = np.array([[1.0, 0.0]] * 2)
+    result = metrics.phase_calibration([np.array([0, -1]), np.array([-1, -1])], [sure, sure])
+    assert (result.n_videos, result.n_frames) == (1, 1)
+
+
+def test_posteriors_of_few_bits_are_probabilities():
+    import jax
+    import jax.numpy as jnp
+
+    said = jax.nn.softmax(jax.random.normal(jax.random.key(0), (300, 7))).astype(jnp.bfloat16)
+    assert metrics.phase_calibration(np.zeros(300, int), said).n_frames == 300
 
 
 # Real files: what the twenty and the two videos given answer to, each under its convention.

@@ -44,11 +44,14 @@ def fit_with_checkpoint(
         What `fit` would have returned without interruption: the same parameters and the whole history.
 
     Raises:
-        FormatError: when the checkpoint is of another start, other data or other options.
-        TypeError, ValueError: as `fit`.
+        FormatError: when the checkpoint is of another start, other data or other options, or says nothing usable of
+            how far EM had come.
+        TypeError, ValueError: as `fit`, and when `every` or `max_iterations` cannot be.
     """
     if every < 1:
         raise ValueError(f"every={every}: save after 1 iteration or more")
+    if max_iterations < 0:
+        raise ValueError(f"max_iterations={max_iterations}: allow 0 iterations or more")
     key = _fingerprint((params, obs, mask, labels), options)
     history: list[float] = []
     likelihood: list[float] = []
@@ -60,8 +63,8 @@ def fit_with_checkpoint(
             raise FormatError(
                 "the checkpoint is of another start, other data or other options", file=path, fix="choose another file"
             )
-        params, history, likelihood = file.params, list(state["history"]), list(state["log_likelihood"])
-        converged = bool(state["converged"])
+        params = file.params
+        history, likelihood, converged = _progress(state, path)
     while not converged and (not history or len(history) - 1 < max_iterations):
         done = max(len(history) - 1, 0)
 
@@ -81,10 +84,23 @@ def fit_with_checkpoint(
     return FitResult(params, np.array(history), np.array(likelihood), len(history) - 1, converged)
 
 
+def _progress(state: dict[str, Any], path: str | os.PathLike[str]) -> tuple[list[float], list[float], bool]:
+    """Objective and log-likelihood after each iteration so far, and whether EM had converged."""
+    history, likelihood, converged = (state.get(k, []) for k in ("history", "log_likelihood", "converged"))
+    whole = all(isinstance(x, list) and x and all(isinstance(v, int | float) for v in x) for x in (history, likelihood))
+    if not whole or len(history) != len(likelihood) or not isinstance(converged, bool):
+        raise FormatError(
+            "the checkpoint does not say how far EM had come", file=path, fix="delete it, or choose another file"
+        )
+    return history, likelihood, converged
+
+
 def _fingerprint(trees: Any, options: dict[str, Any]) -> str:
-    """Tells this job from others: every array and option."""
+    """Tells this job from others: every array and option, and what each is of (a track left out has no array)."""
     found = hashlib.sha256(json.dumps(sorted(str(k) for k in options)).encode())
-    for leaf in jax.tree.leaves((trees, {k: v for k, v in options.items() if k != "freeze"})):
+    leaves, structure = jax.tree.flatten((trees, {k: v for k, v in options.items() if k != "freeze"}))
+    found.update(str(structure).encode())
+    for leaf in leaves:
         array = np.asarray(leaf)
         found.update(f"{array.dtype}{array.shape}".encode())
         found.update(np.ascontiguousarray(array).tobytes())

@@ -2,13 +2,16 @@
 
 import dataclasses
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
+from hmmjax.io.spec import SUM_TOLERANCE
 from hmmjax.metrics.records import Metric, nan_std
-from hmmjax.metrics.videos import class_names, paired, tool_videos
+from hmmjax.metrics.videos import check_labels, entered, paired, same_classes, tool_videos
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,19 +51,37 @@ def _curve(name: str, convention: str, probability: np.ndarray, came_true: np.nd
 
 def _phase_curve(truth: Any, probabilities: Any, bins: int) -> tuple[Reliability, int, int, int]:
     videos = paired(truth, probabilities, 1, 2)
+    num_phases = same_classes([b for _, b in videos], "phase")
+    for i, (a, _) in enumerate(videos):
+        check_labels(a, i, "truth")
+        low, high = a.min(initial=0), a.max(initial=-1)
+        if low < -1 or high >= num_phases:
+            raise ValueError(
+                f"video {i} has the true phase {low if low < -1 else high}, but probabilities of {num_phases} phases: "
+                "labels count from 0, -1 is unknown, and every phase needs its column"
+            )
     labels = np.concatenate([a for a, _ in videos])
     table = np.concatenate([b for _, b in videos]).astype(float)
     known = labels >= 0
     labels, table = labels[known], table[known]
     _check(table, bins)
+    # A row of L entries may miss one by L roundings of its own type, and by what a text file rounds.
+    rounding = max(float(jnp.finfo(b.dtype).eps) if jnp.issubdtype(b.dtype, jnp.floating) else 0.0 for _, b in videos)
+    off = np.abs(table.sum(1) - 1) > max(SUM_TOLERANCE, num_phases * rounding)
+    if off.any():
+        raise ValueError(
+            f"probabilities of a frame sum to {table.sum(1)[off][0]:g}, not to one: pass softmax outputs or posteriors "
+            "of all phases, not scores of each"
+        )
     top = table.max(1) if len(table) else np.zeros(0)
     right = table.argmax(1) == labels if len(table) else np.zeros(0)
     text = f"probability of the most probable phase, {bins} bins of equal width, frames of all videos pooled"
-    return _curve("phase", text, top, right, bins), len(videos), len(labels), table.shape[1]
+    return _curve("phase", text, top, right, bins), *entered(videos), num_phases
 
 
 def _check(probabilities: np.ndarray, bins: int) -> None:
-    if bins < 1:
+    """ValueError unless every known frame's probabilities lie in [0, 1] and there is a bin to put them into."""
+    if operator.index(bins) < 1:
         raise ValueError(f"bins={bins} must be at least 1")
     if np.isnan(probabilities).any() or (len(probabilities) and not (0 <= probabilities.min() <= probabilities.max())):
         raise ValueError("probabilities hold NaN or negative numbers: leave unobserved frames out of both arrays")
@@ -80,7 +101,8 @@ def phase_calibration(truth: Any, probabilities: Any, *, bins: int = 15) -> Metr
         Mean over frames of |accuracy - confidence| of the frame's bin, between 0 and 1.
 
     Raises:
-        ValueError: shapes disagree, NaN, or values outside [0, 1].
+        TypeError: labels are not integers.
+        ValueError: shapes disagree, NaN, values outside [0, 1], rows that do not sum to one, or a label without column.
 
     Source: Guo et al. 2017, "On calibration of modern neural networks", equation 3.
     """
@@ -115,6 +137,7 @@ def tool_calibration(truth: Any, probabilities: Any, *, bins: int = 15, names: S
     curves = reliability(tools=(truth, probabilities), bins=bins, names=names)
     errors = [c.error for c in curves]
     videos, labels = tool_videos(truth, probabilities, names)
+    n_videos, n_frames = entered(videos)
     measured = [e for e in errors if not math.isnan(e)]
     return Metric(
         name="tool calibration error",
@@ -122,8 +145,8 @@ def tool_calibration(truth: Any, probabilities: Any, *, bins: int = 15, names: S
         value=float(np.mean(measured)) if measured else math.nan,
         spread=nan_std(errors),
         spread_over="tools",
-        n_videos=len(videos),
-        n_frames=sum(len(a) for a, _ in videos),
+        n_videos=n_videos,
+        n_frames=n_frames,
         n_classes=len(measured),
         left_out=tuple(f"{n}: no known frame" for n, e in zip(labels, errors, strict=True) if math.isnan(e)),
         class_names=labels,
@@ -150,7 +173,7 @@ def reliability(
         The curves of what was given.
 
     Raises:
-        ValueError: shapes disagree, NaN, or values outside [0, 1].
+        TypeError, ValueError: as `phase_calibration` and `tool_calibration`.
 
     Source: Guo et al. 2017, figure 1.
     """
@@ -160,9 +183,9 @@ def reliability(
     if tools is not None:
         videos, labels = tool_videos(*tools, names)
         truth, table = (np.concatenate([v[i] for v in videos]) for i in (0, 1))
-        _check(table, bins)
+        _check(table[truth >= 0], bins)
         text = f"probability of presence, {bins} bins of equal width, frames of all videos pooled"
-        for k, label in enumerate(class_names(labels, truth.shape[1], "tool")):
+        for k, label in enumerate(labels):
             known = truth[:, k] >= 0
             curves.append(_curve(label, text, table[known, k], truth[known, k], bins))
     return tuple(curves)

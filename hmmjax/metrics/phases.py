@@ -6,8 +6,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from hmmjax.metrics.records import Mean, Metric, nan_mean, nan_std, summarise
-from hmmjax.metrics.relaxed import TMRNET, Mode, Rules, check_order, check_rate, forgiven
+from hmmjax.metrics.records import Mean, Metric, check_option, check_rate, nan_mean, nan_std, summarise
+from hmmjax.metrics.relaxed import TMRNET, Mode, Rules, check_order, check_rows, forgiven
 from hmmjax.metrics.videos import phase_videos
 
 Absent = Literal["truth", "both", "zero"]
@@ -106,10 +106,13 @@ def phase_metrics(
             videos) or "pooled" (frames of all videos together; ± over phases). Accuracy has no classes: it is per
             video (± over videos) unless "pooled".
         absent: NaN policy for a phase that a video (with "pooled": the whole set) lacks. "truth": no figure when absent
-            from the truth; "both": no figure when absent from truth and prediction, 0 when only predicted; "zero": 0.
+            from the truth; "both": no figure when absent from truth and prediction, 0 when only predicted; "zero": 0,
+            which needs `names` to mean anything: see there.
         unpredicted: precision of a phase that is there but never predicted: "zero", or "nan" as the official Cholec80
             script has it (the phase then leaves the mean, which hides the miss).
-        names: names of the phases, in the order of their indices.
+        names: names of the phases, in the order of their indices. Without them there are as many phases as the
+            greatest label, true or predicted, says: with absent="zero" the mean then depends on what is predicted,
+            so that figures of two systems cannot be compared.
         fps: rows per second of the arrays, for the relaxed window of 10 seconds.
         rules: what relaxed boundaries forgive: `TMRNET`, `SVRCNET`, `M2CAI16` or your own.
         frame_numbers: the files' Frame columns, one (n_i,) array per video, to check `fps` against; optional.
@@ -120,20 +123,24 @@ def phase_metrics(
 
     Raises:
         TypeError: labels are not integers.
-        ValueError: unknown option, shapes disagree, negative labels, or `names` is not the order `rules` need.
+        ValueError: unknown option, shapes disagree, negative labels, a rate that is not positive and finite, frame
+            numbers that do not rise, or `names` is not the order `rules` need.
 
     Warns:
         UserWarning: `fps` does not look like the number of rows per second.
 
     Source: M2CAI 2016 evaluation script as carried by TMRNet; Funke et al., arXiv 2305.13961, for its bug.
     """
-    for option, allowed in ((absent, _ABSENT), (unpredicted, ("zero", "nan")), *((m, _MODES) for m in modes)):
-        if option not in allowed:
-            raise ValueError(f"{option!r} is unknown: use one of {', '.join(map(repr, allowed))}")
+    check_option("absent", absent, _ABSENT)
+    check_option("unpredicted", unpredicted, ("zero", "nan"))
+    for mode in modes:
+        check_option("mode", mode, _MODES)
+    check_rate("fps", fps, "rows per second, 1 for rows one second apart")
+    check_rate("video_fps", video_fps, "the frames per second that frame_numbers count")
     videos, labels = phase_videos(truth, predicted, names)
     if any(m != "strict" for m in modes):
         check_order(names, rules)
-        check_rate([len(a) for a, _ in videos], fps, frame_numbers, video_fps)
+        check_rows([len(a) for a, _ in videos], fps, frame_numbers, video_fps)
     window, n_frames = round(10 * fps), sum(len(a) for a, _ in videos)
     results = []
     for mode in modes:
@@ -156,7 +163,7 @@ def phase_metrics(
                     convention=convention,
                     classes="phases",
                     class_names=labels,
-                    n_videos=len(counts),
+                    n_videos=sum(c.frames > 0 for c in counts),
                     n_frames=n_frames,
                     reason=reason,
                 )
@@ -167,6 +174,7 @@ def phase_metrics(
 def _accuracy(counts: Sequence[Counts], how: str, pooled: bool, given: int) -> Metric:
     total = _pool(counts)
     per_video = [c.frames_right / c.frames if c.frames else math.nan for c in counts]
+    entered = sum(c.frames > 0 for c in counts)
     share = total.frames_right / total.frames if total.frames else math.nan
     return Metric(
         name="accuracy",
@@ -174,10 +182,10 @@ def _accuracy(counts: Sequence[Counts], how: str, pooled: bool, given: int) -> M
         value=share if pooled else float(nan_mean(per_video)),
         spread=math.nan if pooled else nan_std(per_video),
         spread_over="" if pooled else "videos",
-        n_videos=len(counts),
+        n_videos=entered,
         n_frames=int(total.frames),
         n_classes=int((total.true > 0).sum()),
-        left_out=() if given == len(counts) else (f"{given - len(counts)} videos: no frame",),
+        left_out=(f"{given - entered} videos: no frame",) if given > entered else (),
         per_video=() if pooled else tuple(per_video),
     )
 
@@ -273,7 +281,8 @@ def jaccard(truth: Any, predicted: Any, *, mode: Mode = "strict", **options: Any
         truth: int labels, one (n_i,) array per video or a single array; -1 is unknown.
         predicted: int labels of the same shapes.
         mode: "strict", "relaxed-official" or "relaxed-fixed".
-        **options: of `phase_metrics`, but `modes`.
+        **options: of `phase_metrics`, but `modes`. With absent="zero" pass `names`, or the mean is over as many phases
+            as the greatest label says, predicted ones included.
 
     Returns:
         The Jaccard alone of the five metrics.

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -70,6 +70,19 @@ class Metric:
         return dataclasses.asdict(self)
 
 
+def check_option(name: str, value: Any, allowed: Iterable[str]) -> None:
+    """ValueError unless an option has one of the values allowed."""
+    allowed = tuple(allowed)
+    if value not in allowed:
+        raise ValueError(f"{name}={value!r} is unknown: use one of {', '.join(map(repr, allowed))}")
+
+
+def check_rate(name: str, value: float, meaning: str) -> None:
+    """ValueError unless a rate is positive and finite."""
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name}={value} must be positive and finite: pass {meaning}")
+
+
 def nan_mean(values: Any, axis: int | None = None) -> Any:
     """Mean without NaN entries; NaN, silently, where there is nothing else."""
     with warnings.catch_warnings():
@@ -115,8 +128,7 @@ def summarise(
     Raises:
         ValueError: `how` is not one of the three orders.
     """
-    if how not in _MEANS:
-        raise ValueError(f"mean={how!r} is unknown: use one of {', '.join(map(repr, _MEANS))}")
+    check_option("mean", how, _MEANS)
     per_class, per_video = nan_mean(table, 0), nan_mean(table, 1)
     value, over = nan_mean(per_class), classes
     if how == "classes-then-videos":

@@ -90,8 +90,8 @@ def check_order(names: Sequence[str] | None, rules: Rules) -> None:
         )
 
 
-def check_rate(lengths: Sequence[int], fps: float, frame_numbers: Any, video_fps: float) -> None:
-    """Warn when `fps` is not the number of rows per second.
+def check_rows(lengths: Sequence[int], fps: float, frame_numbers: Any, video_fps: float) -> None:
+    """Warn when `fps` is not the number of rows per second; ValueError when frame numbers do not rise.
 
     With 1 fps rows and fps=25 the forgiven 10 seconds become 250, which lifts Jaccard by more than ten points.
     """
@@ -99,6 +99,8 @@ def check_rate(lengths: Sequence[int], fps: float, frame_numbers: Any, video_fps
     if frame_numbers is not None:
         numbers = frame_numbers if isinstance(frame_numbers, list | tuple) else [frame_numbers]
         steps = [float(np.median(np.diff(n))) for n in numbers if len(n) > 1]
+        if not all(step > 0 for step in steps):
+            raise ValueError("frame_numbers do not rise within a video: pass the files' Frame columns, one per video")
         if steps and not np.isclose(video_fps / np.median(steps), fps):
             rate = video_fps / np.median(steps)
             warnings.warn(

@@ -6,33 +6,37 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hmmjax.metrics.records import Metric, nan_mean, nan_std
+from hmmjax.metrics.changes import between, changes, without_frames
+from hmmjax.metrics.records import Metric, check_option, check_rate, nan_mean, nan_std
 from hmmjax.metrics.relaxed import segments
-from hmmjax.metrics.videos import as_videos, paired
+from hmmjax.metrics.videos import as_videos, check_labels, paired
 
 Pair = tuple[np.ndarray, np.ndarray]
+
+_MEANS = ("pooled", "videos")
 
 
 def _known(truth: Any, predicted: Any) -> list[Pair]:
     """Pairs of label videos; unknown frames are refused, since dropping them would join what lies around them."""
     videos = paired(truth, predicted, 1)
     for i, (a, b) in enumerate(videos):
+        check_labels(a, i, "truth")
+        check_labels(b, i, "prediction")
         if len(a) and min(a.min(), b.min()) < 0:
             raise ValueError(
                 f"video {i} has a negative phase label, and segments need every frame: cut padding off with "
                 "hmmjax.metrics.unpad, and leave out videos that are labelled in part"
             )
-    return [(a, b) for a, b in videos if len(a)]
+    return [(a.astype(np.int64), b.astype(np.int64)) for a, b in videos if len(a)]
 
 
-def _over_videos(name: str, convention: str, per_video: Sequence[float], videos: Sequence[Any], **more: Any) -> Metric:
-    frames = sum(len(v[0]) if isinstance(v, tuple) else len(v) for v in videos)
+def _over_videos(name: str, convention: str, per_video: Sequence[float], videos: Sequence[Pair], **more: Any) -> Metric:
     given = {"value": float(nan_mean(per_video)), "spread": nan_std(per_video), "spread_over": "videos", **more}
     return Metric(
         name=name,
         convention=convention,
         n_videos=len(videos),
-        n_frames=frames,
+        n_frames=sum(len(a) for a, _ in videos),
         per_video=tuple(map(float, per_video)),
         **given,
     )
@@ -42,19 +46,37 @@ def phase_changes(predicted: Any) -> Metric:
     """How often the phase changes between consecutive frames, over all videos.
 
     Args:
-        predicted: int labels, one (n_i,) array per video or a single array.
+        predicted: int labels, one (n_i,) array per video or a single array; -1, as in padding, is unknown.
 
     Returns:
-        The total over videos; ± over videos.
+        The total over videos of changes between frames that are both known; ± over videos.
 
     Raises:
-        ValueError: labels are not (n,) arrays.
+        TypeError: labels are not integers.
+        ValueError: labels are not (n,) arrays, or below -1.
 
     Source: plain count.
     """
     videos = as_videos(predicted, 1, "prediction")
-    counts = [float(np.count_nonzero(np.diff(v))) for v in videos]
-    return _over_videos("phase changes", "total over videos", counts, videos, value=sum(counts), unit="changes")
+    for i, v in enumerate(videos):
+        check_labels(v, i, "prediction")
+        if v.min(initial=0) < -1:
+            raise ValueError(f"video {i} has the phase label {v.min()}: labels start at 0, and -1 is unknown")
+    known = [v >= 0 for v in videos]
+    frames = [int(k.sum()) for k in known]
+    counts = [float(changes(v, k).sum()) if k.any() else math.nan for v, k in zip(videos, known, strict=True)]
+    return Metric(
+        name="phase changes",
+        convention=f"total over videos{between(known)}",
+        value=float(np.nansum(counts)) if sum(frames) else math.nan,
+        unit="changes",
+        spread=nan_std(counts),
+        spread_over="videos",
+        n_videos=sum(n > 0 for n in frames),
+        n_frames=sum(frames),
+        left_out=without_frames(frames),
+        per_video=tuple(counts),
+    )
 
 
 def over_segmentation(truth: Any, predicted: Any, *, mean: Literal["pooled", "videos"] = "videos") -> Metric:
@@ -69,10 +91,12 @@ def over_segmentation(truth: Any, predicted: Any, *, mean: Literal["pooled", "vi
         The ratio.
 
     Raises:
-        ValueError: shapes disagree or labels are negative.
+        TypeError: labels are not integers.
+        ValueError: unknown option, shapes disagree or labels are negative.
 
     Source: ratio of segment counts as in the over-segmentation literature.
     """
+    check_option("mean", mean, _MEANS)
     videos = _known(truth, predicted)
     true = [len(segments(a)) for a, _ in videos]
     found = [len(segments(b)) for _, b in videos]
@@ -107,6 +131,7 @@ def edit_score(truth: Any, predicted: Any) -> Metric:
         The mean over videos, between 0 and 1; ± over videos. Durations do not count, only the order.
 
     Raises:
+        TypeError: labels are not integers.
         ValueError: shapes disagree or labels are negative.
 
     Source: Lea et al. 2017, as in MS-TCN's evaluation (which multiplies by 100).
@@ -148,10 +173,12 @@ def segmental_f1(
         The metric, between 0 and 1; a second segment on one true segment is a false one.
 
     Raises:
-        ValueError: shapes disagree, labels are negative, or `overlap` is not in (0, 1].
+        TypeError: labels are not integers.
+        ValueError: unknown option, shapes disagree, labels are negative, or `overlap` is not in (0, 1].
 
     Source: Lea et al. 2017, as in MS-TCN's evaluation.
     """
+    check_option("mean", mean, _MEANS)
     if not 0 < overlap <= 1:
         raise ValueError(f"overlap={overlap} must lie in (0, 1]: 0.1, 0.25 and 0.5 are usual")
     videos = _known(truth, predicted)
@@ -183,10 +210,12 @@ def transition_delay(truth: Any, predicted: Any, *, fps: float = 1.0, absolute: 
         inside its segment are left out, and counted in `left_out`.
 
     Raises:
-        ValueError: shapes disagree or labels are negative.
+        TypeError: labels are not integers.
+        ValueError: shapes disagree, labels are negative, or `fps` is not positive and finite.
 
     Source: transition latency as reported for online recognisers; the definition above is this library's.
     """
+    check_rate("fps", fps, "rows per second, 1 for rows one second apart")
     videos = _known(truth, predicted)
     delays, per_video, missed = [], [], 0
     for a, b in videos:

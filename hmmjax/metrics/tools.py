@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hmmjax.metrics.records import Mean, Metric, nan_std, summarise
-from hmmjax.metrics.videos import as_videos, tool_videos
+from hmmjax.metrics.changes import between, changes, without_frames
+from hmmjax.metrics.records import Mean, Metric, check_option, nan_std, summarise
+from hmmjax.metrics.videos import all_names, as_videos, entered, same_classes, tool_videos
 
 Definition = Literal["sklearn", "voc-all-points", "voc-11-point", "m2cai16"]
 
@@ -69,6 +70,8 @@ def _m2cai16(truth: np.ndarray, scores: np.ndarray) -> float:
     low, high = scores.min(), scores.max()
     if low == high:
         return math.nan
+    if high / 2 - low / 2 > np.finfo(float).max / 2:  # halves keep the order, and their range can be divided
+        scores, low, high = scores / 2, low / 2, high / 2
     order = np.argsort(scores, kind="stable")
     hits = np.r_[0, np.cumsum(truth[order][::-1])]  # hits[n]: true frames among the n highest scores
     # At the last threshold, the highest score itself, no frame is called present: the script skips it.
@@ -99,24 +102,39 @@ def _tabulate(
     pooled: bool,
     absent: float,
 ) -> np.ndarray:
-    """(videos, tools), or (1, tools) pooled: `measure` of each tool's known frames, `absent` where it never occurs."""
+    """(videos, tools), or (1, tools) pooled: `measure` of each tool's known frames, `absent` where it never occurs.
+
+    NaN where no frame is known: of such a tool nobody can say that it is absent.
+    """
     if pooled:
         videos = [(np.concatenate([a for a, _ in videos]), np.concatenate([b for _, b in videos]))]
-    table = np.full((len(videos), videos[0][0].shape[1]), absent)
+    table = np.full((len(videos), videos[0][0].shape[1]), math.nan)
     for i, (truth, scores) in enumerate(videos):
         for k in range(truth.shape[1]):
             known = truth[:, k] >= 0
-            if (truth[:, k] == 1).any():
-                table[i, k] = measure(truth[known, k], scores[known, k])
+            if known.any():
+                occurs = (truth[:, k] == 1).any()
+                table[i, k] = measure(truth[known, k], scores[known, k]) if occurs else absent
     return table
 
 
-def _absent(absent: str) -> tuple[float, str]:
-    if absent == "nan":
-        return math.nan, "a tool absent from the truth has none"
-    if absent == "zero":
-        return 0.0, "a tool absent from the truth has 0"
-    raise ValueError(f"absent={absent!r} is unknown: use 'nan' or 'zero'")
+def _reason(videos: list[tuple[np.ndarray, np.ndarray]], pooled: bool, absent: str, *more: str) -> str:
+    """Why an entry of `_tabulate` can be NaN."""
+    known = np.array([(a >= 0).any(0) for a, _ in videos])
+    known = known.any(0) if pooled else known
+    reasons = [*(["absent from the truth"] if absent == "nan" else []), *([] if known.all() else ["not labelled"])]
+    return " or ".join([*reasons, *more])
+
+
+_ABSENT = {
+    "nan": (math.nan, "a tool absent from the truth has none"),
+    "zero": (0.0, "a tool absent from the truth has 0"),
+}
+
+
+def _check_threshold(threshold: float) -> None:
+    if math.isnan(threshold):
+        raise ValueError("threshold is NaN, at or above which no score lies: pass a number, 0.5 for probabilities")
 
 
 def average_precision(
@@ -140,23 +158,26 @@ def average_precision(
             all scores of a tool are equal).
         mean: "pooled" (frames of all videos together), "videos-then-classes" or "classes-then-videos".
         absent: AP of a tool absent from the truth of a video (of the whole set when pooled): "nan" leaves it out of
-            the mean, whatever scikit-learn's version makes of it; "zero" counts it as 0.
+            the mean, whatever scikit-learn's version makes of it; "zero" counts it as 0. A tool without any label
+            is left out either way.
         names: names of the tools.
 
     Returns:
         The metric, between 0 and 1.
 
     Raises:
-        ValueError: unknown option, shapes disagree, NaN scores or truth other than -1, 0, 1.
+        ValueError: unknown option, shapes disagree, scores not finite or truth other than -1, 0, 1.
 
     Source: scikit-learn's `average_precision_score`; Everingham et al. 2010 (VOC); the M2CAI 2016 tool script.
     """
-    if definition not in _DEFINITIONS:
-        raise ValueError(f"definition={definition!r} is unknown: use one of {', '.join(map(repr, _DEFINITIONS))}")
+    check_option("definition", definition, _DEFINITIONS)
+    check_option("absent", absent, _ABSENT)
     title, measure = _DEFINITIONS[definition]
-    value, policy = _absent(absent)
+    value, policy = _ABSENT[absent]
     videos, labels = tool_videos(truth, scores, names)
-    hard = all(np.isin(b, (0.0, 1.0)).all() for _, b in videos)
+    n_videos, n_frames = entered(videos)
+    hard = all(np.isin(b[a >= 0], (0.0, 1.0)).all() for a, b in videos)
+    more = ["all scores equal"] if definition == "m2cai16" else []
     return summarise(
         _tabulate(videos, measure, mean == "pooled", value),
         mean,
@@ -164,9 +185,9 @@ def average_precision(
         convention=f"{title}{', of hard 0/1 decisions' if hard else ''}; {policy}",
         classes="tools",
         class_names=labels,
-        n_videos=len(videos),
-        n_frames=sum(len(a) for a, _ in videos),
-        reason="absent from the truth" + (" or all scores equal" if definition == "m2cai16" else ""),
+        n_videos=n_videos,
+        n_frames=n_frames,
+        reason=_reason(videos, mean == "pooled", absent, *more),
     )
 
 
@@ -186,14 +207,15 @@ def tool_f1(
         scores: scores of presence, or hard 0/1 decisions, in the same shapes.
         threshold: a tool is called present where its score is at or above it.
         mean: "pooled", "videos-then-classes" or "classes-then-videos".
-        absent: F1 of a tool absent from the truth: "nan" leaves it out of the mean, "zero" counts it as 0.
+        absent: F1 of a tool absent from the truth: "nan" leaves it out of the mean, "zero" counts it as 0. A
+            tool without any label is left out either way.
         names: names of the tools.
 
     Returns:
         The metric, between 0 and 1; a tool that is there but never called present has 0.
 
     Raises:
-        ValueError: unknown option, shapes disagree, NaN scores or truth other than -1, 0, 1.
+        ValueError: unknown option, shapes disagree, scores not finite or truth other than -1, 0, 1.
 
     Source: van Rijsbergen's F1 = 2 TP / (2 TP + FP + FN).
     """
@@ -202,8 +224,11 @@ def tool_f1(
         called = score >= threshold
         return float(2 * (called & (present == 1)).sum() / (called.sum() + present.sum()))
 
-    value, policy = _absent(absent)
+    check_option("absent", absent, _ABSENT)
+    _check_threshold(threshold)
+    value, policy = _ABSENT[absent]
     videos, labels = tool_videos(truth, scores, names)
+    n_videos, n_frames = entered(videos)
     return summarise(
         _tabulate(videos, measure, mean == "pooled", value),
         mean,
@@ -211,9 +236,9 @@ def tool_f1(
         convention=f"present at or above {threshold:g}; {policy}",
         classes="tools",
         class_names=labels,
-        n_videos=len(videos),
-        n_frames=sum(len(a) for a, _ in videos),
-        reason="absent from the truth",
+        n_videos=n_videos,
+        n_frames=n_frames,
+        reason=_reason(videos, mean == "pooled", absent),
     )
 
 
@@ -229,7 +254,7 @@ def precision_recall_curves(truth: Any, scores: Any, *, names: Sequence[str] | N
         One curve per tool; precision and recall are NaN for a tool absent from the truth.
 
     Raises:
-        ValueError: shapes disagree, NaN scores or truth other than -1, 0, 1.
+        ValueError: shapes disagree, scores not finite or truth other than -1, 0, 1.
 
     Source: the points that scikit-learn's step AP sums over.
     """
@@ -249,7 +274,7 @@ def precision_recall_curves(truth: Any, scores: Any, *, names: Sequence[str] | N
                 precision=precision,
                 recall=recall,
                 thresholds=thresholds,
-                n_videos=len(videos),
+                n_videos=entered([(a[:, k], b) for a, b in videos])[0],
                 n_frames=int(known.sum()),
                 n_positives=int(present.sum()),
             )
@@ -261,32 +286,38 @@ def tool_changes(scores: Any, *, threshold: float = 0.5, names: Sequence[str] | 
     """How often tools go on or off, over all tools and videos.
 
     Args:
-        scores: scores of presence or hard 0/1 decisions, one (n_i, K) array per video or a single array.
+        scores: scores of presence or hard 0/1 decisions, one (n_i, K) array per video or a single array; NaN, and -1
+            among integers, is unknown.
         threshold: a tool is on where its score is at or above it.
         names: names of the tools.
 
     Returns:
-        The total number of changes between consecutive frames of one video; ± over videos.
+        The total number of changes between consecutive frames of one video, both known; ± over videos.
 
     Raises:
-        ValueError: scores are not (n, K) arrays.
+        ValueError: scores are not (n, K) arrays of the same tools, other names than tools, or a NaN threshold.
 
     Source: plain count.
     """
+    _check_threshold(threshold)
     videos = as_videos(scores, 2, "scores")
-    counts = np.array([np.count_nonzero(np.diff((v >= threshold).astype(int), axis=0), axis=0) for v in videos])
-    per_video = counts.sum(1)
+    labels = all_names(names, same_classes(videos, "tool"), "tool")
+    known = [v >= 0 if v.dtype.kind in "iu" else ~np.isnan(v.astype(float)) for v in videos]
+    counts = np.array([changes(v >= threshold, k).sum(0) for v, k in zip(videos, known, strict=True)])
+    frames = [int(k.any(1).sum()) for k in known]
+    per_video = np.where(np.array(frames) > 0, counts.sum(1), math.nan)
     return Metric(
         name="tool on/off changes",
-        convention=f"on at or above {threshold:g}; total over tools and videos",
-        value=float(counts.sum()),
+        convention=f"on at or above {threshold:g}; total over tools and videos{between(known)}",
+        value=float(counts.sum()) if sum(frames) else math.nan,
         unit="changes",
         spread=nan_std(per_video),
         spread_over="videos",
-        n_videos=len(videos),
-        n_frames=sum(map(len, videos)),
-        n_classes=counts.shape[1],
-        class_names=tuple(names) if names is not None else tuple(f"tool {k}" for k in range(counts.shape[1])),
+        n_videos=sum(n > 0 for n in frames),
+        n_frames=sum(frames),
+        n_classes=len(labels),
+        left_out=without_frames(frames),
+        class_names=labels,
         per_class=tuple(map(float, counts.sum(0))),
         per_video=tuple(map(float, per_video)),
     )

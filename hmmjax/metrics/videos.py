@@ -77,17 +77,45 @@ def class_names(names: Sequence[str] | None, count: int, kind: str) -> tuple[str
     return tuple(names)
 
 
+def all_names(names: Sequence[str] | None, count: int, kind: str) -> tuple[str, ...]:
+    """`class_names` where `count` is known for certain: neither fewer names nor more."""
+    labels = class_names(names, count, kind)
+    if len(labels) != count:
+        raise ValueError(f"{len(labels)} names for {count} {kind}s: name every {kind} once")
+    return labels
+
+
+def same_classes(videos: Sequence[np.ndarray], kind: str) -> int:
+    """The number of columns of every video; ValueError when they differ."""
+    counts = {v.shape[1] for v in videos}
+    if len(counts) > 1:
+        raise ValueError(f"videos have {sorted(counts)} {kind}s: every video needs the same {kind}s in the same order")
+    return counts.pop()
+
+
+def entered(videos: Sequence[tuple[np.ndarray, Any]]) -> tuple[int, int]:
+    """Videos, and frames over all videos, of whose truth anything is known."""
+    known = [(a >= 0).any(-1) if a.ndim == 2 else a >= 0 for a, _ in videos]
+    return sum(bool(k.any()) for k in known), sum(int(k.sum()) for k in known)
+
+
+def check_labels(labels: np.ndarray, video: int, what: str) -> None:
+    """TypeError unless the labels of a video, if it has any, are integers: others would be cut off to integers."""
+    if labels.size and not np.issubdtype(labels.dtype, np.integer):
+        raise TypeError(
+            f"{what} of video {video} is {labels.dtype}, but labels are integers: take argmax(-1) of probabilities "
+            "first"
+        )
+
+
 def phase_videos(
     truth: Any, predicted: Any, names: Sequence[str] | None
 ) -> tuple[list[tuple[np.ndarray, np.ndarray]], tuple[str, ...]]:
     """Integer phase videos and class names; frames whose truth is -1 (unknown) are dropped."""
     videos = paired(truth, predicted, 1)
     for i, (a, b) in enumerate(videos):
-        if not (np.issubdtype(a.dtype, np.integer) and np.issubdtype(b.dtype, np.integer)):
-            raise TypeError(
-                f"phases of video {i} are {a.dtype} (truth) and {b.dtype} (prediction), but labels are integers: take "
-                "argmax(-1) of probabilities first"
-            )
+        check_labels(a, i, "truth")
+        check_labels(b, i, "prediction")
         if len(a) and (a.min() < -1 or b[a >= 0].min(initial=0) < 0):
             raise ValueError(
                 f"video {i} has a negative phase label: only the truth may be -1 (unknown); cut padding off with "
@@ -101,17 +129,16 @@ def phase_videos(
 def tool_videos(
     truth: Any, scores: Any, names: Sequence[str] | None
 ) -> tuple[list[tuple[np.ndarray, np.ndarray]], tuple[str, ...]]:
-    """Tool videos: truth int (n, K) with -1 for unknown, scores (n, K) without NaN; and the tools' names."""
+    """Tool videos: truth int (n, K) with -1 for unknown, scores (n, K), finite where known; and the tools' names."""
     videos = paired(truth, scores, 2)
-    counts = {a.shape[1] for a, _ in videos}
-    if len(counts) > 1:
-        raise ValueError(f"videos have {sorted(counts)} tools: every video needs the same tools in the same order")
+    count = same_classes([a for a, _ in videos], "tool")
     for i, (a, b) in enumerate(videos):
         if not np.isin(a, (-1, 0, 1)).all():
             raise ValueError(f"tool truth of video {i} holds something else than 0, 1 and -1 (unknown): pass presence")
-        if np.isnan(b.astype(float)).any():
-            raise ValueError(f"tool scores of video {i} hold NaN: leave unobserved frames out of truth and scores")
-    labels = class_names(names, counts.pop(), "tool")
-    if len(labels) != videos[0][0].shape[1]:
-        raise ValueError(f"{len(labels)} names for {videos[0][0].shape[1]} tools: name every tool once")
-    return [(a.astype(np.int64), b.astype(np.float64)) for a, b in videos], labels
+        # A score of infinity has no place between thresholds; what is said where the truth is unknown does not matter.
+        if not np.isfinite(b.astype(float)[a >= 0]).all():
+            raise ValueError(
+                f"tool scores of video {i} hold NaN or infinity: leave unobserved frames out of truth and scores, or "
+                "make their truth -1, and pass logits that are finite"
+            )
+    return [(a.astype(np.int64), b.astype(np.float64)) for a, b in videos], all_names(names, count, "tool")
