@@ -244,3 +244,19 @@ def test_checks_stand_aside_inside_jit():
     """There are no values to look at."""
     value = jax.jit(hmmjax.log_likelihood)(phases(initial=jnp.array([0.5, 0.6])), PROBABILITY.obs)
     assert np.isfinite(value).all()
+
+
+def test_a_family_that_says_too_little_is_named():
+    @hmmjax.pytree
+    class PhaseOne(emissions.PhaseEmission):
+        scale: jax.Array
+        observes = "probabilities"
+        num_phases = 2
+
+        def log_prob(self, observations):
+            return self.scale * observations.sum(-1)
+
+    start = hmmjax.init_params(2)
+    params = hmmjax.Params(hmmjax.PhaseChain(start.phases.initial, start.phases.transition, PhaseOne(jnp.ones(()))))
+    with pytest.raises(ValueError, match=r"PhaseOne.log_prob gives shape \(1, 3\) for \(1, 3\) frames: \(1, 3, 2\)"):
+        hmmjax.posterior(params, hmmjax.Observations(phases=np.full((3, 2), 0.5, np.float32)))
