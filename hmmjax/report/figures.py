@@ -168,13 +168,17 @@ def _transitions(result: Stabilized, phase_names: Sequence[str], tool_names: Seq
     params = result.model.params
     found = []
     if params.phases is not None:
+        said, share, mean = _stays(result, len(phase_names))
         caption = (
-            "The fitted chain of phases. Left: where a phase goes once it ends. Right: how long it lasts on average, "
-            "the mean of the fitted chain."
+            "The fitted chain of phases. Left: where a phase goes once it ends; a point: never seen, but not thought "
+            "impossible. Right: the chain's mean stay, step / (1 - stay), in which the end of an operation is "
+            f"no exit: hatched where most stays in the {said} end so. Black marks: the mean stay in the {said} of "
+            "the videos shown, which the end of the operation does end."
         )
         figure = plots.plot_phase_transitions(
-            params.phases.transition, names=phase_names, step_seconds=result.step_seconds
-        )
+            params.phases.transition, names=phase_names, step_seconds=result.step_seconds, seen=mean,
+            open_ended=share > 0.5,
+        )  # fmt: skip
         rows = matrix_rows(params.phases.transition, phase_names, phase_names, "from", "to")
         found.append(Picture("transitions_phases", "model", caption, figure, rows))
     matrix = getattr(getattr(params.tools, "transition", None), "matrix", None)
@@ -182,7 +186,7 @@ def _transitions(result: Stabilized, phase_names: Sequence[str], tool_names: Seq
         caption = (
             f"The fitted chains of tools, a block for each tool{' in each phase' if np.ndim(matrix) == 4 else ''}: "
             f"upper row, a tool that is off; lower row, one that is on; columns, what it does in the next "
-            f"{result.step_seconds:g} s. Blocks of one half (.50) were never seen in the labels."
+            f"{result.step_seconds:g} s. Rows of one half (.50) were never seen in the labels."
         )
         figure = plots.plot_tool_transitions(
             matrix, tool_names=tool_names, phase_names=phase_names if np.ndim(matrix) == 4 else None
@@ -196,6 +200,22 @@ def _transitions(result: Stabilized, phase_names: Sequence[str], tool_names: Seq
         ]  # fmt: skip
         found.append(Picture("transitions_tools", "model", caption, figure, rows))
     return found
+
+
+def _stays(result: Stabilized, count: int) -> tuple[str, np.ndarray, np.ndarray]:
+    """Of whom, for each phase the share of its stays that a video's end ended, and the mean length in minutes.
+
+    The annotation's where some video is annotated throughout, else the stabilised ones; NaN without any stay.
+    """
+    whole = [t for t in result.truth_phases or [] if (t >= 0).all()]
+    stays, ends, frames = np.zeros(count), np.zeros(count), np.zeros(count)
+    for labels in whole or result.smoothed.phase_labels():
+        starts = np.r_[0, np.flatnonzero(np.diff(labels)) + 1]
+        stays += np.bincount(labels[starts], minlength=count)
+        frames += np.bincount(labels, minlength=count)
+        ends[labels[-1]] += 1
+    with np.errstate(invalid="ignore"):
+        return "annotation" if whole else "stabilised labels", ends / stays, frames / stays * result.step_seconds / 60
 
 
 def matrix_rows(
