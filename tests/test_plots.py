@@ -110,7 +110,7 @@ def test_phases_that_end_with_the_operation_are_marked():
     assert [bool(b.get_hatch()) for b in bars.patches] == [False, False, True]
     written = [t.get_text() for t in heat.texts]
     assert "1e-8" not in written and written.count("·") == 3  # pseudo-counts are no observations
-    assert "no exit" in bars.texts[2].get_text() and "Mean stay of the chain" in bars.get_title("left")
+    assert "ends with the operation" in bars.texts[2].get_text() and "Mean stay of the chain" in bars.get_title("left")
     figure = plots.plot_phase_moves(  # what the videos say
         np.array([[5, 2], [1, 9]]), ends=[0, 3], frames=[60, 240], names=P[:2], step_seconds=2
     )

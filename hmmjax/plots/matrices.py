@@ -99,13 +99,11 @@ def plot_phase_transitions(
         minutes = step_seconds / np.where(stay < 1, 1 - stay, np.nan) / 60
     hatched = np.zeros(len(names), bool) if open_ended is None else np.asarray(open_ended, bool)
     notes = [
-        f"stays {s:.4f} per step" + ("; the end is no exit" if h else "") for s, h in zip(stay, hatched, strict=True)
+        f"stays {s:.4f} per step{'; ends with the operation' if h else ''}" for s, h in zip(stay, hatched, strict=True)
     ]
     _lengths(right, minutes, notes, hatched, seen)
     right.set_xlabel(f"minutes; a step is {step_seconds:g} s", size=9, color=FAINT)
-    right.set_title(
-        "Mean stay of the chain, step / (1 - stay)", size=11, weight="bold", color=TEXT, loc="left"
-    )
+    right.set_title("Mean stay of the chain, step / (1 - stay)", size=11, weight="bold", color=TEXT, loc="left")
     return figure
 
 
@@ -230,7 +228,7 @@ def _heat(
     image = axis.imshow(np.ma.masked_invalid(values), cmap=shade, vmin=0, vmax=top * 1.08, aspect="auto")
     for (row, column), value in np.ndenumerate(values):
         if np.isfinite(value):
-            label = POINT if value <= never else _short(value)
+            label = POINT if value <= never else _short(1.0 if value > 1 - never else value)
             axis.text(column, row, label, ha="center", va="center", size=8,
                       color=readable_on(image.cmap(image.norm(value))))  # fmt: skip
     axis.set_xticks(np.arange(len(columns)), columns, size=8.5, rotation=38, ha="right", rotation_mode="anchor")
