@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: Names of systems in figures.
 ROWS = {"M": "raw", "M_H online": "online", "M_H": "stabilised"}
+#: Names of systems in tables, for those of figures.
+TABLE = {shown: name for name, shown in ROWS.items()}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -64,7 +66,7 @@ def _confusions(result: Stabilized, names: Sequence[str]) -> list[Picture]:
     truth, said = found
     matrices = {ROWS[n]: metrics.confusion_matrix(truth, said[n], len(names)) for n in ROWS if n in said}
     rows = [
-        {"system": system, "truth": names[p], "said": names[q], "frames": int(matrix[p, q])}
+        {"system": TABLE[system], "truth": names[p], "said": names[q], "frames": int(matrix[p, q])}
         for system, matrix in matrices.items()
         for p in range(len(names))
         for q in range(len(names))
@@ -89,7 +91,7 @@ def _precision_recall(result: Stabilized) -> list[Picture]:
         ROWS[n]: metrics.precision_recall_curves(truth, said[n], names=result.tool_names) for n in ROWS if n in said
     }
     rows = [
-        {"system": system, "tool": c.name, "threshold": float(t), "precision": float(p), "recall": float(r)}
+        {"system": TABLE[system], "tool": c.name, "threshold": float(t), "precision": float(p), "recall": float(r)}
         for system, own in curves.items()
         for c in own
         for t, p, r in zip(*(_thin(x) for x in (c.thresholds, c.precision, c.recall)), strict=True)
@@ -118,7 +120,7 @@ def _calibration(result: Stabilized) -> list[Picture]:
     if not curves:
         return []
     rows = [
-        {"system": s, "class": c.name, "confidence": float(a), "frequency": float(b), "frames": int(n)}
+        {"system": TABLE[s], "class": c.name, "confidence": float(a), "frequency": float(b), "frames": int(n)}
         for s, own in curves.items()
         for c in own
         for a, b, n in zip(c.confidence, c.frequency, c.count, strict=True)
@@ -142,19 +144,12 @@ def _minutes(minutes: dict[str, Minutes | None]) -> list[Picture]:
             for name, x in (("truth", table.truth), ("raw", table.raw), ("stabilised", table.stabilised))
             if not np.isnan(x).all()
         }
-        bands = table.bands()
-        low = high = None
-        said = ""
-        if bands is not None:
-            middle, half = values["stabilised"], _mean(bands)
-            low, high = np.maximum(middle - half, 0), middle + half
-            said = (
-                " The bar is how far a single video's minutes may be off: the mean 90 % band, from the errors on the "
-                "other annotated videos."
-            )
         what = "each phase" if track == "phases" else "use of each tool"
-        caption = f"Minutes of {what}, mean over {len(table.stabilised)} videos.{said}"
-        figure = plots.plot_intervals(values, low=low, high=high, names=table.names, label="90 % band of one video")
+        caption = (
+            f"Minutes of {what}, mean over {len(table.stabilised)} videos. Means may agree where single videos do not: "
+            "how far one video may be off is in the table below."
+        )
+        figure = plots.plot_intervals(values, names=table.names)
         found.append(Picture(f"minutes_{track}", "minutes", caption, figure))
     return found
 
