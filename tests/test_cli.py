@@ -11,7 +11,7 @@ from commands import NAMES, PHASES, TOOLS, read_both, run
 import hmmjax
 from hmmjax import io
 from hmmjax import stabilize as job
-from hmmjax.stabilize.doubts import harmed_videos
+from hmmjax.stabilize.doubts import harmed_classes, harmed_videos
 from hmmjax.stabilize.table import System
 
 # --- what is written ---------------------------------------------------------------------------------------------
@@ -309,6 +309,19 @@ def test_videos_that_come_out_worse_are_named():
     (said,) = harmed_videos(good, bad, truth, ("a", "b", "c"))
     assert "1 of 2 videos (frame accuracy: a 1.000 to 0.750)" in said
     assert harmed_videos(bad, good, truth, ("a", "b", "c")) == [] == harmed_videos(good, bad, None, ("a", "b", "c"))
+
+
+def test_classes_that_come_out_worse_are_named():
+    truth = [np.array([0, 0, 1, 1]), np.array([-1, -1, -1, -1])]
+    good, bad = System("M", truth), System("M_H", [np.array([0, 0, 0, 1]), np.array([0, 0, 0, 0])])
+    (said,) = harmed_classes(good, bad, truth, None, ("Alpha", "Beta"), None)
+    assert said.startswith("2 of 2 phases got worse by stabilising (Jaccard: Beta 1.000 to 0.500, Alpha 1.000 to 0.667")
+    assert harmed_classes(bad, good, truth, None, None, None) == [] == harmed_classes(good, bad, None, None, None, None)
+    presence = [np.array([[1, 1], [0, 0], [0, 1]])]
+    said = System("M", None, [presence[0].astype(np.float32)])
+    worse = System("M_H", None, [np.array([[0.1, 0.9], [0.2, 0.1], [0.3, 0.8]], np.float32)])
+    (notice,) = harmed_classes(said, worse, None, presence, None, ("Knife", "Fork"))
+    assert "1 of 2 tools" in notice and "average precision: Knife 1.000 to 0.333; mean over tools" in notice
 
 
 def test_labels_are_no_probabilities(world):

@@ -40,6 +40,27 @@ def test_gaps_are_no_moves(annotations):
     assert explore(thinned).phase_moves.sum() == 2 + 1
 
 
+def test_the_end_of_the_operation_ends_a_stay(annotations, tmp_path):
+    """A phase that is left once and ends the operation once was stayed in twice, not left once in all its frames."""
+    found = explore(annotations)
+    np.testing.assert_array_equal(found.phase_exits, [[0, 1, 1], [1, 0, 1]])
+    np.testing.assert_array_equal(found.stay_seconds, [2, 2.5])  # four frames, five frames
+    write_exploration(found, tmp_path / "e")
+    page = (tmp_path / "e" / "tables" / "phase_stays.csv").read_text()
+    assert "Alpha,2,1,2.0" in page.replace("\r", "")
+    assert "Beta,(operation ends),1" in (tmp_path / "e" / "tables" / "phase_transitions.csv").read_text()
+    for name, counted in (("tools_by_phase", "frames,annotated_frames"), ("tool_transitions", "count")):
+        assert counted in (tmp_path / "e" / "tables" / f"{name}.csv").read_text().splitlines()[0]
+
+
+def test_one_note_is_one_note(annotations, tmp_path):
+    import dataclasses
+
+    found = dataclasses.replace(explore(annotations), notices=("a note",))
+    write_exploration(found, tmp_path)
+    assert "1 note from reading" in (tmp_path / "explore.html").read_text()
+
+
 def test_one_track_alone(annotations, tmp_path):
     for kind in ("phases", "tools"):
         found = explore([t for t in annotations if t.track == kind])
@@ -74,6 +95,7 @@ def test_cholec80_is_as_published(data_dir):
     }
     changes |= {(6, 5): 3}
     assert {at: n for at, n in np.ndenumerate(found.phase_moves) if n and at[0] != at[1]} == changes
+    assert 82 < found.stay_seconds[6] < 84  # not the 36 minutes of a chain that knows no end
     assert [n for _, n in found.orders] == [51, 12, 8, 6, 2, 1]
     share = found.tool_frames.sum(0) / found.tool_known.sum(0)
     np.testing.assert_allclose(share, [0.556, 0.048, 0.559, 0.018, 0.032, 0.053, 0.062], atol=6e-4)

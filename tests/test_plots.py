@@ -99,3 +99,21 @@ def test_nothing_to_draw():
             draw(**example(**data))
     with pytest.raises(ValueError, match="raw has 3 frames, seconds 50"):
         draw(**example(phases={"raw": np.zeros(3, int)}))
+
+
+def test_phases_that_end_with_the_operation_are_marked():
+    stay = np.array([[0.9, 0.1 - 1e-9, 1e-9], [0, 0.95, 0.05], [1e-9, 0, 1 - 1e-9]])
+    figure = plots.plot_phase_transitions(
+        stay, names=P[:3], step_seconds=1, seen=[0.1, np.nan, 1.4], open_ended=[False, False, True]
+    )
+    heat, bars = figure.axes
+    assert [bool(b.get_hatch()) for b in bars.patches] == [False, False, True]
+    written = [t.get_text() for t in heat.texts]
+    assert "1e-8" not in written and written.count("·") == 3  # pseudo-counts are no observations
+    assert "ends with the operation" in bars.texts[2].get_text() and "Mean stay of the chain" in bars.get_title("left")
+    figure = plots.plot_phase_moves(  # what the videos say
+        np.array([[5, 2], [1, 9]]), ends=[0, 3], frames=[60, 240], names=P[:2], step_seconds=2
+    )
+    heat, bars = figure.axes
+    assert [t.get_text() for t in heat.texts] == ["1.00", "·", ".25", ".75", "2", "4"]
+    assert "1.0 min" in bars.texts[0].get_text() and "2.0 min" in bars.texts[1].get_text()

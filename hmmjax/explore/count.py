@@ -22,6 +22,7 @@ class Exploration:
         tool_names: (K,) or None.
         phase_frames: (B, L) frames of each phase in each video.
         phase_moves: (L, L) how often a phase (row) is followed by a phase (column) at the next step.
+        phase_ends: (L,) videos whose last frame is in each phase: a stay that the end of the operation ended.
         orders: phase orders without repetition, each with the number of videos that have it, most frequent first.
         tool_frames: (B, K) frames with each tool.
         tool_known: (B, K) frames in which the tool is annotated.
@@ -39,6 +40,7 @@ class Exploration:
     tool_names: tuple[str, ...] | None
     phase_frames: np.ndarray | None
     phase_moves: np.ndarray | None
+    phase_ends: np.ndarray | None
     orders: tuple[tuple[tuple[int, ...], int], ...]
     tool_frames: np.ndarray | None
     tool_known: np.ndarray | None
@@ -53,6 +55,25 @@ class Exploration:
         """(L, L) shares of `phase_moves`; a phase that nothing follows stays."""
         assert self.phase_moves is not None
         return _rows(self.phase_moves)
+
+    @property
+    def phase_exits(self) -> np.ndarray:
+        """(L, L + 1) how stays of each phase (row) ended: in which phase (column), last with the operation."""
+        assert self.phase_moves is not None and self.phase_ends is not None
+        left = self.phase_moves * (1 - np.eye(len(self.phase_moves)))
+        return np.concatenate([left, self.phase_ends[:, None]], 1)
+
+    @property
+    def stay_seconds(self) -> np.ndarray:
+        """(L,) seconds in a phase over the number of its stays that ended; NaN where none did.
+
+        The mean length of a stay where no annotation is missing; where some is, a stay cut by a gap adds its seconds
+        and no end.
+        """
+        assert self.phase_frames is not None
+        exits = self.phase_exits.sum(1)
+        frames = self.phase_frames.sum(0) * self.step_seconds
+        return np.divide(frames, exits, out=np.full(len(exits), np.nan), where=exits > 0)
 
     @property
     def tool_transition(self) -> np.ndarray:
@@ -98,6 +119,7 @@ def explore(annotations: Sequence[Track], *, step: int | None = None) -> Explora
     num_phases, num_tools = (_count(aligned, names, kind) for kind in ("phases", "tools"))
     phase_moves = np.zeros((num_phases, num_phases))
     tool_moves = np.zeros((num_tools, num_phases, 2, 2) if num_phases else (num_tools, 2, 2))
+    phase_ends = np.zeros(num_phases)
     by_phase, known_by = np.zeros((num_phases, num_tools)), np.zeros((num_phases, num_tools))
     at_once = np.zeros(num_tools + 1)
     phase_frames, tool_frames, tool_known = [], [], []
@@ -112,6 +134,8 @@ def explore(annotations: Sequence[Track], *, step: int | None = None) -> Explora
             phase_frames.append(np.bincount(p[p >= 0], minlength=num_phases))
             both = follows & (p[:-1] >= 0) & (p[1:] >= 0)
             np.add.at(phase_moves, (p[:-1][both], p[1:][both]), 1)
+            if p[-1] >= 0:
+                phase_ends[p[-1]] += 1
             if (p >= 0).all():
                 orders[tuple(dict.fromkeys(p.tolist()))] += 1
         else:
@@ -143,6 +167,7 @@ def explore(annotations: Sequence[Track], *, step: int | None = None) -> Explora
         tool_names=_named(names["tools"], num_tools, "tool", 1),
         phase_frames=np.array(phase_frames) if num_phases else None,
         phase_moves=phase_moves if num_phases else None,
+        phase_ends=phase_ends if num_phases else None,
         orders=tuple(orders.most_common()),
         tool_frames=np.array(tool_frames) if num_tools else None,
         tool_known=np.array(tool_known) if num_tools else None,

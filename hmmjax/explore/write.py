@@ -14,6 +14,7 @@ from hmmjax.plots import words
 from hmmjax.report.figures import Picture, matrix_rows
 from hmmjax.report.render import embed, render
 from hmmjax.report.write import save_pictures
+from hmmjax.stabilize import plain
 
 
 def write_exploration(
@@ -39,10 +40,10 @@ def write_exploration(
         raise FileExistsError(f"{page} exists. Fix: choose another folder, or say --force")
     drawn = _pictures(found)
     files = [page, *save_pictures(drawn, folder / "pictures")]
-    for p in drawn:
-        if p.rows:
-            files.append(folder / "tables" / f"{p.name}.csv")
-            io.write_csv(files[-1], p.rows, force=True)
+    for name, rows in (*((p.name, p.rows) for p in drawn), ("phase_stays", _stays(found))):
+        if rows:
+            files.append(folder / "tables" / f"{name}.csv")
+            io.write_csv(files[-1], rows, force=True)
     text = render(
         "explore.html.j2",
         title=title,
@@ -59,6 +60,16 @@ def write_exploration(
     with io.atomic(page, force=True) as temporary:
         Path(temporary).write_text(text, encoding="utf-8")
     return files
+
+
+def _stays(found: Exploration) -> list[dict[str, Any]]:
+    if found.phase_names is None or found.phase_ends is None:
+        return []
+    rows = zip(found.phase_names, found.phase_exits.sum(1), found.phase_ends, found.stay_seconds, strict=True)
+    return [
+        {"phase": name, "stays": int(n), "ended_with_the_video": int(last), "mean_seconds": plain(float(mean))}
+        for name, n, last, mean in rows
+    ]
 
 
 def _orders(found: Exploration) -> list[dict[str, Any]]:
@@ -108,9 +119,12 @@ def _phases(found: Exploration, names: Sequence[str], frames: np.ndarray, moves:
         ),
         Picture(
             "phase_transitions", "How phases follow each other", "Counted from one annotated frame to the next. Left: "
-            "where a phase goes once it ends. Right: how long a stay lasts on average by these counts.",
-            plots.plot_phase_transitions(found.phase_transition, names=names, step_seconds=found.step_seconds),
-            matrix_rows(moves, names, names, "from", "to", "count"),
+            "of the stays in each phase (row), the share that ended in each other phase, or with the operation; a "
+            "point: never seen. Right: the mean length of these stays; the end of the operation ends a stay.",
+            plots.plot_phase_moves(moves, ends=found.phase_exits[:, -1], frames=frames.sum(0), names=names,
+                                   step_seconds=found.step_seconds),
+            [*matrix_rows(moves, names, names, "from", "to", "count"),
+             *matrix_rows(found.phase_exits[:, -1:], names, ["(operation ends)"], "from", "to", "count")],
         ),
     ]  # fmt: skip
 
@@ -149,20 +163,26 @@ def _tools(found: Exploration, names: Sequence[str], frames: np.ndarray, known: 
                 "each tool (column).",
                 plots.plot_matrices({"share of the phase's frames": table}, row_names=found.phase_names,
                                     column_names=names, row_label="phase", column_label="tool", counts=False),
-                matrix_rows(table, found.phase_names, names, "phase", "tool", "share"),
+                [{**row, "frames": int(n), "annotated_frames": int(known)} for row, n, known in zip(
+                    matrix_rows(table, found.phase_names, names, "phase", "tool", "share"),
+                    found.tools_by_phase.flat, found.known_by_phase.flat, strict=True)],
             )
         )  # fmt: skip
     moves = found.tool_transition
     full = moves if moves.ndim == 4 else moves[:, None]
+    assert found.tool_moves is not None
+    counts = found.tool_moves if moves.ndim == 4 else found.tool_moves[:, None]
     phases = found.phase_names if moves.ndim == 4 else None
     drawn.append(
         Picture(
             "tool_transitions", "How tools come and go",
             f"A block for each tool{' in each phase' if phases else ''}: upper row, a tool that is off; lower row, one "
-            f"that is on; columns, what it does {found.step_seconds:g} s later. Grey: never seen.",
+            f"that is on; columns, what it does {found.step_seconds:g} s later. A point: never seen; grey: the tool "
+            "was never so.",
             plots.plot_tool_transitions(moves, tool_names=names, phase_names=phases),
             [{"tool": names[k], "phase": phases[q] if phases else "", "before": i, "after": j,
-              "share": float(full[k, q, i, j])} for k, q, i, j in np.ndindex(full.shape)],
+              "share": plain(float(full[k, q, i, j])), "count": int(counts[k, q, i, j])}
+             for k, q, i, j in np.ndindex(full.shape)],
         )
     )  # fmt: skip
     return drawn

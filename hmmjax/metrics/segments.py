@@ -219,17 +219,9 @@ def transition_delay(truth: Any, predicted: Any, *, fps: float = 1.0, absolute: 
     videos = _known(truth, predicted)
     delays, per_video, missed = [], [], 0
     for a, b in videos:
-        found = segments(b)
-        own = []
-        for phase, start, end in segments(a)[1:]:
-            hits = np.flatnonzero(b[start:end] == phase)
-            if not len(hits):
-                missed += 1
-                continue
-            onset = start + int(hits[0])
-            if onset == start:
-                onset = next(s for _, s, e in found if s <= start < e)
-            own.append((onset - start) / fps)
+        own = [x / fps for x in delays_of(a, b)]
+        missed += sum(map(math.isnan, own))
+        own = [x for x in own if not math.isnan(x)]
         own = np.abs(own).tolist() if absolute else own
         delays += own
         per_video.append(nan_mean(own))
@@ -247,3 +239,23 @@ def transition_delay(truth: Any, predicted: Any, *, fps: float = 1.0, absolute: 
         if missed
         else (),
     )
+
+
+def delays_of(truth: np.ndarray, predicted: np.ndarray) -> list[float]:
+    """Frames from each true change of phase of one video to the predicted one, as `transition_delay` defines it.
+
+    Args:
+        truth: (n,) int labels without unknown ones.
+        predicted: (n,) likewise.
+
+    Returns:
+        One for each true segment but the first; NaN where its phase is never predicted inside it.
+    """
+    found, delays = segments(predicted), []
+    for phase, start, end in segments(truth)[1:]:
+        hits = np.flatnonzero(predicted[start:end] == phase)
+        onset = start + int(hits[0]) if len(hits) else math.nan
+        if onset == start:
+            onset = next(s for _, s, e in found if s <= start < e)
+        delays.append(float(onset - start))
+    return delays

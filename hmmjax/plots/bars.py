@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hmmjax.plots.style import FAINT, PHASE_COLOURS, TEXT, clean, new_figure, readable_on, words
+from hmmjax.plots.style import FAINT, PHASE_COLOURS, ROW_COLOURS, TEXT, clean, new_figure, readable_on, words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,13 +33,17 @@ def plot_intervals(
     Returns:
         A matplotlib figure.
     """
-    markers = {"truth": ("|", "#222222", 220), "raw": ("D", "#D55E00", 34), "stabilised": ("o", "#0072B2", 46)}
+    markers = {
+        "truth": ("|", ROW_COLOURS["truth"], 220),
+        "raw": ("D", ROW_COLOURS["raw"], 34),
+        "stabilised": ("o", ROW_COLOURS["stabilised"], 46),
+    }
     figure = new_figure(8.4, 0.36 * len(names) + 1.2)
     axis = figure.subplots()
     rows = np.arange(len(names))
     axis.hlines(rows, 0, 1, transform=axis.get_yaxis_transform(), color="#EEEEEE", linewidth=0.8, zorder=0)
     if low is not None and high is not None:
-        axis.hlines(rows, low, high, color="#7FB8DB", linewidth=5, zorder=1, label=label)
+        axis.hlines(rows, low, high, color=ROW_COLOURS["online"], linewidth=5, zorder=1, label=label)
     for system, amounts in values.items():
         marker, colour, size = markers.get(system, ("s", "#009E73", 34))
         axis.scatter(np.asarray(amounts, float), rows, marker=marker, s=size, color=colour, label=system, zorder=3)

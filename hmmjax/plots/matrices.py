@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+#: A share below this is no observation but a prior's pseudo-count, and drawn as a point.
+NEVER = 1e-6
+POINT = "\N{MIDDLE DOT}"
+
 
 def plot_matrices(
     matrices: Mapping[str, Any],
@@ -61,16 +65,23 @@ def plot_matrices(
     return figure
 
 
-def plot_phase_transitions(transition: Any, *, names: Sequence[str], step_seconds: float) -> "Figure":
-    """How phases follow each other: the next phase once it changes, and the mean length of a stay.
+def plot_phase_transitions(
+    transition: Any, *, names: Sequence[str], step_seconds: float, seen: Any = None, open_ended: Any = None
+) -> "Figure":
+    """A chain of phases: the next phase once it changes, and the mean length of a stay as the chain has it.
 
     Args:
         transition: (L, L) probabilities per time step, rows sum to one.
         names: (L,).
         step_seconds: seconds per time step.
+        seen: (L,) mean minutes of the stays that were seen, ended by a change or by the end of the operation, drawn
+            beside the chain's; NaN where there are none. None draws none.
+        open_ended: (L,) bool, phases whose stays mostly end with the operation, which the chain does not know of:
+            their bars are hatched. None is none.
 
     Returns:
-        A matplotlib figure: left P(next phase | the phase changes), right step / (1 - P(stay)) in minutes.
+        A matplotlib figure: left P(next phase | the phase changes), with a point for less than `NEVER`; right
+        step / (1 - P(stay)) in minutes.
     """
     matrix = np.asarray(transition, float)
     stay = np.diag(matrix)
@@ -81,24 +92,76 @@ def plot_phase_transitions(transition: Any, *, names: Sequence[str], step_second
     labels = [words(name) for name in names]
     figure = new_figure(11, 0.42 * len(names) + 2.3)
     left, right = figure.subplots(1, 2, width_ratios=[1.25, 1])
-    _heat(left, following, labels, labels, top=1.0)
+    _heat(left, following, labels, labels, top=1.0, never=NEVER)
     left.set_title("When the phase changes, to which?", size=11, weight="bold", color=TEXT, loc="left")
     left.set_xlabel("next phase", size=9, color=FAINT)
     with np.errstate(divide="ignore"):
         minutes = step_seconds / np.where(stay < 1, 1 - stay, np.nan) / 60
-    bars = np.nan_to_num(minutes)
-    right.barh(np.arange(len(names)), bars, color="#0072B2", height=0.62)
-    for row, value in enumerate(minutes):
-        text = "never left" if np.isnan(value) else f"{value:.1f} min (stays {stay[row]:.4f} per step)"
-        right.text(bars[row], row, " " + text, va="center", size=8, color=TEXT)
-    right.set_xlim(0, max(bars.max() * 1.9, 1e-9))
-    right.set_ylim(len(names) - 0.5, -0.5)
-    right.set_yticks([])
+    hatched = np.zeros(len(names), bool) if open_ended is None else np.asarray(open_ended, bool)
+    notes = [
+        f"stays {s:.4f} per step{'; ends with the operation' if h else ''}" for s, h in zip(stay, hatched, strict=True)
+    ]
+    _lengths(right, minutes, notes, hatched, seen)
     right.set_xlabel(f"minutes; a step is {step_seconds:g} s", size=9, color=FAINT)
-    for edge in ("top", "right"):
-        right.spines[edge].set_visible(False)
+    right.set_title("Mean stay of the chain, step / (1 - stay)", size=11, weight="bold", color=TEXT, loc="left")
+    return figure
+
+
+def plot_phase_moves(moves: Any, *, ends: Any, frames: Any, names: Sequence[str], step_seconds: float) -> "Figure":
+    """How phases were seen to end: in which phase or with the operation, and after how long.
+
+    Args:
+        moves: (L, L) how often a phase (row) was followed by another (column) at the next step; the diagonal is not
+            used.
+        ends: (L,) stays that the end of the operation ended.
+        frames: (L,) frames in each phase.
+        names: (L,).
+        step_seconds: seconds per frame.
+
+    Returns:
+        A matplotlib figure: left the share of each phase's stays that ended so, with their number; right minutes in
+        the phase over the number of stays that ended, which is the mean stay where no annotation is missing.
+    """
+    table = np.asarray(moves, float) * (1 - np.eye(len(names)))
+    table = np.concatenate([table, np.asarray(ends, float)[:, None]], 1)
+    exits = table.sum(1)
+    share = np.divide(table, exits[:, None], out=np.full_like(table, np.nan), where=exits[:, None] > 0)
+    np.fill_diagonal(share, np.nan)
+    labels = [words(name) for name in names]
+    figure = new_figure(11.4, 0.42 * len(names) + 2.3)
+    left, right = figure.subplots(1, 2, width_ratios=[1.4, 1])
+    _heat(left, share, labels, [*labels, "(operation ends)"], top=1.0, never=0.0)
+    for row, total in enumerate(exits):
+        left.text(len(names) + 0.65, row, f"{total:,.0f}", size=8, color=FAINT, va="center")
+    left.set_title("How does a stay end?", size=11, weight="bold", color=TEXT, loc="left")
+    left.set_xlabel("next phase; at the right the number of stays", size=9, color=FAINT)
+    minutes = np.divide(np.asarray(frames, float), exits, out=np.full(len(exits), np.nan), where=exits > 0)
+    minutes *= step_seconds / 60
+    _lengths(right, minutes, [f"{n:,.0f} stays" for n in exits], np.zeros(len(names), bool), None)
+    right.set_xlabel("minutes; the end of the operation ends a stay", size=9, color=FAINT)
     right.set_title("How long does a stay last on average?", size=11, weight="bold", color=TEXT, loc="left")
     return figure
+
+
+def _lengths(axis: "Axes", minutes: np.ndarray, notes: Sequence[str], hatched: np.ndarray, seen: Any) -> None:
+    """Bars of minutes, each with a note behind it; marks of what was seen on top of them."""
+    bars = np.nan_to_num(minutes)
+    rows = np.arange(len(bars))
+    axis.barh(rows[~hatched], bars[~hatched], color="#0072B2", height=0.62)
+    axis.barh(rows[hatched], bars[hatched], facecolor="white", edgecolor="#7FB8DB", hatch="////", height=0.62)
+    marks = np.full(len(bars), np.nan) if seen is None else np.asarray(seen, float)
+    reach = np.fmax(bars, marks)
+    for row, (value, note) in enumerate(zip(minutes, notes, strict=True)):
+        text = "never left" if np.isnan(value) else f"{value:.1f} min ({note})"
+        axis.text(reach[row], row, "  " + text, va="center", size=8, color=TEXT)
+    known = np.isfinite(marks)
+    if known.any():
+        axis.scatter(marks[known], rows[known], marker="|", s=230, linewidth=2.2, color=TEXT, zorder=3)
+    axis.set_xlim(0, max(reach.max(initial=0) * 2.2, 1e-9))
+    axis.set_ylim(len(bars) - 0.5, -0.5)
+    axis.set_yticks([])
+    for edge in ("top", "right"):
+        axis.spines[edge].set_visible(False)
 
 
 def plot_tool_transitions(
@@ -133,7 +196,7 @@ def plot_tool_transitions(
                     colour = shade(0.92 * value) if np.isfinite(value) else (0.93, 0.93, 0.93, 1.0)
                     x, y = q * (2 + gap) + j, k * (2 + gap) + i
                     axis.fill_between([x, x + 1], y, y + 1, facecolor=colour, edgecolor="white", linewidth=0.6)
-                    label = _short(value) if np.isfinite(value) else ""
+                    label = "" if not np.isfinite(value) else POINT if value < NEVER else _short(value)
                     axis.text(x + 0.5, y + 0.52, label, ha="center", va="center", size=7.5,
                               color=readable_on(colour))  # fmt: skip
             if k == tools - 1:
@@ -155,14 +218,18 @@ def plot_tool_transitions(
     return figure
 
 
-def _heat(axis: "Axes", values: np.ndarray, rows: Sequence[str], columns: Sequence[str], *, top: float) -> None:
+def _heat(
+    axis: "Axes", values: np.ndarray, rows: Sequence[str], columns: Sequence[str], *, top: float, never: float = -1.0
+) -> None:
+    """A shaded, labelled matrix; values up to `never` are points."""
     from matplotlib import colormaps
 
     shade = colormaps[SHADES].with_extremes(bad="#F4F4F4")
     image = axis.imshow(np.ma.masked_invalid(values), cmap=shade, vmin=0, vmax=top * 1.08, aspect="auto")
     for (row, column), value in np.ndenumerate(values):
         if np.isfinite(value):
-            axis.text(column, row, _short(value), ha="center", va="center", size=8,
+            label = POINT if value <= never else _short(1.0 if value > 1 - never else value)
+            axis.text(column, row, label, ha="center", va="center", size=8,
                       color=readable_on(image.cmap(image.norm(value))))  # fmt: skip
     axis.set_xticks(np.arange(len(columns)), columns, size=8.5, rotation=38, ha="right", rotation_mode="anchor")
     axis.set_yticks(np.arange(len(rows)), rows, size=8.5)

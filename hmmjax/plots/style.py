@@ -14,8 +14,9 @@ PHASE_COLOURS = (
     "#CC79A7", "#0072B2", "#F0E442", "#009E73", "#E69F00", "#56B4E9", "#D55E00",
     "#000000", "#8C6D31", "#7B4173", "#BDBDBD", "#31527B",
 )  # fmt: skip
-#: One colour for each row of a tool: the truth, what the recogniser says, what comes out.
-ROW_COLOURS = {"truth": "#2B2B2B", "raw": "#D55E00", "online": "#7FB8DB", "stabilised": "#0072B2"}
+#: One colour for each row of a tool: the truth, what the recogniser says, what comes out. None is a phase's, beside
+#: which it may stand; they differ in lightness, for every eye.
+ROW_COLOURS = {"truth": "#111111", "raw": "#8C8C8C", "online": "#B79FDB", "stabilised": "#5E2CA5"}
 UNLABELLED = "#EDEDED"
 TEXT, FAINT = "#222222", "#767676"
 #: From light to dark: reads the same in grey, on paper and to every eye.

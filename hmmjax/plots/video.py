@@ -28,6 +28,7 @@ def plot_video(
     phase_names: Sequence[str] | None = None,
     tool_names: Sequence[str] | None = None,
     title: str = "",
+    note: str = "",
     step: float | None = None,
 ) -> "Figure":
     """Phase ribbons above tool timelines on one time axis, with the number of changes of each row in the margin.
@@ -41,6 +42,7 @@ def plot_video(
         phase_names: (L,) names.
         tool_names: (K,) names.
         title: for instance the video's name.
+        note: written behind the title, for instance how right the predictions are.
         step: seconds that a frame stands for; None takes the smallest distance between frames, or 1 s for one frame.
 
     Returns:
@@ -73,6 +75,7 @@ def plot_video(
         axes.append(figure.add_axes(box, sharex=axes[0] if axes else None))
         edge -= size + between
     figure.text(0.25 / _WIDTH, 1 - 0.2 / height, title, size=15, weight="bold", va="top", color=TEXT)
+    figure.text(_LEFT / _WIDTH, 1 - 0.22 / height, note, size=12, va="top", color=TEXT)
     if rows:
         _draw_phases(axes[0], seconds, rows, step, phase_names)
     if bands:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: Names of systems in figures.
 ROWS = {"M": "raw", "M_H online": "online", "M_H": "stabilised"}
+#: Names of systems in tables, for those of figures.
+TABLE = {shown: name for name, shown in ROWS.items()}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -64,7 +66,7 @@ def _confusions(result: Stabilized, names: Sequence[str]) -> list[Picture]:
     truth, said = found
     matrices = {ROWS[n]: metrics.confusion_matrix(truth, said[n], len(names)) for n in ROWS if n in said}
     rows = [
-        {"system": system, "truth": names[p], "said": names[q], "frames": int(matrix[p, q])}
+        {"system": TABLE[system], "truth": names[p], "said": names[q], "frames": int(matrix[p, q])}
         for system, matrix in matrices.items()
         for p in range(len(names))
         for q in range(len(names))
@@ -89,7 +91,7 @@ def _precision_recall(result: Stabilized) -> list[Picture]:
         ROWS[n]: metrics.precision_recall_curves(truth, said[n], names=result.tool_names) for n in ROWS if n in said
     }
     rows = [
-        {"system": system, "tool": c.name, "threshold": float(t), "precision": float(p), "recall": float(r)}
+        {"system": TABLE[system], "tool": c.name, "threshold": float(t), "precision": float(p), "recall": float(r)}
         for system, own in curves.items()
         for c in own
         for t, p, r in zip(*(_thin(x) for x in (c.thresholds, c.precision, c.recall)), strict=True)
@@ -118,7 +120,7 @@ def _calibration(result: Stabilized) -> list[Picture]:
     if not curves:
         return []
     rows = [
-        {"system": s, "class": c.name, "confidence": float(a), "frequency": float(b), "frames": int(n)}
+        {"system": TABLE[s], "class": c.name, "confidence": float(a), "frequency": float(b), "frames": int(n)}
         for s, own in curves.items()
         for c in own
         for a, b, n in zip(c.confidence, c.frequency, c.count, strict=True)
@@ -142,19 +144,12 @@ def _minutes(minutes: dict[str, Minutes | None]) -> list[Picture]:
             for name, x in (("truth", table.truth), ("raw", table.raw), ("stabilised", table.stabilised))
             if not np.isnan(x).all()
         }
-        bands = table.bands()
-        low = high = None
-        said = ""
-        if bands is not None:
-            middle, half = values["stabilised"], _mean(bands)
-            low, high = np.maximum(middle - half, 0), middle + half
-            said = (
-                " The bar is how far a single video's minutes may be off: the mean 90 % band, from the errors on the "
-                "other annotated videos."
-            )
         what = "each phase" if track == "phases" else "use of each tool"
-        caption = f"Minutes of {what}, mean over {len(table.stabilised)} videos.{said}"
-        figure = plots.plot_intervals(values, low=low, high=high, names=table.names, label="90 % band of one video")
+        caption = (
+            f"Minutes of {what}, mean over {len(table.stabilised)} videos. Means may agree where single videos do not: "
+            "how far one video may be off is in the table below."
+        )
+        figure = plots.plot_intervals(values, names=table.names)
         found.append(Picture(f"minutes_{track}", "minutes", caption, figure))
     return found
 
@@ -168,13 +163,17 @@ def _transitions(result: Stabilized, phase_names: Sequence[str], tool_names: Seq
     params = result.model.params
     found = []
     if params.phases is not None:
+        said, share, mean = _stays(result, len(phase_names))
         caption = (
-            "The fitted chain of phases. Left: where a phase goes once it ends. Right: how long it lasts on average, "
-            "the mean of the fitted chain."
+            "The fitted chain of phases. Left: where a phase goes once it ends; a point: never seen, but not thought "
+            "impossible. Right: the chain's mean stay, step / (1 - stay), in which the end of an operation is "
+            f"no exit: hatched where most stays in the {said} end so. Black marks: the mean stay in the {said} of "
+            "the videos shown, which the end of the operation does end."
         )
         figure = plots.plot_phase_transitions(
-            params.phases.transition, names=phase_names, step_seconds=result.step_seconds
-        )
+            params.phases.transition, names=phase_names, step_seconds=result.step_seconds, seen=mean,
+            open_ended=share > 0.5,
+        )  # fmt: skip
         rows = matrix_rows(params.phases.transition, phase_names, phase_names, "from", "to")
         found.append(Picture("transitions_phases", "model", caption, figure, rows))
     matrix = getattr(getattr(params.tools, "transition", None), "matrix", None)
@@ -182,7 +181,7 @@ def _transitions(result: Stabilized, phase_names: Sequence[str], tool_names: Seq
         caption = (
             f"The fitted chains of tools, a block for each tool{' in each phase' if np.ndim(matrix) == 4 else ''}: "
             f"upper row, a tool that is off; lower row, one that is on; columns, what it does in the next "
-            f"{result.step_seconds:g} s. Blocks of one half (.50) were never seen in the labels."
+            f"{result.step_seconds:g} s. Rows of one half (.50) were never seen in the labels."
         )
         figure = plots.plot_tool_transitions(
             matrix, tool_names=tool_names, phase_names=phase_names if np.ndim(matrix) == 4 else None
@@ -196,6 +195,22 @@ def _transitions(result: Stabilized, phase_names: Sequence[str], tool_names: Seq
         ]  # fmt: skip
         found.append(Picture("transitions_tools", "model", caption, figure, rows))
     return found
+
+
+def _stays(result: Stabilized, count: int) -> tuple[str, np.ndarray, np.ndarray]:
+    """Of whom, for each phase the share of its stays that a video's end ended, and the mean length in minutes.
+
+    The annotation's where some video is annotated throughout, else the stabilised ones; NaN without any stay.
+    """
+    whole = [t for t in result.truth_phases or [] if (t >= 0).all()]
+    stays, ends, frames = np.zeros(count), np.zeros(count), np.zeros(count)
+    for labels in whole or result.smoothed.phase_labels():
+        starts = np.r_[0, np.flatnonzero(np.diff(labels)) + 1]
+        stays += np.bincount(labels[starts], minlength=count)
+        frames += np.bincount(labels, minlength=count)
+        ends[labels[-1]] += 1
+    with np.errstate(invalid="ignore"):
+        return "annotation" if whole else "stabilised labels", ends / stays, frames / stays * result.step_seconds / 60
 
 
 def matrix_rows(

@@ -33,7 +33,7 @@ class Change:
         probability: mean posterior probability of what came out.
         right: share of the run's annotated frames where the stabilised label is true; NaN without annotation.
         raw_right: the same of what was read.
-        frames_say: nats that the recogniser's outputs in the run speak for what was read (negative: against it).
+        frames_say: nats that the recogniser's outputs in the run speak for what came out (negative: for what was read).
         moves_say: nats that transitions into, within and out of the run speak for what came out.
         tools_say: nats that the tools, as stabilised, speak for the phase that came out; NaN for tools.
     """
@@ -171,7 +171,7 @@ def _weigh(
         elif track == "tools":
             table = table[:, tool] if table.ndim == 3 and table.shape[1] == params.num_tools else None
         if table is not None:
-            frames_say = float((table[:, said] - table[np.arange(len(inside)), smooth[inside]]).sum())
+            frames_say = float((table[np.arange(len(inside)), smooth[inside]] - table[:, said]).sum())
     matrix = getattr(getattr(params.tools, "transition", None), "matrix", None)
     with np.errstate(divide="ignore"):
         if track == "phases":
@@ -236,7 +236,7 @@ def describe(change: Change, phase_names: Sequence[str], tool_names: Sequence[st
         text = f"{said}saw: {name}; the model says absent {sure}" if change.raw else f"{said}missed: {name}; "
         text += "" if change.raw else f"the model says present {sure}"
         reason = "how seldom the tool comes and goes"
-    weights = {"what the frames show": -change.frames_say, reason: change.moves_say, "the tools": change.tools_say}
+    weights = {"what the frames show": change.frames_say, reason: change.moves_say, "the tools": change.tools_say}
     known = {name: weight for name, weight in weights.items() if not np.isnan(weight)}
     if known:
         best = max(known, key=lambda name: known[name])

@@ -13,13 +13,17 @@ import numpy as np
 import hmmjax
 from hmmjax.plots import PHASE_COLOURS, ROW_COLOURS, words
 from hmmjax.report import ribbons
+from hmmjax.report.delays import CLOSE, Delay
 from hmmjax.report.figures import Picture
 from hmmjax.report.frames import Frames
 from hmmjax.report.reasons import Change, describe
 from hmmjax.report.spent import Minutes
-from hmmjax.report.tables import TITLES, Pair
-from hmmjax.stabilize import Row, Stabilized
+from hmmjax.report.tables import TITLES, Pair, convention
+from hmmjax.stabilize import Row, Stabilized, System
+from hmmjax.stabilize.doubts import HARMED, agreement
 
+SHADE = "#CFC0E8"
+"""Of probabilities behind a tool's stabilised row."""
 DASH = "\N{EN DASH}"
 """Where there is no figure."""
 _CONTENTS = (
@@ -62,6 +66,8 @@ def page(
     more: Sequence[Row],
     classes: Sequence[Row],
     pairs: Sequence[Pair],
+    delays: Sequence[Delay],
+    warnings: Sequence[str],
     changes: Sequence[Change],
     minutes: dict[str, Minutes | None],
     pictures: Sequence[Picture],
@@ -90,19 +96,27 @@ def page(
         script=asset("viewer.js"),
         title=title,
         subtitle=_subtitle(result, seconds),
-        headline=_headline(table),
+        headline=_headline(table, pairs),
         contents=[(key, name) for key, name in _CONTENTS if sections[key]],
         frames=f"{sum(map(len, result.frames)):,}",
         protocol=result.protocol,
-        notices=result.notices,
+        warnings=warnings,
+        notices=[n for n in result.notices if n not in warnings],
         table=[_row(row, systems) for row in table],
         more=[_row(row, more_systems) for row in more],
         systems=systems,
         titles=TITLES,
         pairs=pairs,
+        delays=delays,
+        close=f"{CLOSE:g}",
         classes=[_class_group(row) for row in classes],
         videos=[
-            {"id": video, "strip": ribbons.strip(result, i, max(seconds)), "numbers": _numbers(result, i)}
+            {
+                "id": video,
+                "strip": ribbons.strip(result, i, max(seconds)),
+                "rows": ribbons.row_names(result, i, tools),
+                "numbers": _numbers(result, i),
+            }
             for i, video in enumerate(result.ids)
         ],
         longest=f"{max(seconds) / 60:.0f}",
@@ -110,7 +124,7 @@ def page(
         strip_rows=", ".join(strip_names) if strip_names else "",
         phase_legend=[(n, PHASE_COLOURS[p % len(PHASE_COLOURS)]) for p, n in enumerate(phases)],
         tool_legend=[pair for pair in tool_rows if pair[0] != "online"] if with_tools else [],
-        tool_legend_viewer=[*tool_rows, ("probability of presence", "#B3D4E8")],
+        tool_legend_viewer=[*tool_rows, ("probability of presence", SHADE)],
         tools=tools,
         changes=[_change(result, c, phase_names, tool_names, frames) for c in changes],
         truth_known=known,
@@ -136,6 +150,7 @@ def page(
                 "tools": tools,
                 "colours": PHASE_COLOURS,
                 "rows": ROW_COLOURS,
+                "shade": SHADE,
             }
         ),
     )
@@ -154,8 +169,18 @@ def _subtitle(result: Stabilized, seconds: Sequence[float]) -> str:
     )
 
 
-def _headline(table: Sequence[Row]) -> list[dict[str, str]]:
-    """Up to four figures to see first: raw, then stabilised."""
+#: The comparison by video that goes with a figure.
+_PAIRED = {
+    "phase accuracy, pooled": "phase accuracy",
+    "phase Jaccard, strict": "phase Jaccard",
+    "tool mAP": "tool AP",
+    "tool F1, macro": "tool F1",
+}
+
+
+def _headline(table: Sequence[Row], pairs: Sequence[Pair]) -> list[dict[str, str]]:
+    """Up to four figures to see first: raw, then stabilised, and what the comparison video by video says of them."""
+    by_video = {p.figure: _paired(p) for p in pairs}
     wanted = ("phase accuracy, pooled", "phase Jaccard, strict", "tool mAP", "tool F1, macro", "phase changes",
               "tool on/off changes")  # fmt: skip
     rows = {row.figure: row for row in table if "M_H" in row.metrics}
@@ -168,9 +193,17 @@ def _headline(table: Sequence[Row]) -> list[dict[str, str]]:
             "raw": _value(rows[name], "M") if "M" in rows[name].metrics else "",
             "stabilised": _value(rows[name], "M_H"),
             "truth": "" if rows[name].truth is None else f"{rows[name].truth:,.0f}",
+            "paired": by_video.get(_PAIRED.get(name, ""), "") if "M" in rows[name].metrics else "",
         }
         for name in chosen
     ]
+
+
+def _paired(p: Pair) -> str:
+    text = f"better in {p.better} of {p.videos} videos; mean difference by video {p.difference:+.3f}"
+    if math.isnan(p.low):
+        return text
+    return f"{text}, 95 % [{p.low:+.3f}, {p.high:+.3f}]{', which holds 0' if p.low <= 0 <= p.high else ''}"
 
 
 def _value(row: Row, system: str) -> str:
@@ -192,12 +225,11 @@ def _row(row: Row, systems: Sequence[str]) -> dict[str, Any]:
             spread = f"{metric.spread:.3f}" if not metric.unit else f"{metric.spread:,.1f}"
         unit = f" {metric.unit}" if metric is not None and metric.unit == "seconds" else ""
         cells.append({"value": _value(row, name) + unit, "spread": spread, "best": name == best})
-    over = next((m.spread_over for m in row.metrics.values() if m.spread_over and math.isfinite(m.spread)), "")
     return {
         "figure": row.figure,
         "cells": cells,
         "truth": "" if row.truth is None else f"{row.truth:,.0f}",
-        "convention": "; ".join(row.conventions) + (f"; ± over {over}" if over else ""),
+        "convention": convention(row),
     }
 
 
@@ -223,25 +255,48 @@ def _best(row: Row) -> str | None:
 def _class_group(row: Row) -> dict[str, Any]:
     systems = list(row.metrics)
     first = row.metrics[systems[0]]
-    lines = [
-        {
-            "name": words(name),
-            "cells": [DASH if math.isnan(x) else f"{x:.4f}" for x in (row.metrics[s].per_class[k] for s in systems)],
-        }
-        for k, name in enumerate(first.class_names)
-    ]
-    return {"figure": row.figure, "systems": systems, "rows": lines, "convention": "; ".join(row.conventions)}
-
-
-def _numbers(result: Stabilized, i: int) -> list[str]:
+    compared = {"M", "M_H"} <= set(systems)
     lines = []
-    for track, what in (("phases", "phase changes"), ("tools", "on/off")):
+    for k, name in enumerate(first.class_names):
+        values = {s: row.metrics[s].per_class[k] for s in systems}
+        change = values["M_H"] - values["M"] if compared else math.nan
+        lines.append(
+            {
+                "name": words(name),
+                "cells": [DASH if math.isnan(x) else f"{x:.4f}" for x in values.values()],
+                "change": DASH if math.isnan(change) else f"{change:+.4f}",
+                "worse": change < -HARMED,
+            }
+        )
+    return {"figure": row.figure, "systems": systems, "rows": lines, "compared": compared,
+            "convention": "; ".join(row.conventions)}  # fmt: skip
+
+
+def _numbers(result: Stabilized, i: int) -> list[dict[str, Any]]:
+    """What stands beside a strip: for each track how right it was and is, then how often it changed and changes."""
+    lines: list[dict[str, Any]] = []
+    for track, what, figure in (("phases", "changes", "accuracy"), ("tools", "on/off", "tool F1")):
+        raw, smooth, truth = (getattr(x, track) for x in (result.raw, result.smoothed, _truth(result)))
+        if raw is None or smooth is None:
+            continue
+        if truth is not None and not result.fused:
+            before, after = (agreement(track, truth[i], values[i]) for values in (raw, smooth))
+            if not math.isnan(before):
+                worse = after < before - HARMED
+                mark = " worse" if worse else ""
+                lines.append({"text": f"{figure} {_three(before)} → {_three(after)}{mark}", "worse": worse})
         counts = ribbons.count_changes(result, i, track)
-        if "raw" in counts and "stabilised" in counts:
-            lines.append(f"{counts['raw']} → {counts['stabilised']} {what}")
-            if "truth" in counts:
-                lines.append(f"truth {counts['truth']}")
+        true = f" (truth {counts['truth']})" if "truth" in counts else ""
+        lines.append({"text": f"{what} {counts['raw']} → {counts['stabilised']}{true}", "worse": False})
     return lines
+
+
+def _truth(result: Stabilized) -> System:
+    return System("truth", result.truth_phases, result.truth_tools)
+
+
+def _three(share: float) -> str:
+    return f"{share:.3f}".removeprefix("0")
 
 
 def _clock(seconds: float) -> str:
@@ -283,36 +338,61 @@ def _minutes(track: str, table: Minutes | None, ids: Sequence[str]) -> dict[str,
     if table is None:
         return None
     bands = table.bands()
-    half = bands if bands is not None else None if table.deviation is None else 1.96 * table.deviation
+    ends = bands if bands is not None else None if table.deviation is None else table.interval()
     rows = []
     for i, video in enumerate(ids):
         cells = []
         for c in range(len(table.names)):
-            truth = table.truth[i, c]
+            raw, truth = table.raw[i, c], table.truth[i, c]
+            said = [f"raw {raw:.1f}"] * bool(not np.isnan(raw)) + [f"truth {truth:.1f}"] * bool(not np.isnan(truth))
             cells.append(
                 {
                     "value": f"{table.stabilised[i, c]:.1f}",
-                    "spread": "" if half is None else f"{half[i, c]:.1f}",
-                    "truth": "" if np.isnan(truth) else f"{truth:.1f}",
+                    "spread": "" if ends is None else f"{ends[0][i, c]:.1f} to {ends[1][i, c]:.1f}",
+                    "said": "; ".join(said),
                 }
             )
         rows.append({"id": video, "cells": cells})
     parts = []
     if bands is not None:
-        inside = np.abs(table.stabilised - table.truth) <= bands + 1e-9
         known = ~np.isnan(table.truth)
+        inside = (table.truth >= bands[0] - 1e-9) & (table.truth <= bands[1] + 1e-9) & known
         parts.append(
-            "± is a 90 % band from the errors on the other annotated videos; it holds "
-            f"{int((inside & known).sum())} of {int(known.sum())} true values."
+            "In each cell: stabilised minutes, an 80 % interval from the errors on the other annotated videos, and "
+            f"what was read and is true. The intervals hold {int(inside.sum())} of {int(known.sum())} true values."
         )
     if table.deviation is not None:
         said, total = table.coverage()
         if bands is None:
-            parts.append("± is 1.96 standard deviations of the posterior.")
+            parts.append("In each cell: stabilised minutes and the model's own 95 % interval.")
         if total:
             parts.append(
                 f"The model's own 95 % intervals, which know nothing of errors that it cannot see, hold {said} of "
                 f"{total}{': do not rely on them' if said < 0.85 * total else ''}."
             )
     what = "Minutes of phases" if track == "phases" else "Minutes of tool use"
-    return {"title": what, "names": [words(n) for n in table.names], "rows": rows, "note": " ".join(parts)}
+    return {
+        "title": what,
+        "names": [words(n) for n in table.names],
+        "rows": rows,
+        "note": " ".join(parts),
+        "errors": _errors(table),
+    }
+
+
+def _errors(table: Minutes) -> dict[str, Any]:
+    """Median and 90 % quantile of each class's errors, for the systems that have minutes; empty without truth."""
+    known = int((~np.isnan(table.truth).any(1)).sum())
+    shown = [s for s in ("raw", "stabilised") if known and not np.isnan(getattr(table, s)).all()]
+    figures = {s: table.errors(s) for s in shown}
+    rows = [
+        {
+            "name": words(name),
+            "truth": f"{np.nanmean(table.truth[:, c]):.1f}",
+            "cells": [f"{figures[s][k][c]:.1f}" for s in shown for k in (0, 1)],
+        }
+        for c, name in enumerate(table.names)
+        if shown
+    ]
+    # Of ten videos nine tenths are all.
+    return {"systems": shown, "rows": rows, "videos": known, "most": "nine in ten" if known > 10 else "all"}

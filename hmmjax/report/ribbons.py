@@ -1,6 +1,7 @@
 """What the page draws of each video: rows as runs, probabilities as bytes, and a small strip for the overview."""
 
 import base64
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from hmmjax.stabilize.table import as_phases, as_tools
 
 #: Rows of the viewer, top to bottom, for what `Stabilized` calls them.
 ROWS = (("raw", "raw"), ("filtered", "online"), ("smoothed", "stabilised"))
+#: Heights in the overview: a row of phases, and the space beneath a tool, which leaves room for its name.
+PHASE, GAP = 9, 2.5
 #: The viewer shows at most so many probabilities a video; longer ones are thinned, their labels are not.
 MOST_SHADES = 20_000
 
@@ -81,8 +84,8 @@ def strip(result: Stabilized, i: int, longest: float, width: int = 760) -> str:
                 parts.append(f'<rect x="{x:.2f}" y="{y:.1f}" width="{size:.2f}" height="{height}" fill="{fill}"/>')
 
     for labels in rows(result, i, "phases").values():
-        bar(labels, 9, lambda v: PHASE_COLOURS[v % len(PHASE_COLOURS)] if v >= 0 else "#E4E4E4")
-        y += 10.5
+        bar(labels, PHASE, lambda v: PHASE_COLOURS[v % len(PHASE_COLOURS)] if v >= 0 else "#E4E4E4")
+        y += PHASE + 1.5
     tools = {n: x for n, x in rows(result, i, "tools").items() if n != "online"}
     if result.raw.tools is not None:
         y += 3 * bool(parts)
@@ -90,11 +93,25 @@ def strip(result: Stabilized, i: int, longest: float, width: int = 760) -> str:
             for name, labels in tools.items():
                 bar(labels[:, k], 2.6, lambda v, n=name: ROW_COLOURS[n] if v == 1 else "")
                 y += 3
-            y += 2
+            y += GAP
     return (
         f'<svg viewBox="0 0 {width} {y:.0f}" preserveAspectRatio="none" style="height:{y:.0f}px" '
         f'aria-hidden="true">{"".join(parts)}</svg>'
     )
+
+
+def row_names(result: Stabilized, i: int, tools: Sequence[str]) -> list[tuple[str, float]]:
+    """What stands beside the rows of the i-th video's strip, each with the middle of its row: as `strip` lays out."""
+    names, y = [], 0.0
+    for name in rows(result, i, "phases"):
+        names.append((name, y + PHASE / 2))
+        y += PHASE + 1.5
+    if result.raw.tools is not None:
+        shown = len([n for n in rows(result, i, "tools") if n != "online"])
+        y += 3 * bool(names)
+        for k, tool in enumerate(tools):
+            names.append((tool, y + k * (3 * shown + GAP) + 1.5 * shown))
+    return names
 
 
 def count_changes(result: Stabilized, i: int, track: str) -> dict[str, int]:

@@ -45,21 +45,39 @@ class Minutes:
     stabilised: np.ndarray
     deviation: np.ndarray | None
 
-    def bands(self) -> np.ndarray | None:
-        """(B, C) half-widths of 90 % bands from the other videos' errors; None with fewer than ten annotated videos.
+    def bands(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """(B, C) ends of 80 % bands from the other videos' errors; None with fewer than ten annotated videos.
 
-        What the model cannot know of itself: how far its minutes are off in videos that it had not seen. The band of
-        a video is the conformal quantile of |stabilised - truth| over the other annotated videos.
+        What the model cannot know of itself: how far its minutes are off in videos that it had not seen. Errors lean
+        to one side, so each end is a conformal quantile of its own, of truth minus stabilised over the other annotated
+        videos, beyond which one in ten is to be expected: of twenty videos, one in twenty would be
+        the worst error alone. Nothing lasts less than 0 minutes.
         """
-        error = np.abs(self.stabilised - self.truth)
+        error = self.truth - self.stabilised
         known = ~np.isnan(error).any(1)
         if known.sum() < 10:
             return None
-        half = np.empty_like(error)
+        low, high = np.empty_like(error), np.empty_like(error)
         for i in range(len(error)):
             others = np.sort(error[known & (np.arange(len(error)) != i)], axis=0)
-            half[i] = others[min(int(np.ceil(0.9 * (len(others) + 1))), len(others)) - 1]
-        return half
+            reach = min(int(np.ceil(0.9 * (len(others) + 1))), len(others))
+            low[i], high[i] = others[len(others) - reach], others[reach - 1]
+        return np.maximum(self.stabilised + low, 0), np.maximum(self.stabilised + high, 0)
+
+    def errors(self, system: str) -> tuple[np.ndarray, np.ndarray]:
+        """How far a video's minutes are off: (C,) medians and 90 % quantiles of absolute errors over annotated videos.
+
+        Args:
+            system: "raw" or "stabilised".
+
+        Returns:
+            Medians and quantiles in minutes; NaN without annotated videos.
+        """
+        error = np.abs(getattr(self, system) - self.truth)
+        error = error[~np.isnan(error).any(1)]
+        if not len(error):
+            return np.full(len(self.names), np.nan), np.full(len(self.names), np.nan)
+        return np.median(error, 0), np.quantile(error, 0.9, axis=0, method="higher")
 
     def interval(self) -> tuple[np.ndarray, np.ndarray]:
         """(B, C) ends of 95 % intervals: the mean and 1.96 deviations either way, not below 0.

@@ -11,6 +11,7 @@ from hmmjax import metrics
 from hmmjax.io import CHOLEC80_PHASES
 from hmmjax.metrics import Metric
 from hmmjax.stabilize import Row, Stabilized, System
+from hmmjax.stabilize.doubts import HARMED, harmed_classes, harmed_videos
 from hmmjax.stabilize.table import compare_recognisers
 
 #: The names of the systems on the page, for those of the table.
@@ -30,6 +31,9 @@ class Pair:
         better: videos in which stabilised is better.
         equal: videos in which they are equal.
         videos: videos that entered.
+        level: of the interval.
+        interval: how it is made.
+        split: how the videos relate to those learnt from.
     """
 
     figure: str
@@ -40,6 +44,9 @@ class Pair:
     better: int
     equal: int
     videos: int
+    level: float = 0.95
+    interval: str = "Student's t over videos"
+    split: str = ""
 
 
 def systems(result: Stabilized) -> list[System]:
@@ -68,17 +75,15 @@ def main_table(result: Stabilized) -> list[Row]:
 
 
 def more_figures(result: Stabilized) -> list[Row]:
-    """What people also ask for: segments, delays, calibration, and average precision in its other definitions."""
+    """What people also ask for: segments, calibration, and average precision in its other definitions."""
     rows: list[Row] = []
     phases = annotated(result, "phases", lambda s: s.phase_labels())
     if phases:
         truth, said = phases
-        rate = 1 / result.step_seconds
         wanted: list[tuple[str, Callable[..., Metric]]] = [
             ("edit score", metrics.edit_score),
             *((f"segmental F1@{100 * o:g}", _partial(metrics.segmental_f1, overlap=o)) for o in (0.1, 0.25, 0.5)),
             ("over-segmentation", metrics.over_segmentation),
-            ("delay of phase changes", _partial(metrics.transition_delay, fps=rate)),
         ]
         rows += [Row(name, {n: measure(truth, x) for n, x in said.items()}) for name, measure in wanted]
     phases = annotated(result, "phases", lambda s: s.phases, floats=True)
@@ -107,7 +112,47 @@ def more_figures(result: Stabilized) -> list[Row]:
         rows.append(
             Row("tool calibration error", {n: metrics.tool_calibration(truth, x, bins=10) for n, x in said.items()})
         )
-    return rows
+    return _of(result, rows)
+
+
+def _of(result: Stabilized, rows: Sequence[Row]) -> list[Row]:
+    """The rows, with the protocol under which they were measured."""
+    return [
+        dataclasses.replace(
+            row, metrics={n: dataclasses.replace(m, split=result.protocol) for n, m in row.metrics.items()}
+        )
+        for row in rows
+    ]
+
+
+def harm(result: Stabilized, rows: Sequence[Row]) -> list[str]:
+    """What came out worse than it was read: figures, classes and videos, in that order.
+
+    Args:
+        result: from `hmmjax.stabilize.stabilize`.
+        rows: figures to look through.
+
+    Returns:
+        Sentences; none where several recognisers were fused, of which none is the one before.
+    """
+    if result.fused:
+        return []
+    fallen = [
+        f"{row.figure} {row.metrics['M'].value:.3f} to {row.metrics['M_H'].value:.3f}"
+        for row in rows
+        if {"M", "M_H"} <= set(row.metrics) and not row.metrics["M"].unit and gain(row) < -HARMED
+    ]
+    worse = [f"figures that fell below the recogniser's: {'; '.join(fallen)}"] if fallen else []
+    worse += harmed_classes(
+        result.raw, result.smoothed, result.truth_phases, result.truth_tools, result.phase_names, result.tool_names
+    )
+    return worse + harmed_videos(result.raw, result.smoothed, result.truth_phases, result.ids)
+
+
+def gain(row: Row) -> float:
+    """How much better stabilised is than raw, in a figure that is a share; NaN where one of them is."""
+    difference = row.metrics["M_H"].value - row.metrics["M"].value
+    return -difference if "calibration" in row.figure else difference
 
 
 def per_class(result: Stabilized) -> list[Row]:
@@ -129,7 +174,7 @@ def per_class(result: Stabilized) -> list[Row]:
             )
         )
         rows.append(Row("tool F1", {n: metrics.tool_f1(truth, x, names=result.tool_names) for n, x in said.items()}))
-    return rows
+    return _of(result, rows)
 
 
 def pairs(result: Stabilized) -> list[Pair]:
@@ -147,10 +192,10 @@ def pairs(result: Stabilized) -> list[Pair]:
         options = {"names": result.tool_names, "mean": "classes-then-videos"}
         measured.append(("tool AP", {n: metrics.average_precision(truth, x, **options) for n, x in said.items()}))
         measured.append(("tool F1", {n: metrics.tool_f1(truth, x, **options) for n, x in said.items()}))
-    return [_pair(figure, found["M"], found["M_H"]) for figure, found in measured]
+    return [_pair(figure, found["M"], found["M_H"], result.protocol) for figure, found in measured]
 
 
-def _pair(figure: str, raw: Metric, stabilised: Metric) -> Pair:
+def _pair(figure: str, raw: Metric, stabilised: Metric, split: str) -> Pair:
     from scipy.stats import t
 
     difference = np.array(stabilised.per_video) - np.array(raw.per_video)
@@ -158,7 +203,7 @@ def _pair(figure: str, raw: Metric, stabilised: Metric) -> Pair:
     n, mean = difference.size, float(difference.mean()) if difference.size else math.nan
     reach = float(t.ppf(0.975, n - 1) * difference.std(ddof=1) / math.sqrt(n)) if n > 1 else math.nan
     better, equal = int((difference > 1e-12).sum()), int((np.abs(difference) <= 1e-12).sum())
-    return Pair(figure, stabilised.convention, mean, mean - reach, mean + reach, better, equal, n)
+    return Pair(figure, stabilised.convention, mean, mean - reach, mean + reach, better, equal, n, split=split)
 
 
 def annotated(
@@ -202,6 +247,9 @@ def class_records(rows: Sequence[Row]) -> list[dict[str, Any]]:
             "system": system,
             "value": None if math.isnan(value) else value,
             "convention": metric.convention,
+            "videos": metric.n_videos,
+            "frames": metric.n_frames,
+            "split": metric.split,
         }
         for row in rows
         for system, metric in row.metrics.items()
@@ -210,20 +258,24 @@ def class_records(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def latex(rows: Sequence[Row], caption: str) -> str:
-    """A booktabs table with its conventions as notes beneath."""
+    """A booktabs table: the protocol in its caption, conventions and what ± is over as notes beneath, each once."""
     names = list(dict.fromkeys(n for row in rows for n in row.metrics))
-    body, notes = [], []
-    for number, row in enumerate(rows, 1):
+    protocol = next((m.split for row in rows for m in row.metrics.values() if m.split), "")
+    body: list[str] = []
+    notes: dict[str, int] = {}
+    for row in rows:
         cells = [_tex_cell(row.metrics.get(name)) for name in names]
         truth = "--" if row.truth is None else f"{row.truth:,.0f}"
+        number = notes.setdefault(convention(row), len(notes) + 1)
         body.append(f"{_tex(row.figure)}$^{{{number}}}$ & {' & '.join(cells)} & {truth} \\\\")
-        notes.append(f"$^{{{number}}}${_tex('; '.join(row.conventions))}.")
     head = " & ".join(["", *(_tex(TITLES.get(n, n)) for n in names), "truth"])
     return "\n".join(
         [
             "% needs \\usepackage{booktabs}",
             "\\begin{table}",
-            f"\\caption{{{_tex(caption)}}}",
+            "\\centering",
+            f"\\caption{{{_tex(caption)}{f' ({_tex(protocol)})' if protocol else ''}.}}",
+            "\\label{tab:hmmjax}",
             f"\\begin{{tabular}}{{l{'r' * (len(names) + 1)}}}",
             "\\toprule",
             f"{head} \\\\",
@@ -232,21 +284,27 @@ def latex(rows: Sequence[Row], caption: str) -> str:
             "\\bottomrule",
             "\\end{tabular}",
             "",
-            "\\footnotesize",
-            " ".join(notes),
+            "\\smallskip",
+            "\\raggedright\\footnotesize",
+            " ".join(f"$^{{{number}}}${_tex(note)}." for note, number in notes.items()),
             "\\end{table}",
             "",
         ]
     )
 
 
+def convention(row: Row) -> str:
+    """How a row is measured, and what ± is over."""
+    over = next((m.spread_over for m in row.metrics.values() if m.spread_over and math.isfinite(m.spread)), "")
+    return "; ".join(row.conventions) + (f"; ± over {over}" if over else "")
+
+
 def _tex_cell(metric: Metric | None) -> str:
     if metric is None or math.isnan(metric.value):
         return "--"
-    if metric.unit:
-        return f"{metric.value:,.1f}" if metric.unit in ("seconds", "ratio") else f"{metric.value:,.0f}"
-    spread = f" $\\pm$ {metric.spread:.3f}" if math.isfinite(metric.spread) else ""
-    return f"{metric.value:.4f}{spread}"
+    places = 4 if not metric.unit else 1 if metric.unit in ("seconds", "ratio") else 0
+    spread = f" $\\pm$ {metric.spread:,.{1 if metric.unit else 3}f}" if math.isfinite(metric.spread) else ""
+    return f"{metric.value:,.{places}f}{spread}"
 
 
 def _tex(text: str) -> str:

@@ -13,12 +13,13 @@ import numpy as np
 from hmmjax import io
 from hmmjax.io import FormatError
 from hmmjax.report import tables
+from hmmjax.report.delays import delays, later
 from hmmjax.report.figures import Picture, pictures
 from hmmjax.report.frames import Frames
 from hmmjax.report.reasons import describe, longest_changes
 from hmmjax.report.render import page
 from hmmjax.report.spent import Minutes, minutes
-from hmmjax.stabilize import Stabilized, records
+from hmmjax.stabilize import Row, Stabilized, records
 from hmmjax.stabilize.write import picture
 
 
@@ -39,8 +40,8 @@ def write_report(
 
     - ``report.html``: everything on one page, which needs no network and no other file;
     - ``pictures/``: each figure as PNG and SVG, and ``pictures/videos/<video>.png``;
-    - ``tables/``: ``main.csv`` and ``.tex``, ``more.csv``, ``classes.csv``, ``pairs.csv``, ``changes.csv``,
-      ``minutes_*.csv``, and the numbers behind each figure.
+    - ``tables/``: ``main.csv`` and ``.tex``, ``more.csv``, ``classes.csv``, ``pairs.csv``, ``delays.csv``,
+      ``changes.csv``, ``minutes_*.csv``, and the numbers behind each figure.
 
     Args:
         result: from `hmmjax.stabilize.stabilize` or `hmmjax.stabilize.read_results`.
@@ -76,6 +77,7 @@ def write_report(
         tables.per_class(result),
         tables.pairs(result),
     )
+    late = delays(result)
     tell("figures", 1, 4)
     changes = longest_changes(result, most_changes)
     spent = {
@@ -94,6 +96,8 @@ def write_report(
         more=more,
         classes=classes,
         pairs=paired,
+        delays=late,
+        warnings=[*tables.harm(result, [*table, *more]), *later(late)],
         changes=changes,
         minutes=spent,
         pictures=drawn,
@@ -109,10 +113,11 @@ def write_report(
         for c in changes
     ]
     csvs: dict[str, list[dict[str, Any]]] = {
-        "main": records(table),
-        "more": records(more),
+        "main": _figures(table),
+        "more": _figures(more),
         "classes": tables.class_records(classes),
         "pairs": [{k: _plain(v) for k, v in dataclasses.asdict(p).items()} for p in paired],
+        "delays": [{**dataclasses.asdict(d), "unit": "seconds"} for d in late],
         "changes": change_rows,
         **{f"minutes_{track}": _minutes_rows(result, m) for track, m in spent.items() if m is not None},
         **{p.name: p.rows for p in drawn if p.rows},
@@ -177,18 +182,24 @@ def _numbered(what: str, count: int, start: int) -> tuple[str, ...]:
     return tuple(f"{what} {i + start}" for i in range(count))
 
 
+def _figures(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Rows for a csv; a figure that has no classes has no number of them."""
+    return [{**record, "classes": record["classes"] or None} for record in records(rows)]
+
+
 def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _minutes_rows(result: Stabilized, table: Minutes) -> list[dict[str, Any]]:
-    bands = table.bands()
     empty = np.full_like(table.stabilised, np.nan)
+    low, high = table.bands() or (empty, empty)
     columns = {
         "truth": table.truth,
         "raw": table.raw,
         "stabilised": table.stabilised,
-        "band_90": empty if bands is None else bands,
+        "low_80": low,
+        "high_80": high,
         "posterior_deviation": empty if table.deviation is None else table.deviation,
     }
     return [

@@ -1,14 +1,16 @@
-"""What the figures' means do not show: class names that fit the files badly, and videos that come out worse."""
+"""What means do not show: class names that fit the files badly, and videos and classes that come out worse."""
 
+import math
 from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
 
+from hmmjax import metrics
 from hmmjax.io import Track
-from hmmjax.stabilize.table import System
+from hmmjax.stabilize.table import System, as_phases
 
-#: A video whose phases agree so much less with the annotation has been harmed, not rounded.
+#: A video or class whose figure falls by more than this has been harmed, not rounded.
 HARMED = 0.01
 #: An exchange of two classes that would make so many more of the frames right is no accident.
 SUSPICIOUS = 0.05
@@ -80,10 +82,9 @@ def harmed_videos(
     if truth is None or said.phases is None or stabilised.phases is None:
         return []
     found = []
-    for name, known, *both in zip(ids, truth, said.phase_labels(), stabilised.phase_labels(), strict=True):
-        scored = known >= 0
-        if scored.any():
-            before, after = (float((labels == known)[scored].mean()) for labels in both)
+    for name, known, *both in zip(ids, truth, said.phases, stabilised.phases, strict=True):
+        before, after = (agreement("phases", known, values) for values in both)
+        if not math.isnan(before):
             found.append((after - before, f"{name} {before:.3f} to {after:.3f}"))
     worse = sorted(x for x in found if x[0] < -HARMED)
     if not worse:
@@ -93,3 +94,72 @@ def harmed_videos(
         f"phases agree with the annotation less after stabilising in {len(worse)} of {len(found)} videos (frame "
         f"accuracy: {named}{', ...' if len(worse) > 3 else ''}): look at their pictures before trusting the mean"
     ]
+
+
+def harmed_classes(
+    said: System,
+    stabilised: System,
+    truth_phases: Sequence[np.ndarray] | None,
+    truth_tools: Sequence[np.ndarray] | None,
+    phase_names: Sequence[str] | None,
+    tool_names: Sequence[str] | None,
+) -> list[str]:
+    """Notices about phases and tools that are recognised worse than before, whatever the mean over them says.
+
+    Args:
+        said: the recogniser.
+        stabilised: what the model made of it.
+        truth_phases: for each video (n,) int labels, -1 unknown; or None.
+        truth_tools: for each video (n, K) likewise.
+        phase_names: (L,); None numbers them.
+        tool_names: (K,); None numbers them.
+
+    Returns:
+        At most one notice for each track, with the three worst classes: strict Jaccard of phases, average precision of
+        tools, both as in the table.
+    """
+    notices = []
+    for track, truth, measure, names in (
+        ("phases", truth_phases, metrics.jaccard, phase_names),
+        ("tools", truth_tools, metrics.average_precision, tool_names),
+    ):
+        systems = [getattr(s, track) for s in (said, stabilised)]
+        keep = [i for i, known in enumerate(truth or []) if (known >= 0).any()]
+        if truth is None or not keep or any(s is None for s in systems):
+            continue
+        known = [truth[i] for i in keep]
+        values = [[as_phases(s[i]) if track == "phases" else s[i] for i in keep] for s in systems]
+        before, after = (measure(known, x, names=names) for x in values)
+        then = dict(zip(after.class_names, after.per_class, strict=True))
+        pairs = [
+            (name, a, then.get(name, math.nan)) for name, a in zip(before.class_names, before.per_class, strict=True)
+        ]
+        worse = sorted((b - a, f"{name} {a:.3f} to {b:.3f}") for name, a, b in pairs if b - a < -HARMED)
+        if worse:
+            figure = "Jaccard" if track == "phases" else "average precision"
+            named = ", ".join(text for _, text in worse[:3])
+            total = sum(not math.isnan(x) for x in before.per_class)
+            notices.append(
+                f"{len(worse)} of {total} {track} got worse by stabilising ({figure}: {named}"
+                f"{', ...' if len(worse) > 3 else ''}; mean over {track} {before.value:.3f} to {after.value:.3f})"
+            )
+    return notices
+
+
+def agreement(track: str, truth: np.ndarray, values: np.ndarray) -> float:
+    """How well a system agrees with one video's annotation.
+
+    Args:
+        track: "phases" or "tools".
+        truth: (n,) int labels, -1 unknown, or (n, K).
+        values: labels or probabilities of the same frames.
+
+    Returns:
+        The share of labelled frames that are right for phases, macro F1 at 0.5 for tools; NaN without annotation.
+    """
+    if not (truth >= 0).any():
+        return math.nan
+    if track == "phases":
+        known = truth >= 0
+        return float((as_phases(values) == truth)[known].mean())
+    return metrics.tool_f1([truth], [values]).value

@@ -9,7 +9,7 @@ import numpy as np
 from hmmjax.io import BatchIndex, ModelFile, Track
 from hmmjax.priors import Priors
 from hmmjax.stabilize.compare import system
-from hmmjax.stabilize.doubts import class_doubts, harmed_videos
+from hmmjax.stabilize.doubts import class_doubts, harmed_classes, harmed_videos
 from hmmjax.stabilize.folds import Progress, infer, plan_folds
 from hmmjax.stabilize.learn import PRIORS
 from hmmjax.stabilize.prepare import prepare
@@ -194,6 +194,9 @@ def stabilize(
         notices += class_doubts(said, own, names["phases"], prepared.files)
     if len(recognisers) == 1:
         notices += harmed_videos(recognisers[0], systems[0], truth["phases"], index.ids)
+        notices += harmed_classes(
+            recognisers[0], systems[0], truth["phases"], truth["tools"], names["phases"], names["tools"]
+        )
     table = compare_recognisers(
         recognisers,
         systems,

@@ -1,6 +1,7 @@
 """The folder of results: predictions in the files' own layouts, posteriors, model, table and pictures."""
 
 import json
+import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 
 from hmmjax import io
 from hmmjax.io import Layout, Track
+from hmmjax.stabilize.doubts import HARMED, agreement
 from hmmjax.stabilize.run import Stabilized
 from hmmjax.stabilize.table import Row, System, as_phases, as_tools
 
@@ -210,6 +212,23 @@ def picture(result: Stabilized, i: int, path: Path, *, online: bool = False, for
         phase_names=result.phase_names,
         tool_names=result.tool_names,
         title=result.ids[i],
+        note=_agreements(result, i),
         step=result.step_seconds,
     )
     save_figure(figure, path, force=force)
+
+
+def _agreements(result: Stabilized, i: int) -> str:
+    """How right the i-th video was and is, and whether that is worse: fewer changes alone always look good."""
+    said = []
+    for track, what in (("phases", "accuracy"), ("tools", "tool F1")):
+        raw, smooth = getattr(result.raw, track), getattr(result.smoothed, track)
+        truth = getattr(result, f"truth_{track}")
+        if result.fused or truth is None or raw is None or smooth is None or not (truth[i] >= 0).any():
+            continue
+        before, after = (agreement(track, truth[i], values[i]) for values in (raw, smooth))
+        if math.isnan(before):
+            continue
+        worse = ", worse" if after < before - HARMED else ""
+        said.append(f"{what} {before:.3f} \N{RIGHTWARDS ARROW} {after:.3f}{worse}")
+    return "; ".join(said)

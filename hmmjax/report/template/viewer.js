@@ -60,7 +60,15 @@
   function draw() {
     if (!video) return;
     const list = rows();
-    const heights = list.map((r) => (r.title ? 24 : r.shade ? 22 : r.height) + (r.tool === undefined ? 3 : r.last ? 7 : 1));
+    const tall = (r) => (r.title ? 24 : r.shade ? 22 : r.height);
+    const gap = (r) => (r.tool === undefined ? 3 : r.last ? 7 : 1);
+    // Everything in one view: rows get thinner on a low screen, down to what can still be read.
+    const natural = list.reduce((sum, r) => sum + tall(r) + gap(r), 0) + AXIS;
+    const above = canvas.getBoundingClientRect().top - dialog.getBoundingClientRect().top + dialog.scrollTop;
+    const room = 0.94 * window.innerHeight - above - 24;
+    const squeeze = Math.max(Math.min((room - AXIS) / (natural - AXIS), 1), 0.45);
+    for (const row of list) row.drawn = (row.title ? Math.max(squeeze, 0.7) : squeeze) * tall(row);
+    const heights = list.map((r) => r.drawn + squeeze * gap(r));
     const height = heights.reduce((a, b) => a + b, 0) + AXIS;
     const width = Math.max(canvas.clientWidth, 320), scale = window.devicePixelRatio || 1;
     canvas.width = Math.round(width * scale);
@@ -78,13 +86,13 @@
       if (row.title) {
         c.fillStyle = "#222";
         c.font = "600 13px system-ui, sans-serif";
-        c.fillText(row.title, 0, y + 14);
+        c.fillText(row.title, 0, y + 0.6 * row.drawn);
         c.font = "12px system-ui, sans-serif";
       } else {
-        const tall = row.shade ? 22 : row.height;
+        const tall = row.drawn, thin = squeeze * row.height;
         c.fillStyle = "#444";
         c.textAlign = "right";
-        c.fillText(row.name, LEFT - 8, y + (row.tool === undefined ? tall / 2 : 11));
+        c.fillText(row.name, LEFT - 8, y + (row.tool === undefined ? tall / 2 : 11 * squeeze));
         c.textAlign = "left";
         c.save();
         c.beginPath();
@@ -97,11 +105,11 @@
           c.fillRect(x(a, width), y, Math.max(x(b, width) - x(a, width), 0.4), tall);
         } else {
           if (row.shade) shade(c, row.shade, row.tool, y, tall, width);
-          c.fillStyle = page.rows[row.label] || "#0072B2";
-          const top = row.shade ? y + tall - row.height : y;
+          c.fillStyle = page.rows[row.label];
+          const top = row.shade ? y + tall - thin : y;
           for (const [a, b, v] of row.runs) {
-            if (v === 1 && b >= from && a <= to) c.fillRect(x(a, width), top, Math.max(x(b, width) - x(a, width), 0.4), row.height);
-            if (v < 0 && b >= from && a <= to) { c.save(); c.fillStyle = "#e4e4e4"; c.fillRect(x(a, width), top, x(b, width) - x(a, width), row.height); c.restore(); }
+            if (v === 1 && b >= from && a <= to) c.fillRect(x(a, width), top, Math.max(x(b, width) - x(a, width), 0.4), thin);
+            if (v < 0 && b >= from && a <= to) { c.save(); c.fillStyle = "#e4e4e4"; c.fillRect(x(a, width), top, x(b, width) - x(a, width), thin); c.restore(); }
           }
         }
         c.restore();
@@ -160,7 +168,7 @@
   }
 
   function shade(c, p, tool, y, tall, width) {
-    c.fillStyle = "rgba(0, 114, 178, 0.30)";
+    c.fillStyle = page.shade;
     columns(p, width, (px, share) => c.fillRect(px, y + tall * (1 - share[tool]), 1.05, tall * share[tool]));
   }
 
@@ -208,8 +216,15 @@
     if (video.tools) {
       const p = video.tools_probability;
       const i = Math.min(Math.max(first(p.seconds, cursor + 1e-6) - 1, 0), p.seconds.length - 1);
-      const seen = page.tools.map((n, k) => [p.values[i * p.classes + k] / 255, n]).filter(([s]) => s >= 0.05);
-      parts.push("tools: " + (seen.map(([s, n]) => `${n} ${s.toFixed(2)}`).join(", ") || "none"));
+      const seen = [];
+      page.tools.forEach((n, k) => {
+        const s = p.values[i * p.classes + k] / 255;
+        const rows = ["truth", "raw"].filter((row) => video.tools[k][row]).map((row) => [row, at(video.tools[k][row], cursor)]);
+        if (s < 0.05 && !rows.some(([, v]) => v === 1)) return;
+        const said = rows.filter(([, v]) => v !== null).map(([row, v]) => `${row} ${v === 1 ? "yes" : v === 0 ? "no" : "not annotated"}`);
+        seen.push(`${n} ${s.toFixed(2)}${said.length ? ` (${said.join(", ")})` : ""}`);
+      });
+      parts.push("tools: " + (seen.join(", ") || "none"));
     }
     readout.textContent = `${clock(cursor)}  ·  ${parts.join("  ·  ")}`;
   }
