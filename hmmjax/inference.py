@@ -203,7 +203,8 @@ def filter(params: Params, obs: Observations, mask: Any = None, *, backend: str 
         backend: as in `log_likelihood`.
 
     Returns:
-        `Posterior` in the shapes of `posterior`; the answer for a frame never depends on later frames.
+        `Posterior` in the shapes of `posterior`; the answer for a frame never depends on later frames, but that a video
+        which turns out to be impossible is zero throughout (`Stream` gives the frames before).
 
     Raises:
         TypeError, ValueError: as `log_likelihood`.

@@ -126,6 +126,8 @@ def _fit_traced(
     params: Params, data: Data, priors: Priors, freeze: frozenset[str], limit: int, tolerance: Any, backend: str
 ) -> FitResult:
     """The same loop inside somebody's jit: no warnings, histories padded with NaN."""
+    if len(data.observed) == 0:
+        return FitResult(params, jnp.zeros(1), jnp.zeros(1), 0, True)
     nan = jnp.full((limit + 1,), jnp.nan, dtype_of(params))
 
     def body(state: tuple) -> tuple:

@@ -85,13 +85,16 @@ def shard(
         devices. Those change no log-likelihood, count or parameter.
 
     Raises:
-        ValueError: obs, mask and labels are all empty.
+        ValueError: obs, mask and labels are all empty, or of a single video without an axis of videos.
     """
     arrays = [x for x in (mask, *jax.tree.leaves((obs, labels))) if x is not None]
     if not arrays:
         raise ValueError("obs, mask and labels are all empty, so the number of videos is unknown: pass mask (B, T).")
     devices = jax.devices() if devices is None else list(devices)
     mesh = Mesh(np.array(devices), ("videos",))
+    tools = jax.tree.leaves((obs.tools, None if labels is None else labels.tools))
+    if any(np.ndim(x) < 2 for x in arrays) or any(np.ndim(x) < 3 for x in tools):
+        raise ValueError("shard spreads videos, so arrays need a leading axis of them: x[None] of a single one.")
     videos, num_frames = arrays[0].shape[:2]
     mask = np.ones((videos, num_frames), bool) if mask is None else np.asarray(mask)
     extra = -videos % len(devices)

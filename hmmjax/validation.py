@@ -48,6 +48,8 @@ def check_params(params: Params) -> None:
         check_array("tools.initial", tools.initial)
         if tools.initial.ndim == 0:
             raise ValueError("tools.initial is a single number; it needs an axis over tools: (K, L), or (K,) alone.")
+        if tools.initial.shape[0] == 0:
+            raise ValueError("tools.initial is of no tool at all: leave tools=None.")
         if not isinstance(tools.transition, ToolTransition):
             raise TypeError(
                 f"tools.transition is {type(tools.transition).__name__}; wrap the table: "
