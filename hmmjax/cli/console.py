@@ -186,11 +186,7 @@ def print_table(rows: Sequence[Row], title: str) -> None:
     for row in rows:
         for convention in row.conventions:
             console.print(f"[dim]{row.figure}: {escape(convention)}[/]", soft_wrap=not sys.stdout.isatty())
-        if spread := [
-            f"{n} {m.spread:.3f}"
-            for n, m in row.metrics.items()
-            if m.spread == m.spread and not m.unit
-        ]:
+        if spread := [f"{n} {m.spread:.3f}" for n, m in row.metrics.items() if m.spread == m.spread and not m.unit]:
             over = next(iter(row.metrics.values())).spread_over
             text = f"[dim]{row.figure}: ± over {over}: {', '.join(spread)}[/]"
             console.print(text, soft_wrap=not sys.stdout.isatty())

@@ -8,7 +8,7 @@ import numpy as np
 
 from hmmjax import metrics, plots
 from hmmjax.report.spent import Minutes
-from hmmjax.report.tables import annotated
+from hmmjax.report.tables import annotated, systems
 from hmmjax.stabilize import Stabilized
 
 if TYPE_CHECKING:
@@ -109,7 +109,8 @@ def _thin(values: np.ndarray, most: int = 500) -> np.ndarray:
 
 def _calibration(result: Stabilized) -> list[Picture]:
     curves: dict[str, list[Any]] = {}
-    for system in (result.raw, result.filtered, result.smoothed):
+    # A recogniser that is silent in some frames says nothing there that could be checked.
+    for system in (s for s in (result.raw, result.filtered, result.smoothed) if s in systems(result)):
         row = ROWS[system.name]
         for track in ("phases", "tools"):
             truth, values = getattr(result, f"truth_{track}"), getattr(system, track)

@@ -154,9 +154,7 @@ def outlook(
     }
 
 
-def _split(
-    examples: Examples, sizes: dict[str, int], folds: int | None
-) -> tuple[np.ndarray, list[np.ndarray], bool]:
+def _split(examples: Examples, sizes: dict[str, int], folds: int | None) -> tuple[np.ndarray, list[np.ndarray], bool]:
     """Positions of the annotated videos, of those of each part, and whether enough of them are left to calibrate."""
     any_label = np.zeros(len(examples.mask), bool)
     for track in ("phases", "tools"):

@@ -19,7 +19,6 @@ FEW_VIDEOS = 5
 """With transitions from fewer videos than this, phases that nobody observes are guesses."""
 
 
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Prepared:
     """All that is known before anything is learnt.

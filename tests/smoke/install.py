@@ -40,8 +40,9 @@ print("smoke test passed:", sys.version.split()[0], hmmjax.__version__)
 
 
 def pythons(given: list[str]) -> list[str]:
-    """Interpreters to test with: those given, else every known version on the path."""
-    return given or [path for version in VERSIONS if (path := shutil.which(f"python{version}"))]
+    """Interpreters to test with: those given, else every known version on the path that runs."""
+    found = [path for version in VERSIONS if (path := shutil.which(f"python{version}"))]
+    return given or [path for path in found if not subprocess.run([path, "--version"], capture_output=True).returncode]
 
 
 def run(*command: object, cwd: Path | None = None, env: dict[str, str] | None = None) -> None:
