@@ -42,6 +42,9 @@ def is_unfinished(folder: str | os.PathLike[str]) -> bool:
 
     Args:
         folder: need not exist.
+
+    Returns:
+        True also where the run goes on.
     """
     return (Path(folder) / MARKER).exists()
 
