@@ -99,11 +99,6 @@ def test_a_glitch_of_all_tools_does_not_lose_the_way_back(backend, stay, said, g
     filtered = np.array([np.exp(f[1] - np.logaddexp.reduce(f)) for f in forward])
     online = hmmjax.filter(params, obs, backend=backend).tools
     np.testing.assert_allclose(online, np.repeat(filtered[:, None], num_tools, 1), atol=5e-6)
-    if backend == "gpu":
-        return
-    frozen = ("phases.emission", "tools.emission")
-    history = hmmjax.fit(params, obs, max_iterations=3, freeze=frozen, backend=backend).history
-    assert (np.diff(np.asarray(history)[np.isfinite(history)]) > -1e-2).all()
 
 
 def test_gradient_in_logarithms_is_finite():
