@@ -153,6 +153,23 @@ def comparable(floats: bool) -> list[str]:
     return [name for name in (FAMILIES if floats else LABELS) if name != "logistic"]
 
 
+def check_families(names: Sequence[str], floats: bool) -> None:
+    """Raise unless families are known and suit the outputs.
+
+    Args:
+        names: of families.
+        floats: whether the outputs are probabilities, not labels.
+
+    Raises:
+        ValueError: an unknown family, or one of probabilities for labels.
+    """
+    for name in names:
+        if name not in FAMILIES:
+            raise ValueError(f"family {name!r} is unknown; choose from {', '.join(FAMILIES)}.")
+        if name not in LABELS and not floats:
+            raise ValueError(f"{name!r} needs probabilities, but obs holds labels: choose {' or '.join(LABELS)}.")
+
+
 def compare(
     labels: Labels,
     obs: Observations,
@@ -195,14 +212,8 @@ def compare(
             raise TypeError("compare takes one recogniser at a time: give an array, not a tuple of them.")
         check_array("obs", x)
     floats = all(x.dtype.kind == "f" for x in both)
-    if families is None:
-        families = comparable(floats)
-    names = tuple(families)
-    for name in names:
-        if name not in FAMILIES:
-            raise ValueError(f"family {name!r} is unknown; choose from {', '.join(FAMILIES)}.")
-        if name not in LABELS and not floats:
-            raise ValueError(f"{name!r} needs probabilities, but obs holds labels: choose {' or '.join(LABELS)}.")
+    names = tuple(comparable(floats) if families is None else families)
+    check_families(names, floats)
     if folds < 2:
         raise ValueError(f"folds={folds}: at least two parts are needed to hold one out.")
     count = count_videos(obs, mask, labels)

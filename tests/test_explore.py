@@ -101,3 +101,37 @@ def test_cholec80_is_as_published(data_dir):
     np.testing.assert_allclose(share, [0.556, 0.048, 0.559, 0.018, 0.032, 0.053, 0.062], atol=6e-4)
     np.testing.assert_array_equal(found.tools_at_once[:4], [23101, 80190, 78725, 2482])
     assert (found.tool_frames[:, 1] == 0).sum() == 8 and (found.tool_frames[:, 5] == 0).sum() == 19
+
+
+def _phases(path, frames):
+    path.write_text("Frame\tPhase\n" + "".join(f"{f}\tPreparation\n" for f in frames))
+    return path
+
+
+def test_hours_are_of_the_frames_that_were_counted(tmp_path):
+    tracks = io.read_annotations(_phases(tmp_path / "video01-phase.txt", range(251)))
+    assert explore(tracks).frames.tolist() == [251]
+    thinned = explore(tracks, step=25)
+    assert thinned.frames.tolist() == [11] == thinned.phase_frames.sum(1).tolist() and thinned.step_seconds == 1
+
+
+def test_rates_that_differ_and_steps_that_are_none_are_refused(tmp_path):
+    files = [_phases(tmp_path / f"video{v:02d}-phase.txt", range(0, 251, step)) for v, step in ((1, 1), (2, 25))]
+    tracks = io.read_annotations(files)
+    with pytest.raises(io.FormatError, match="each 1 frames in video01 and each 25 frames in video02"):
+        explore(tracks)
+    assert explore(tracks, step=25).frames.tolist() == [11, 11]
+    with pytest.raises(io.FormatError, match="step of 0"):
+        explore(tracks, step=0)
+    other = io.read_annotations(files[1], fps=1.0)
+    with pytest.raises(io.FormatError, match="1 and 25 frames per second"):
+        explore([tracks[0], *other], step=1)
+
+
+def test_files_of_its_names_are_not_written_over(tmp_path):
+    found = explore(io.read_annotations(_phases(tmp_path / "video01-phase.txt", range(0, 251, 25))))
+    (tmp_path / "tables").mkdir()
+    with pytest.raises(FileExistsError, match=r"tables exists\. Fix"):
+        write_exploration(found, tmp_path)
+    assert not (tmp_path / "explore.html").exists()
+    assert write_exploration(found, tmp_path, force=True)[0].is_file()

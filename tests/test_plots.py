@@ -117,3 +117,16 @@ def test_phases_that_end_with_the_operation_are_marked():
     heat, bars = figure.axes
     assert [t.get_text() for t in heat.texts] == ["1.00", "·", ".25", ".75", "2", "4"]
     assert "1.0 min" in bars.texts[0].get_text() and "2.0 min" in bars.texts[1].get_text()
+
+
+def test_dollar_signs_in_names_are_no_formulas(tmp_path):
+    from hmmjax.plots.style import literal, new_figure, save_figure
+
+    figure = new_figure(2, 2)
+    axis = figure.subplots()
+    axis.set_title("Ph $a_^$")
+    axis.set_xticks([0, 1], ["$x$y$", "b $^$"])
+    save_figure(figure, tmp_path / "p.png")
+    with literal(figure):
+        figure.savefig(tmp_path / "p.svg")
+    assert (tmp_path / "p.png").stat().st_size > 1000

@@ -353,3 +353,44 @@ def test_paper_keeps_the_key(browser, written):
     unit = "(() => { const u = document.querySelector('.unit'); return u.scrollWidth <= u.clientWidth + 1; })()"
     assert page.evaluate(unit)
     assert page.evaluate("[...document.querySelectorAll('table')].every(t => t.tHead)")
+
+
+def test_minutes_of_all_systems_are_of_the_same_videos():
+    from hmmjax.report.figures import _minutes
+    from hmmjax.report.spent import Minutes
+
+    truth = np.array([[10.0, 2.0], [np.nan, np.nan]])
+    said = np.array([[10.0, 2.0], [1.0, 0.0]])
+    (picture,) = _minutes({"phases": Minutes(("a", "b"), truth, said, said, None)})
+    assert "mean over 1 video." in picture.caption
+    drawn = {round(float(x), 6) for line in picture.figure.axes[0].lines for x in np.ravel(line.get_xdata())}
+    drawn |= {round(float(p[0]), 6) for c in picture.figure.axes[0].collections for p in np.asarray(c.get_offsets())}
+    assert 10.0 in drawn and 5.5 not in drawn
+
+
+def test_pictures_that_cannot_be_read_are_left_out_by_name(tmp_path):
+    from hmmjax.report.frames import Frames
+
+    (tmp_path / "video01").mkdir()
+    (tmp_path / "video01" / "000025.jpg").write_bytes(b"\xff\xd8\xff")
+    with pytest.warns(UserWarning, match=r"000025.jpg: no thumbnail"):
+        assert Frames(tmp_path).thumbnail("video01", 25) is None
+
+
+def test_carets_and_tildes_are_text_in_latex():
+    from hmmjax.report.tables import _tex
+
+    assert _tex("A^B ~ 5 %") == r"A\textasciicircum{}B \textasciitilde{} 5 \%"
+
+
+def test_overwriting_removes_an_earlier_runs_pictures_and_nobody_elses(tmp_path):
+    from hmmjax.stabilize.write import _clear
+
+    for name in ("table.csv", "pictures/video01.png", "pictures/mine.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    _clear(tmp_path)
+    assert (tmp_path / "table.csv").exists()  # of no run that is known of
+    np.savez(tmp_path / "stabilized.npz", fold_01=0)
+    _clear(tmp_path)
+    assert [p.name for p in (tmp_path / "pictures").iterdir()] == ["mine.png"] and not (tmp_path / "table.csv").exists()

@@ -33,10 +33,10 @@ def explore(
     """
     console.needs("jinja2", extra="report")
     from hmmjax import explore as job
+    from hmmjax.explore.write import PARTS
 
     page = out / "explore.html"
-    if page.exists() and not force:
-        raise FileExistsError(f"{page} exists. Fix: choose another --out, or say --force")
+    io.refuse_existing(out, PARTS, force=force)
     with console.Stages() as stages:
         options = {"fps": fps, "phase_names": phase_names, "tool_names": tool_names, "step": row_step}
         tracks = io.read_annotations(list(annotations), progress=stages.files("reading annotations"), **options)

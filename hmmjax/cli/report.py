@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from hmmjax import io
 from hmmjax import stabilize as job
 from hmmjax.cli import console
 from hmmjax.cli import options as o
@@ -29,13 +30,13 @@ def report(
     """
     console.needs("jinja2", extra="report")
     from hmmjax import report as pages
+    from hmmjax.report.write import PARTS
 
     out = results / "report" if out is None else out
     found = job.read_results(results)
     points = None if costs is None else pages.read_costs(costs)
     page = out / "report.html"
-    if page.exists() and not force:
-        raise FileExistsError(f"{page} exists. Fix: choose another --out, or say --force")
+    io.refuse_existing(out, PARTS, force=force)
     if dry_run:
         answer = {"would_write": str(page), "exists": page.exists(), "videos": list(found.ids)}
         console.answer(answer, f"would write {page}: {console.videos(len(found.ids))}, nothing written", json)

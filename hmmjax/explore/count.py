@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from hmmjax import io
-from hmmjax.io import FormatError, Track
+from hmmjax.io import FormatError, Track, Video
+from hmmjax.io.batch import most_common_step
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -99,8 +100,11 @@ def explore(annotations: Sequence[Track], *, step: int | None = None) -> Explora
         Counts. Consecutive frames count as a move only where no frame is missing or unknown between them.
 
     Raises:
-        FormatError: no annotation, or probabilities.
+        FormatError: no annotation, probabilities, videos annotated at different rates without a step that they share,
+            or a step that is none.
     """
+    if step is not None and step < 1:
+        raise FormatError(f"a step of {step} frames", fix="give at least 1")
     if not annotations:
         raise FormatError("no annotations", fix="give files or folders")
     for track in annotations:
@@ -114,19 +118,22 @@ def explore(annotations: Sequence[Track], *, step: int | None = None) -> Explora
             tracks, names[kind] = io.align_classes(own)
             aligned += tracks
     videos = io.join(aligned)
-    spacing = min((int(np.diff(v.frames).min()) for v in videos if len(v.frames) > 1), default=1)
-    step = spacing if step is None else step
+    if len(rates := {video.fps for video in videos}) > 1:
+        counted = " and ".join(f"{rate:g}" for rate in sorted(rates))
+        raise FormatError(f"videos count {counted} frames per second", fix="explore them apart")
+    step = _spacing(videos) if step is None else step
     num_phases, num_tools = (_count(aligned, names, kind) for kind in ("phases", "tools"))
     phase_moves = np.zeros((num_phases, num_phases))
     tool_moves = np.zeros((num_tools, num_phases, 2, 2) if num_phases else (num_tools, 2, 2))
     phase_ends = np.zeros(num_phases)
     by_phase, known_by = np.zeros((num_phases, num_tools)), np.zeros((num_phases, num_tools))
     at_once = np.zeros(num_tools + 1)
-    phase_frames, tool_frames, tool_known = [], [], []
+    kept, phase_frames, tool_frames, tool_known = [], [], [], []
     orders: Counter[tuple[int, ...]] = Counter()
     for video in videos:
         keep = (video.frames - video.frames[0]) % step == 0
         frames = video.frames[keep]
+        kept.append(len(frames))
         follows = np.diff(frames) == step
         p = None if video.phases is None else video.phases.values[keep]
         t = None if video.tools is None else video.tools.values[keep]
@@ -162,7 +169,7 @@ def explore(annotations: Sequence[Track], *, step: int | None = None) -> Explora
     return Exploration(
         ids=tuple(v.id for v in videos),
         step_seconds=step / videos[0].fps,
-        frames=np.array([len(v.frames) for v in videos]),
+        frames=np.array(kept),
         phase_names=_named(names["phases"], num_phases, "phase", 0),
         tool_names=_named(names["tools"], num_tools, "tool", 1),
         phase_frames=np.array(phase_frames) if num_phases else None,
@@ -177,6 +184,21 @@ def explore(annotations: Sequence[Track], *, step: int | None = None) -> Explora
         tool_moves=tool_moves if num_tools else None,
         notices=tuple(dict.fromkeys(n for x in (*annotations, *videos) for n in x.notices)),
     )
+
+
+def _spacing(videos: Sequence[Video]) -> int:
+    """The frames from one row to the next, which must be the same in all videos: minutes are counted in them."""
+    found: dict[int, str] = {}
+    for video in videos:
+        if own := most_common_step(video.frames):
+            found.setdefault(own, video.id)
+    if len(found) > 1:
+        rows = " and ".join(f"each {own} frames in {video}" for own, video in found.items())
+        raise FormatError(
+            f"videos are annotated at different rates ({rows})",
+            fix="say a step that all of them have (--step), or explore them apart",
+        )
+    return next(iter(found), 1)
 
 
 def _count(tracks: Sequence[Track], names: dict[str, tuple[str, ...] | None], kind: str) -> int:

@@ -16,6 +16,9 @@ from hmmjax.report.render import embed, render
 from hmmjax.report.write import save_pictures
 from hmmjax.stabilize import plain
 
+PARTS = ("explore.html", "pictures", "tables")
+"""What an exploration's folder holds."""
+
 
 def write_exploration(
     found: Exploration, folder: str | os.PathLike[str], *, title: str = "What the annotations say", force: bool = False
@@ -32,12 +35,11 @@ def write_exploration(
         The files written, the page first.
 
     Raises:
-        FileExistsError: when the page exists and `force` is False.
+        FileExistsError: when the page or one of its folders exists and `force` is False.
     """
     folder = Path(folder)
     page = folder / "explore.html"
-    if page.exists() and not force:
-        raise FileExistsError(f"{page} exists. Fix: choose another folder, or say --force")
+    io.refuse_existing(folder, PARTS, force=force)
     drawn = _pictures(found)
     files = [page, *save_pictures(drawn, folder / "pictures")]
     for name, rows in (*((p.name, p.rows) for p in drawn), ("phase_stays", _stays(found))):

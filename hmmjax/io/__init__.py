@@ -8,7 +8,7 @@ obs, labels, mask, index = hmmjax.io.to_batch(videos, hmmjax.io.read_annotations
 from hmmjax.io.batch import BatchIndex, to_batch
 from hmmjax.io.checkpoint import fit_with_checkpoint
 from hmmjax.io.errors import FormatError
-from hmmjax.io.folder import claim, is_free, is_unfinished
+from hmmjax.io.folder import claim, is_free, is_unfinished, refuse_existing
 from hmmjax.io.join import align_classes, join, label_rows, match_annotations, sample
 from hmmjax.io.model_file import ModelFile, load_params, save_params
 from hmmjax.io.names import (
@@ -53,6 +53,7 @@ __all__ = [
     "plan_files",
     "read",
     "read_annotations",
+    "refuse_existing",
     "rename_videos",
     "resolve_names",
     "sample",

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 try:
@@ -35,6 +35,22 @@ def is_free(folder: str | os.PathLike[str], *, force: bool = False) -> bool:
     if folder.exists() and any(folder.iterdir()) and not (force or unfinished):
         raise _taken(folder)
     return unfinished
+
+
+def refuse_existing(folder: str | os.PathLike[str], names: Sequence[str], *, force: bool = False) -> None:
+    """Raise where something would be written over.
+
+    Args:
+        folder: need not exist.
+        names: of files and folders in it that are to be written.
+        force: write over them.
+
+    Raises:
+        FileExistsError: when one of them exists and `force` is False.
+    """
+    for path in (Path(folder) / name for name in names):
+        if path.exists() and not force:
+            raise FileExistsError(f"{path} exists. Fix: choose another --out, or say --force")
 
 
 def is_unfinished(folder: str | os.PathLike[str]) -> bool:

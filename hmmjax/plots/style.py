@@ -1,7 +1,9 @@
 """What all pictures share: colours that colour-blind readers can tell apart, names for reading, saving."""
 
+import contextlib
 import os
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -61,6 +63,18 @@ def readable_on(colour: Any) -> str:
     return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.55 else TEXT
 
 
+@contextlib.contextmanager
+def literal(figure: "Figure") -> Iterator[None]:
+    """While a figure is drawn, its text is what files say: a dollar sign in a name begins no formula."""
+    import matplotlib
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)  # type: ignore[attr-defined]
+    with matplotlib.rc_context({"text.parse_math": False}):
+        yield
+
+
 def save_figure(figure: "Figure", path: str | os.PathLike[str], *, force: bool = False) -> None:
     """Save as a picture, atomically, at 100 dots per inch.
 
@@ -75,5 +89,5 @@ def save_figure(figure: "Figure", path: str | os.PathLike[str], *, force: bool =
     """
     from hmmjax.io.write import atomic
 
-    with atomic(path, force=force) as temporary:
+    with atomic(path, force=force) as temporary, literal(figure):
         figure.savefig(temporary, dpi=100, facecolor="white")

@@ -140,15 +140,19 @@ def _minutes(minutes: dict[str, Minutes | None]) -> list[Picture]:
     for track, table in minutes.items():
         if table is None:
             continue
+        # Of the same videos: those annotated throughout, or all where none is.
+        annotated_videos = ~np.isnan(table.truth).any(1)
+        shown = annotated_videos if annotated_videos.any() else np.ones(len(table.truth), bool)
         values = {
-            name: _mean(x)
+            name: _mean(x[shown])
             for name, x in (("truth", table.truth), ("raw", table.raw), ("stabilised", table.stabilised))
-            if not np.isnan(x).all()
+            if not np.isnan(x[shown]).all()
         }
+        count = int(shown.sum())
         what = "each phase" if track == "phases" else "use of each tool"
         caption = (
-            f"Minutes of {what}, mean over {len(table.stabilised)} videos. Means may agree where single videos do not: "
-            "how far one video may be off is in the table below."
+            f"Minutes of {what}, mean over {count} video{'s' * (count != 1)}. Means may agree where single videos do "
+            "not: how far one video may be off is in the table below."
         )
         figure = plots.plot_intervals(values, names=table.names)
         found.append(Picture(f"minutes_{track}", "minutes", caption, figure))

@@ -4,6 +4,7 @@ import base64
 import io
 import os
 import re
+import warnings
 from pathlib import Path
 
 from hmmjax.io import FormatError, video_id
@@ -37,8 +38,12 @@ class Frames:
             return None
         from PIL import Image
 
-        with Image.open(path) as image:
-            small = image.convert("RGB")
+        try:
+            with Image.open(path) as image:
+                small = image.convert("RGB")
+        except OSError as error:
+            warnings.warn(f"{path}: no thumbnail of a picture that cannot be read ({error})", stacklevel=2)
+            return None
         small.thumbnail((height * 8, height * 2))
         buffer = io.BytesIO()
         small.save(buffer, "JPEG", quality=78)

@@ -12,6 +12,7 @@ import numpy as np
 
 import hmmjax
 from hmmjax.plots import PHASE_COLOURS, ROW_COLOURS, words
+from hmmjax.plots.style import literal
 from hmmjax.report import ribbons
 from hmmjax.report.delays import CLOSE, Delay
 from hmmjax.report.figures import Picture
@@ -52,7 +53,8 @@ def asset(name: str) -> str:
 def embed(figure: Any) -> str:
     """A matplotlib figure as an SVG data URI."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    with literal(figure):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
     return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
 
 
@@ -82,7 +84,8 @@ def page(
     with_tools = result.raw.tools is not None
     phases = [words(n) for n in phase_names] if with_phases else []
     tools = [words(n) for n in tool_names] if with_tools else []
-    strip_names = [n for n in ribbons.rows(result, 0, "phases")]
+    # The rows of any strip: videos without annotation lack the truth.
+    strip_names = max((list(ribbons.rows(result, i, "phases")) for i in range(len(result.ids))), key=len)
     seconds = [float(f[-1] - f[0]) / result.fps + result.step_seconds for f in result.frames]
     table_minutes = [m for m in (_minutes(track, t, result.ids) for track, t in minutes.items()) if m]
     known = any(not math.isnan(c.right) for c in changes)
@@ -286,7 +289,9 @@ def _numbers(result: Stabilized, i: int) -> list[dict[str, Any]]:
                 mark = " worse" if worse else ""
                 lines.append({"text": f"{figure} {_three(before)} → {_three(after)}{mark}", "worse": worse})
         counts = ribbons.count_changes(result, i, track)
-        true = f" (truth {counts['truth']})" if "truth" in counts else ""
+        # Raw and stabilised are counted in every frame, so a truth with gaps is no count to set beside them.
+        whole = truth is not None and bool((truth[i] >= 0).all())
+        true = f" (truth {counts['truth']})" if whole and "truth" in counts else ""
         lines.append({"text": f"{what} {counts['raw']} → {counts['stabilised']}{true}", "worse": False})
     return lines
 

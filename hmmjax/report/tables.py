@@ -308,5 +308,6 @@ def _tex_cell(metric: Metric | None) -> str:
 
 
 def _tex(text: str) -> str:
-    marks = {"\\": "\\textbackslash{}", "±": "$\\pm$", **{mark: "\\" + mark for mark in "&%$#_{}"}}
+    marks = {"\\": "\\textbackslash{}", "^": "\\textasciicircum{}", "~": "\\textasciitilde{}", "±": "$\\pm$"}
+    marks |= {mark: "\\" + mark for mark in "&%$#_{}"}
     return "".join(marks.get(letter, letter) for letter in text)

@@ -12,6 +12,7 @@ import numpy as np
 
 from hmmjax import io
 from hmmjax.io import FormatError
+from hmmjax.plots.style import literal
 from hmmjax.report import tables
 from hmmjax.report.delays import delays, later
 from hmmjax.report.figures import Picture, pictures
@@ -21,6 +22,9 @@ from hmmjax.report.render import page
 from hmmjax.report.spent import Minutes, minutes
 from hmmjax.stabilize import Row, Stabilized, records
 from hmmjax.stabilize.write import picture
+
+PARTS = ("report.html", "pictures", "tables")
+"""What a report's folder holds."""
 
 
 def write_report(
@@ -60,13 +64,12 @@ def write_report(
         The files written, the page first.
 
     Raises:
-        FileExistsError: when the page exists and `force` is False.
+        FileExistsError: when the page or one of its folders exists and `force` is False.
         FormatError: for a folder of frames without pictures.
     """
     tell = progress or (lambda stage, done, total: None)
     folder = Path(folder)
-    if (folder / "report.html").exists() and not force:
-        raise FileExistsError(f"{folder / 'report.html'} exists. Fix: choose another folder, or say --force")
+    io.refuse_existing(folder, PARTS, force=force)
     at_hand = None if frames is None else Frames(frames)
     phase_names = result.phase_names or _numbered("phase", result.model.params.num_phases, 0)
     tool_names = result.tool_names or _numbered("tool", result.model.params.num_tools, 1)
@@ -219,7 +222,7 @@ def save_pictures(
         tell("pictures", i, len(drawn))
         for suffix in ("png", "svg"):
             path = folder / f"{p.name}.{suffix}"
-            with io.atomic(path, force=True) as temporary:
+            with io.atomic(path, force=True) as temporary, literal(p.figure):
                 options: dict[str, Any] = {"dpi": 200} if suffix == "png" else {"metadata": {"Date": None}}
                 p.figure.savefig(temporary, format=suffix, facecolor="white", **options)
             files.append(path)

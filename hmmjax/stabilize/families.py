@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from hmmjax import io
-from hmmjax.comparison import Ranking, comparable
+from hmmjax.comparison import Ranking, check_families, comparable
 from hmmjax.comparison import compare as compare_families
 from hmmjax.counting import estimate
 from hmmjax.io import FormatError, Track
 from hmmjax.priors import Priors
-from hmmjax.stabilize.folds import Progress
+from hmmjax.stabilize.folds import Progress, protocol_of
 from hmmjax.stabilize.inputs import align, can_hide_phases, count_classes, transition_labels
 from hmmjax.stabilize.learn import PRIORS, Examples, labelled
 from hmmjax.stabilize.table import plain
@@ -154,8 +154,7 @@ class Question:
     @property
     def protocol(self) -> str:
         """How the videos are held out, in words."""
-        how = "one video at a time" if self.parts == len(self.ids) else f"{self.parts} folds"
-        return f"held out, {how}, {len(self.ids)} videos"
+        return protocol_of(len(self.ids), self.parts)
 
 
 def ask_families(
@@ -228,6 +227,7 @@ def ask_families(
             "one track holds labels and the other probabilities, and only 'confusion' suits both",
             fix="give the track of probabilities by itself, or name the families (--emissions)",
         )
+    check_families(names_of, all(floats))
     return Question(
         examples,
         ids,

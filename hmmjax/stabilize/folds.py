@@ -85,7 +85,7 @@ def plan_folds(
         tell("learning", 0, 1)
         whole = run(everything, set(), "all videos")
         tell("learning", 1, 1)
-        return [(whole.params, everything.tolist(), -1)], _protocol(known.size, 1), whole
+        return [(whole.params, everything.tolist(), -1)], protocol_of(known.size, 1), whole
     plan = []
     for i, part in enumerate(parts):
         tell("learning", i, len(parts) + 1)
@@ -101,11 +101,19 @@ def plan_folds(
     unknown = np.setdiff1d(everything, known)
     if unknown.size:
         plan.append((whole.params, unknown.tolist(), -1))
-    return plan, _protocol(known.size, len(parts)), whole
+    return plan, protocol_of(known.size, len(parts)), whole
 
 
-def _protocol(annotated: int, parts: int) -> str:
-    """How scored videos relate to those that are learnt from, in words."""
+def protocol_of(annotated: int, parts: int) -> str:
+    """How scored videos relate to those that are learnt from, in words.
+
+    Args:
+        annotated: how many videos are.
+        parts: in how many parts they are held out.
+
+    Returns:
+        The protocol.
+    """
     if annotated < 2:
         return "IN SAMPLE: the only annotated video was learnt from" if annotated else "no annotations"
     how = "one video at a time" if parts == annotated else f"{parts} folds"
@@ -148,7 +156,7 @@ def outlook(
         "annotated": [ids[i] for i in known],
         "left": int(known.size) - max(map(len, parts)),
         "models": 1 + len(parts) if known.size > 1 else 1,
-        "protocol": _protocol(int(known.size), len(parts)),
+        "protocol": protocol_of(int(known.size), len(parts)),
         "em": not counting,
         "calibrated": bool(counting and known.size and (enough if calibrated is None else calibrated)),
     }

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -102,9 +103,17 @@ def write_results(
 
 
 def _clear(folder: Path) -> None:
-    """Remove what an earlier run says of these or other videos and this one may not write again."""
-    for file in (folder / "table.csv", folder / "table.json", *(folder / "pictures").glob("*.png")):
-        file.unlink(missing_ok=True)
+    """Remove an earlier run's table and pictures, which this one may not write again, and nothing else."""
+    earlier = folder / "stabilized.npz"
+    if not earlier.is_file():
+        return
+    try:
+        with np.load(earlier, allow_pickle=False) as arrays:
+            ids = [io.video_id(key.removeprefix("fold_")) for key in arrays.files if key.startswith("fold_")]
+    except (OSError, ValueError, zipfile.BadZipFile):
+        return  # damaged: it does not say what is its own
+    for file in ("table.csv", "table.json", *(f"pictures/{video}.png" for video in ids)):
+        (folder / file).unlink(missing_ok=True)
 
 
 def _at_frames_of(like: Sequence[Track], tracks: Sequence[Track]) -> list[Track]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from hmmjax.io import atomic
+from hmmjax.io import atomic, refuse_existing
 from hmmjax.suggest.answers import write_answers
 from hmmjax.suggest.ranking import Suggestion
 
@@ -45,15 +45,16 @@ def write(
         folder: made if missing.
         suggestions: from `rank`.
         picture: from a video's name and a frame number to its picture (H, W, 3) uint8, or to None; see `find_pictures`.
-        force: overwrite answers.csv; index.html is always written anew.
+        force: overwrite them.
 
     Returns:
         Both paths.
 
     Raises:
-        FileExistsError: when answers.csv exists and `force` is False; somebody may have filled it in.
+        FileExistsError: when one exists and `force` is False; somebody may have filled it in.
     """
     root = Path(folder)
+    refuse_existing(root, ("answers.csv", "index.html"), force=force)
     root.mkdir(parents=True, exist_ok=True)
     # The file to fill in comes last: without it, whatever stopped the page can be mended and the run repeated.
     with atomic(root / "answers.csv", force=force) as temporary:
