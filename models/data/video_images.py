@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from hmmjax.io import FormatError, natural
-from models.data.video import Box, common_content, find_content, resize
+from models.data.picture import Box, common_content, find_content, resize
 
 RULES = ("frame", "second", "counter")
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")

@@ -5,6 +5,7 @@ import pytest
 from PIL import Image
 
 from hmmjax.io import FormatError
+from models.data import picture as picture_of
 from models.data import video
 from models.data.video_extract import extract, main
 from models.data.video_images import align_images, find_images, load_image
@@ -166,14 +167,14 @@ def test_black_border_is_found(size):
     picture = rng.integers(0, 12, (*size, 3)).astype(np.uint8)  # a border is never quite black
     picture[20:-12, 40:-24] = rng.integers(60, 200, (size[0] - 32, size[1] - 64, 3))
     picture[2, 2] = 255  # a hot pixel is no content
-    top, bottom, left, right = video.find_content(picture)
+    top, bottom, left, right = picture_of.find_content(picture)
     slack = max(1, size[0] // 120) + 1
     assert abs(top - 20) <= slack and abs(bottom - (size[0] - 12)) <= slack
     assert abs(left - 40) <= slack and abs(right - (size[1] - 24)) <= slack
 
 
 def test_all_dark_is_left_alone():
-    assert video.find_content(np.zeros((48, 64, 3), np.uint8)) == (0, 48, 0, 64)
+    assert picture_of.find_content(np.zeros((48, 64, 3), np.uint8)) == (0, 48, 0, 64)
 
 
 def test_extract_names_pictures_by_frame(clip, tmp_path):
