@@ -6,6 +6,9 @@ The paper's third extension. A round predicts the validation videos and those wi
 model from what is labelled (`models.experiment.stabilise`), takes its most probable phases and tools of the unlabelled
 videos as labels, each with the weight that its calibrated posterior gives it, and trains the network on from its best
 parameters. The best round by validation is kept; the first that is no better ends it.
+
+With ``--control`` the network is also trained on without the new labels, for as many updates, so that what the labels
+are worth can be told from what training longer is worth.
 """
 
 import argparse
@@ -137,7 +140,14 @@ def _rows(predicted: Predictions, table: FrameTable, rows: np.ndarray, track: st
 
 
 def selftrain(
-    run: Path, cache: Path, out: Path, *, rounds: int = 2, emissions: str = "confusion", settings: Sequence[str] = ()
+    run: Path,
+    cache: Path,
+    out: Path,
+    *,
+    rounds: int = 2,
+    emissions: str = "confusion",
+    control: bool = False,
+    settings: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
     """Alternate pseudo-labels and training; what each round did is in ``rounds.json``, the best run's path in ``best``.
 
@@ -147,6 +157,8 @@ def selftrain(
         out: folder for the rounds.
         rounds: at most.
         emissions: family of the hidden Markov model.
+        control: train another run on in each round, without pseudo-labels and for as many updates; its rows are
+            "control" and decide nothing.
         settings: ``key=value`` words of the rounds' training.
 
     Raises:
@@ -162,17 +174,14 @@ def selftrain(
     if not unlabelled:
         raise ValueError(f"{cache} has no video whose frames are all in the part 'unlabelled'")
     out.mkdir(parents=True, exist_ok=True)
-    best, said = run, judge(run, cache, unlabelled, emissions)
+    best, said, other = run, judge(run, cache, unlabelled, emissions), run
     history = [_row(0, said, 0.0, None, "kept")]
     for number in range(1, rounds + 1):
         view, now = out / f"view{number}", out / f"round{number}"
         labelled = pseudo_label(table, unlabelled, said.posterior)
         write_view(cache.resolve() / "images.npy", labelled, view)
-        words = [f"run={now}", f"start={best}", f"data.train={view}", f"data.val={cache}", "tensorboard=false"]
-        path = best / "config.yaml" if number > 1 else run / "config.yaml"
-        begin = time.perf_counter()
-        fit(read_config(path, [*words, f"seed={config.seed + number}", *settings]), quiet=True)
-        took = time.perf_counter() - begin
+        words = [f"data.val={cache}", "tensorboard=false", f"seed={config.seed + number}", *settings]
+        took = _train_on(best, now, [*words, f"data.train={view}"])
         again = judge(now, cache, unlabelled, emissions)
         better = again.val_score > said.val_score
         weights = np.concatenate(
@@ -182,12 +191,26 @@ def selftrain(
             ]
         )
         history.append(_row(number, again, took, float(weights.mean()), "kept" if better else "no better, ended"))
+        if control:
+            # As many updates on fewer frames.
+            more = len(labelled.rows("train")) / len(table.rows("train"))
+            epochs = round(read_config(now / "config.yaml").epochs * more)
+            before, other = other, out / f"control{number}"
+            took = _train_on(before, other, [*words, f"data.train={cache}", f"epochs={epochs}"])
+            history.append(_row(number, judge(other, cache, unlabelled, emissions), took, None, "control"))
         (out / "rounds.json").write_text(json.dumps(history, indent=1) + "\n", encoding="utf-8")
         if not better:
             break
         best, said = now, again
     (out / "best").write_text(f"{best}\n", encoding="utf-8")
     return history
+
+
+def _train_on(start: Path, run: Path, words: Sequence[str]) -> float:
+    """Train a new run from another's best parameters; seconds."""
+    begin = time.perf_counter()
+    fit(read_config(start / "config.yaml", [*words, f"run={run}", f"start={start}"]), quiet=True)
+    return time.perf_counter() - begin
 
 
 def _row(number: int, said: Judged, took: float, weight: float | None, verdict: str) -> dict[str, Any]:
@@ -210,6 +233,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder for the rounds")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--emissions", choices=("confusion", "probability"), default="confusion")
+    parser.add_argument(
+        "--control", action="store_true", help="train another run on without the new labels, to compare with"
+    )
     parser.add_argument("settings", nargs="*", metavar="key=value", help="of the rounds' training, such as epochs=5")
     options = parser.parse_intermixed_args(arguments)
     try:
@@ -219,6 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             options.out,
             rounds=options.rounds,
             emissions=options.emissions,
+            control=options.control,
             settings=options.settings,
         )
     except (ValueError, OSError) as error:

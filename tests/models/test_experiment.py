@@ -194,9 +194,15 @@ def test_an_experiment_goes_on_where_it_stopped(grid, capsys):
 def test_self_training(grid, capsys):
     view = grid / "out" / "seed0" / "S_C"
     words = [str(view / "PhaseNet" / "run"), str(view / "view"), "--out", str(grid / "self"), "--rounds", "1"]
-    selftrain_main(words)
+    selftrain_main([*words, "--control"])
     rounds = json.loads((grid / "self" / "rounds.json").read_text())
-    assert [row["round"] for row in rounds] == [0, 1] and 0 < rounds[1]["mean weight of pseudo-labels"] <= 1
+    assert [row["round"] for row in rounds] == [0, 1, 1] and rounds[2]["verdict"] == "control"
+    updates = [
+        json.loads((grid / "self" / name / "metrics.jsonl").read_text().splitlines()[-1])["update"]
+        for name in ("round1", "control1")
+    ]
+    assert abs(updates[0] - updates[1]) <= 1
+    assert 0 < rounds[1]["mean weight of pseudo-labels"] <= 1
     kept = rounds[1]["verdict"] == "kept"
     best = Path((grid / "self" / "best").read_text().strip())
     assert best == (grid / "self" / "round1" if kept else view / "PhaseNet" / "run")
