@@ -168,6 +168,45 @@ def test_config_files_and_settings(tmp_path):
             read_config(None, words)
 
 
+@pytest.mark.parametrize(
+    "word",
+    [
+        *(f"{name}=0" for name in ("epochs", "batch", "eval_batch", "eval_every", "log_every", "clip", "accumulate")),
+        *("patience=-1", "save_every=-1", "stop_after=-1", "seed=-1", "seed=4294967296", "size=[0,10]", "std=[1,0,1]"),
+        *("mean=[.nan,0,0]", "data.workers=-1", "data.load=[0,1]", "optimizer.learning_rate=.nan", "optimizer.clip=-1"),
+        *("optimizer.warmup_epochs=-1", "augment.scale=0", "augment.scale=2", "augment.aspect=0.5", "augment.hue=9"),
+        *("augment.brightness=-1", "augment.erase=2", "loss.phases=-1", "loss.smoothing=1", "detection.sizes=[]"),
+        *("detection.ratios=[1,-1]", "detection.bins=0", "detection.min_score=7", "detection.overlap=.nan"),
+    ],
+)
+def test_settings_have_bounds(word):
+    """What would divide by zero, learn nothing or end in NaN is refused where it is read, by its name."""
+    with pytest.raises(ValueError, match=rf"^{word.partition('=')[0]} is .*: give "):
+        read_config(None, [word])
+
+
+def test_configurations_that_cannot_be_read(tmp_path):
+    """Files and words that are no settings, and settings that would be passed over in silence."""
+    for name, text, message in (
+        ("bad.yaml", "a: [1", r"bad\.yaml is no YAML"),
+        ("tab.yaml", "\tx: 1", r"tab\.yaml is no YAML"),
+        ("none.py", "x = 1", r"none\.py does not set config"),
+        ("list.yaml", "- 1", "the configuration holds settings by name"),
+    ):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(ValueError, match=message):
+            read_config(tmp_path / name, ["epochs=3"])
+    for words, message in (
+        (["size=[1,"], "no YAML"),
+        (["optimizer=3", "optimizer.clip=3"], "optimizer holds settings by name"),
+        (["data.train.x=1"], "data.train cannot be"),
+        (["loss.hmm=1"], "hmm_model"),
+        (["frozen=runs/a", "clip=4"], "not both"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            read_config(None, words)
+
+
 def test_recipes_are_read():
     recipes = sorted((Path(__file__).parents[2] / "models" / "recipes").glob("*.yaml"))
     assert recipes
