@@ -120,7 +120,8 @@ class Sequences:
     def batch(self, videos: np.ndarray) -> Arrays:
         """Features, mask and labels of some videos; a number of -1 gives an empty one."""
         rows = np.where(videos[:, None] >= 0, self.rows[videos], -1)
-        found = self.features(np.maximum(rows, 0).reshape(-1)).reshape(*rows.shape, -1)
+        found = self.features(np.maximum(rows, 0).reshape(-1))
+        found = found.reshape(*rows.shape, found.shape[-1])
         mask = rows >= 0
         features = np.where(mask[..., None], found, 0).astype(np.float32)
         return {"features": features, "mask": mask, **labels_of(self.table, rows, self.part)}
