@@ -121,8 +121,6 @@ class Loss:
 
     def __post_init__(self) -> None:
         check_bounds(self, {**dict.fromkeys(("phases", "tools", "hmm"), _AMOUNT), "smoothing": "[0, 1)"}, "loss.")
-        if self.hmm and self.hmm_model is None:
-            raise ValueError("loss.hmm needs a model. Fix: set loss.hmm_model to a model file")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -294,5 +292,9 @@ def read_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Confi
 
 def write_config(config: Config, path: str | Path) -> None:
     """Write a configuration as YAML that `read_config` reads back."""
-    text = yaml.safe_dump(plain(dataclasses.asdict(config)), sort_keys=False)
-    Path(path).write_text(text, encoding="utf-8")
+    Path(path).write_text(config_text(config), encoding="utf-8")
+
+
+def config_text(config: Config) -> str:
+    """A configuration as YAML."""
+    return yaml.safe_dump(plain(dataclasses.asdict(config)), sort_keys=False)

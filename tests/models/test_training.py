@@ -200,7 +200,6 @@ def test_configurations_that_cannot_be_read(tmp_path):
         (["size=[1,"], "no YAML"),
         (["optimizer=3", "optimizer.clip=3"], "optimizer holds settings by name"),
         (["data.train.x=1"], "data.train cannot be"),
-        (["loss.hmm=1"], "hmm_model"),
         (["frozen=runs/a", "clip=4"], "not both"),
     ):
         with pytest.raises(ValueError, match=message):
