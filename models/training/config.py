@@ -188,7 +188,9 @@ class Config:
         seed: decides initial weights, order, augmentation and dropout.
         epochs: passes over the training frames.
         batch: frames (or clips, or videos) in one update, over all devices.
-        accumulate: parts in which a batch is computed, one after the other, to save memory.
+        accumulate: parts in which a batch is computed, one after the other, to save memory. A part's loss is the mean
+            over its own known labels and its batch normalisation has its own statistics, so that the same batch at once
+            is the same update only where neither differs between parts.
         eval_batch: frames at once in validation.
         eval_every: epochs between validations.
         patience: validations without a better score after which training stops; 0 never stops early.

@@ -155,6 +155,10 @@ def test_pseudo_labels_carry_confidence(everything):
     np.testing.assert_allclose(more.tool_weights[mine], 0.5)
     np.testing.assert_array_equal(more.phases[~mine], labelled.phases[~mine])
     assert (more.phase_weights[~mine] == 1).all()
+    # One phase alone is no better than chance, and names of parts keep their length.
+    long = dataclasses.replace(labelled, parts=np.full(len(labelled), "a part with a long name"))
+    one = pseudo_label(long, [name], Observations(np.ones((1, count, 1), np.float32), None))
+    assert (one.phase_weights[mine] == 0).all() and (one.parts[~mine] == "a part with a long name").all()
 
 
 @pytest.fixture(scope="module")

@@ -266,6 +266,12 @@ def test_losses():
     each = np.log1p(np.exp([-2.0, 0.0]))
     np.testing.assert_allclose(tool_loss(logits, tools), each.mean(), rtol=1e-6)
     np.testing.assert_allclose(tool_loss(logits, tools, np.array([3.0, 1.0])), (3 * each[0] + each[1]) / 2, rtol=1e-6)
+    # What is said of frames of which nothing is known does not matter, whatever it is.
+    for measure, known in ((phase_loss, labels), (tool_loss, tools)):
+        wild = jnp.where(jnp.expand_dims(known, range(known.ndim, 2)) >= 0, logits, jnp.nan)
+        (value, grad), (again, same) = (jax.value_and_grad(measure)(x, known) for x in (logits, wild))
+        assert value == again
+        np.testing.assert_array_equal(grad, same)
     assert phase_loss(logits, jnp.full(3, -1)) == 0 and tool_loss(logits, jnp.full((3, 2), -1)) == 0
     total, parts = total_loss({"phases": logits}, {"phases": labels}, Loss(phases=2.0), None)
     np.testing.assert_allclose(total, 2 * parts["loss/phases"])
