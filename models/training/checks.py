@@ -10,7 +10,7 @@ _TRACKS = ("phases", "tools")
 
 
 def check_tables(train: FrameTable, val: FrameTable) -> None:
-    """See that two tables name the same classes in the same order, and hold labels of these alone.
+    """See that two tables name the same classes in the same order.
 
     Args:
         train: of the frames to learn from.
@@ -21,15 +21,6 @@ def check_tables(train: FrameTable, val: FrameTable) -> None:
     """
     for track in _TRACKS:
         _same(names_of(train)[track], names_of(val)[track], track, "data.train", "data.val")
-    for place, table in (("data.train", train), ("data.val", val)):
-        counts = {"phases": len(table.phase_names), "tools": 2, "box_tools": len(table.tool_names)}
-        for column, count in counts.items():
-            labels = getattr(table, column)
-            if labels is not None and labels.size and not -1 <= labels.min() <= labels.max() < count:
-                raise FormatError(
-                    f"{column} from {labels.min()} to {labels.max()} in {place}, -1 to {count - 1} expected",
-                    fix="write the cache again",
-                )
 
 
 def check_classes(run: str | Path, table: FrameTable) -> None:
