@@ -21,7 +21,7 @@ from models.training.features import cached_features
 from models.training.feeds import Feed, make_feed
 from models.training.losses import class_weights
 from models.training.optimizer import make_optimizer, schedule
-from models.training.record import Record
+from models.training.record import Record, read_metrics
 from models.training.scores import score
 from models.training.step import Program, TrainState, data_mesh, init_state, make_program, replicate, spread
 from models.training.system import make_system
@@ -55,7 +55,7 @@ def fit(config: Config, *, resume: bool = False, quiet: bool = False) -> dict[st
         quiet: show no progress bar.
 
     Returns:
-        The figures of the best validation.
+        The figures of the best validation; none when there has been none yet.
 
     Raises:
         FileExistsError: when the run's folder already holds a checkpoint and `resume` is False, and when another
@@ -129,10 +129,13 @@ def _fit(config: Config, resume: bool, quiet: bool) -> dict[str, float]:
                 f"a pass of this run had {progress.per_epoch} updates and would have {feed.per_epoch}. Fix: leave "
                 f"batch, clip and data as they were, or begin another run with start={folder}"
             )
+        # Who resumes with more patience wants to go on.
+        progress.stopped = _out_of_patience(config, progress)
     progress.per_epoch = feed.per_epoch
     classes = {"phases": table.phase_names, "tools": table.tool_names}
     record = Record(config, classes, int(state.step))
     run = _Run(config, program, feed, mesh, checkpoints, record, progress)
+    run.figures = _validated(folder, progress.best_step)
     try:
         with _bar(total, int(state.step), quiet) as bar:
             run.train(state, total, bar)
@@ -224,8 +227,19 @@ class _Run:
             self.checkpoints.save("best", state, dataclasses.asdict(progress))
         else:
             progress.stale += 1
-            progress.stopped = bool(config.patience) and progress.stale >= config.patience
+            progress.stopped = _out_of_patience(config, progress)
         bar(step, f"val loss {figures['loss']:.3f}, score {figures['score']:.3f}, best {progress.best:.3f}")
+
+
+def _out_of_patience(config: Config, progress: Progress) -> bool:
+    return bool(config.patience) and progress.stale >= config.patience
+
+
+def _validated(run: Path, step: int) -> dict[str, float]:
+    """The figures of an earlier validation, by the run's record; none where it has none."""
+    lines = [line for line in read_metrics(run) if line["step"] == step]
+    found = {name: value for line in lines for name, value in line.items() if name.startswith("val/")}
+    return {name.removeprefix("val/"): math.nan if value is None else value for name, value in found.items()}
 
 
 def _check_finite(step: int, metrics: Mapping[str, Any]) -> None:

@@ -117,6 +117,20 @@ def test_what_stops_a_resumed_run_leaves_it_as_it_was(whole, tmp_path, monkeypat
     assert read_metrics(tmp_path / "run") == read_metrics(whole / "run")[:4]
 
 
+def test_a_finished_run_goes_on_when_it_is_asked_to(whole, tmp_path, capsys):
+    """It says what was best all the same; more patience and more epochs are a reason to go on."""
+    words_of = words(whole, run=tmp_path / "run", patience=1, **{"optimizer.learning_rate": 0})
+    train(*words_of)
+    first = capsys.readouterr().out
+    assert read_metrics(tmp_path / "run")[-1]["step"] == 6 and "best validation: loss" in first
+    train("--resume", tmp_path / "run")
+    assert read_metrics(tmp_path / "run")[-1]["step"] == 6 and capsys.readouterr().out == first
+    train("--resume", tmp_path / "run", "patience=2", "epochs=5")
+    assert read_metrics(tmp_path / "run")[-1]["step"] == 9 and capsys.readouterr().out == first
+    train(*words(whole, run=tmp_path / "short", stop_after=1))
+    assert "no validation yet" in capsys.readouterr().out
+
+
 def test_changes_that_a_resumed_run_cannot_take(whole, tmp_path):
     train(*words(whole, run=tmp_path / "run", stop_after=3))
     kept = read_metrics(tmp_path / "run"), (tmp_path / "run" / "config.yaml").read_text()

@@ -113,6 +113,22 @@ def test_predictions_are_read_by_hmmjax(run, tmp_path):
         predict_main([*words, "--naming", "frame"])
 
 
+def test_a_batch_in_parts_is_the_batch(tmp_path):
+    """Where nothing is random and nothing looks at a whole batch, the same losses, gradients and validations."""
+    still = {f"augment.{name}": value for name, value in dataclasses.asdict(NOTHING).items()} | {
+        "augment.flip": "false"
+    }
+    curves = []
+    for parts in (1, 4):
+        train_main(
+            ["--quiet", *settings(tmp_path, run=tmp_path / str(parts), backbone="micro", accumulate=parts, **still)]
+        )
+        lines = read_metrics(tmp_path / str(parts))
+        curves.append([[line.get(name, 0) for name in ("train/loss", "train/gradient", "val/loss")] for line in lines])
+    np.testing.assert_allclose(*curves, rtol=1e-5)
+    assert np.ptp(np.array(curves[0])[:3, 0]) > 1e-4
+
+
 @pytest.mark.slow
 def test_two_devices_train_as_one(tmp_path):
     words = settings(tmp_path, epochs=2, accumulate=2)
