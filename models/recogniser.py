@@ -49,7 +49,7 @@ class Recogniser:
         sizes = (len(self.names["phases"]), len(self.names["tools"]))
         read = {} if self._frozen is None else {"width": self._frozen.width, "cells": self._frozen.cells}
         system = make_system(self.config, *sizes, pretrained=False, **read)
-        checkpoints = Checkpoints(run / "checkpoints")
+        checkpoints = Checkpoints(run / "checkpoints", write=False)
         self.step = checkpoints.restore_model(which, system)
         checkpoints.close()
         system.eval()

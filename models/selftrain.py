@@ -42,7 +42,7 @@ def confidence(posterior: Observations) -> Observations:
     phases, tools = posterior.phases, posterior.tools
     if phases is not None:
         count = phases.shape[-1]
-        phases = np.clip((phases.max(-1) * count - 1) / (count - 1), 0, 1)
+        phases = np.clip((phases.max(-1) * count - 1) / max(count - 1, 1), 0, 1)
     return Observations(phases, None if tools is None else np.abs(2 * tools - 1))
 
 
@@ -55,7 +55,11 @@ def pseudo_label(table: FrameTable, videos: Sequence[str], posterior: Observatio
         posterior: (B, T, ...) on the axis of seconds.
     """
     trust = confidence(posterior)
-    phases, tools, parts = table.phases.copy(), table.tools.copy(), table.parts.astype("<U16")
+    phases, tools, parts = (
+        table.phases.copy(),
+        table.tools.copy(),
+        table.parts.astype(np.promote_types(table.parts.dtype, "<U5")),
+    )
     weights = {"phase_weights": np.ones(phases.shape, np.float32), "tool_weights": np.ones(tools.shape, np.float32)}
     for number, video in enumerate(videos):
         rows = rows_of(table, video)

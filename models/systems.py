@@ -18,6 +18,7 @@ from jax.typing import DTypeLike
 from models import temporal as sequences
 from models import weights
 from models.backbones import Backbone, build
+from models.backbones.base import as_floats
 from models.detection.maps import Flattened, MapHead, map_cells
 from models.temporal import Temporal
 
@@ -196,7 +197,7 @@ class System(nnx.Module):
         """The backbone's pooled features (..., D) of images (..., H, W, 3)."""
         leading = images.shape[:-3]
         pooled = self.backbone(normalise(images, self.mean, self.std).reshape(-1, *images.shape[-3:]), key=key).pooled
-        return pooled.reshape(*leading, -1)
+        return pooled.reshape(*leading, pooled.shape[-1])
 
     def maps(self, answer: Answer) -> Array:
         """Logits of tools in every cell (..., rows, columns, K), where their head pools maps."""
@@ -240,10 +241,12 @@ class System(nnx.Module):
 
 
 def normalise(images: Array, mean: tuple[float, ...], std: tuple[float, ...]) -> Array:
-    """Images (..., 3), uint8 or floats in [0, 1], to the scale that a network was trained on."""
-    if images.dtype == jnp.uint8:
-        images = images.astype(jnp.float32) / 255
-    return (images - np.asarray(mean, np.float32)) / np.asarray(std, np.float32)
+    """Images (..., 3), uint8 or floats in [0, 1], to the scale that a network was trained on.
+
+    Raises:
+        ValueError: for other integers, of which nobody knows what is white.
+    """
+    return (as_floats(images) - np.asarray(mean, np.float32)) / np.asarray(std, np.float32)
 
 
 def probabilities(logits: Logits) -> dict[str, Array]:
@@ -302,8 +305,8 @@ def build_system(
         try:
             network = build(kind, rngs=rngs, **settings)
             cells = map_cells(kind, settings, size) if spec.maps else None
-        except TypeError as error:
-            if not spec.maps:
+        except ValueError as error:
+            if not spec.maps or options:
                 raise
             raise ValueError(f"{name} on {kind}: {error}. Fix: choose a ResNet") from error
     elif spec.maps and network.cells is None:

@@ -6,7 +6,10 @@ function of this module, and refuses every other name; so a file can build dicti
 
 import collections
 import io
+import mmap
+import os
 import pickle
+import pickletools
 import struct
 import zipfile
 from pathlib import Path
@@ -28,6 +31,7 @@ _DTYPES = {
     "BoolStorage": np.bool_,
 }
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
+_PUTS = ("PUT", "BINPUT", "LONG_BINPUT")
 
 
 class _Storage:
@@ -60,7 +64,8 @@ class _Tensor:
 
     def array(self) -> np.ndarray:
         values = self.storage.values
-        assert values is not None
+        if values is None:
+            raise pickle.UnpicklingError("the numbers of a tensor are not in the file")
         if 0 in self.shape:
             return np.zeros(self.shape, values.dtype)
         steps = [step * values.itemsize for step in self.strides]
@@ -68,8 +73,21 @@ class _Tensor:
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: io.BufferedIOBase | io.BytesIO):
-        super().__init__(file)
+    """Unpickles one pickle of a file, after a look at what it says about sizes.
+
+    Args:
+        file: at the beginning of the pickle; left at its end.
+    """
+
+    def __init__(self, file: Any):
+        start = file.tell()
+        # Lengths of words are checked on the way; the memo becomes as long as its greatest number says.
+        memo = max((n for code, n, _ in pickletools.genops(file) if code.name in _PUTS), default=0)
+        end = file.tell()
+        if memo > end:
+            raise pickle.UnpicklingError(f"a memo of {memo} entries in {end} bytes")
+        file.seek(start)
+        super().__init__(io.BytesIO(file.read(end - start)))
         self.storages: dict[str, _Storage] = {}
 
     def find_class(self, module: str, name: str) -> Any:
@@ -112,35 +130,49 @@ def read_torch(path: str | Path) -> dict[str, np.ndarray]:
     Raises:
         ValueError: when the file is no such file, or asks for anything but tensors.
     """
-    try:
-        with open(path, "rb") as file:
+    with open(path, "rb") as file:
+        try:
             loaded = _read_zip(file) if zipfile.is_zipfile(file) else _read_legacy(file)
-    except (pickle.UnpicklingError, zipfile.BadZipFile, struct.error, EOFError, TypeError, KeyError) as error:
-        raise ValueError(f"{path}: not a torch file of tensors: {error}") from error
-    for key in ("state_dict", "model"):
-        if isinstance(loaded, dict) and isinstance(loaded.get(key), dict):
-            loaded = loaded[key]
-    if not isinstance(loaded, dict) or not all(isinstance(value, _Tensor) for value in loaded.values()):
-        raise ValueError(f"{path}: holds no state dict. Fix: in torch, save network.state_dict()")
-    return {str(name): tensor.array() for name, tensor in loaded.items()}
+            for key in ("state_dict", "model"):
+                if isinstance(loaded, dict) and isinstance(loaded.get(key), dict):
+                    loaded = loaded[key]
+            if isinstance(loaded, dict) and all(isinstance(value, _Tensor) for value in loaded.values()):
+                return {str(name): tensor.array() for name, tensor in loaded.items()}
+        except Exception as error:  # what damaged bytes make zipfile, zlib and pickle raise has no end
+            raise ValueError(f"{path}: not a torch file of tensors: {str(error) or type(error).__name__}") from error
+    raise ValueError(f"{path}: holds no state dict. Fix: in torch, save network.state_dict()")
 
 
 def _read_zip(file: Any) -> Any:
+    length = os.fstat(file.fileno()).st_size
     with zipfile.ZipFile(file) as archive:
-        names = {name.partition("/")[2]: name for name in archive.namelist()}
-        if "data.pkl" not in names:
+        members = {info.filename.partition("/")[2]: info for info in archive.infolist()}
+        if "data.pkl" not in members:
             raise pickle.UnpicklingError("no data.pkl inside")
-        if "byteorder" in names and archive.read(names["byteorder"]) != b"little":
+
+        def read(name: str) -> bytes:
+            info = members[name]
+            # torch compresses nothing; what is compressed could grow without end.
+            if info.compress_type != zipfile.ZIP_STORED or info.file_size > length:
+                raise pickle.UnpicklingError(f"{name} is compressed or longer than the file")
+            return archive.read(info)
+
+        if "byteorder" in members and read("byteorder") != b"little":
             raise pickle.UnpicklingError("big-endian numbers")
-        unpickler = _Unpickler(io.BytesIO(archive.read(names["data.pkl"])))
+        unpickler = _Unpickler(io.BytesIO(read("data.pkl")))
         loaded = unpickler.load()
         for key, storage in unpickler.storages.items():
-            storage.fill(archive.read(names[f"data/{key}"]))
+            storage.fill(read(f"data/{key}"))
     return loaded
 
 
-def _read_legacy(file: Any) -> Any:
-    file.seek(0)
+def _read_legacy(opened: Any) -> Any:
+    # A map reads no more than there is, whatever length is asked for.
+    with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as file:
+        return _legacy_parts(file)
+
+
+def _legacy_parts(file: mmap.mmap) -> Any:
     magic, _version, _system = (_Unpickler(file).load() for _ in range(3))
     if magic != _LEGACY_MAGIC:
         raise pickle.UnpicklingError("no torch file")
@@ -149,7 +181,7 @@ def _read_legacy(file: Any) -> Any:
     for key in _Unpickler(file).load():
         storage = unpickler.storages[str(key)]
         (count,) = struct.unpack("<q", file.read(8))
-        if count != storage.count:
+        if count < 0 or count != storage.count:
             raise pickle.UnpicklingError("a storage of unexpected length")
         storage.fill(file.read(count * storage.dtype.itemsize))
     return loaded

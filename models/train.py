@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> None:
     except (ValueError, OSError) as error:
         sys.exit(f"{type(error).__name__}: {error}")
     shown = ", ".join(f"{name} {value:.4f}" for name, value in figures.items())
-    print(f"{config.run}: best validation: {shown}" if shown else f"{config.run}: no better validation")
+    print(f"{config.run}: best validation: {shown}" if shown else f"{config.run}: no validation yet")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,8 @@ State = dict[str, np.ndarray]
 _NAMES = {"kernel": "weight", "scale": "weight", "mean": "running_mean", "var": "running_var"}
 #: torch's buffers that say nothing about the network: a count that nothing reads, and an index the shapes imply.
 _IMPLIED = ("num_batches_tracked", "relative_position_index")
+#: What torch's DataParallel and DistributedDataParallel put before every name.
+_WRAPPER = "module."
 
 
 class WeightsError(ValueError):
@@ -81,16 +83,20 @@ def load_state(network: Backbone, state: Mapping[str, np.ndarray]) -> None:
     """Put a torchvision state dict into a backbone, in place.
 
     A backbone built without classes takes no notice of the classifier's entries. Counters of seen batches and
-    indices of relative positions are not parameters and are passed over.
+    indices of relative positions are not parameters and are passed over, and so is the "module." that torch's
+    DataParallel puts before every name.
 
     Args:
         network: changed in place; unchanged when the state dict does not fit.
-        state: name to array in torch's layout, floating.
+        state: name to array in torch's layout, of any floating type.
 
     Raises:
         WeightsError: lists every missing, unexpected and mis-shaped entry.
+        ValueError: for entries that are no floating-point numbers, such as quantised weights.
     """
     ours = {entry.name: entry for entry in entries(network)}
+    if state and all(name.startswith(_WRAPPER) for name in state):
+        state = {name.removeprefix(_WRAPPER): value for name, value in state.items()}
     given = {name: value for name, value in state.items() if not name.endswith(_IMPLIED)}
     head = network.head_name + "."
     if not any(name.startswith(head) for name in ours):
@@ -103,6 +109,10 @@ def load_state(network: Backbone, state: Mapping[str, np.ndarray]) -> None:
     missing, unexpected = sorted(ours.keys() - given.keys()), sorted(given.keys() - ours.keys())
     if missing or unexpected or misshaped:
         raise WeightsError(missing, unexpected, misshaped)
+    kinds = {name: np.asarray(given[name]).dtype for name in ours}
+    if wrong := {name: kind for name, kind in kinds.items() if not jnp.issubdtype(kind, jnp.floating)}:
+        listed = ", ".join(f"{name} ({kind})" for name, kind in wrong.items())
+        raise ValueError(f"weights that are no floating-point numbers: {listed}. Fix: save them as float32")
     for name, entry in ours.items():
         value = np.transpose(np.asarray(given[name]), np.argsort(entry.axes))
         entry.variable.set_value(jnp.asarray(value, entry.variable.dtype))
@@ -130,13 +140,19 @@ def read_state(path: str | Path) -> State:
     """Read a state dict from ``.safetensors``, or from torch's ``.pth`` without running code from it.
 
     Raises:
-        ValueError: for another kind of file, and for a pickle that holds anything but tensors.
+        ValueError: for another kind of file, a damaged one, and a pickle that holds anything but tensors.
+        OSError: when it cannot be opened.
     """
     path = Path(path)
     if path.suffix == ".safetensors":
+        from safetensors import SafetensorError
         from safetensors.numpy import load_file
 
-        return load_file(path)
+        path.open("rb").close()  # what keeps it from being read, in Python's words
+        try:
+            return load_file(path)
+        except (SafetensorError, AttributeError, KeyError) as error:  # the last two: a type that numpy lacks
+            raise ValueError(f"{path}: not a readable safetensors file: {error}. Fix: save it again") from error
     if path.suffix in (".pth", ".pt"):
         return read_torch(path)
     raise ValueError(f"{path}: weights are read from .pth, .pt or .safetensors")

@@ -32,11 +32,14 @@ def build(name: str, *, rngs: nnx.Rngs, **options) -> Backbone:
         options: `classes`, `dtype`, `remat`, and what the network adds to them.
 
     Raises:
-        ValueError: for a name that is not there.
+        ValueError: for a name that is not there, and for options that the network does not take.
     """
     if name not in BACKBONES:
         raise ValueError(f"unknown backbone {name!r}: choose one of {', '.join(BACKBONES)}")
-    return BACKBONES[name](rngs=rngs, **options)
+    try:
+        return BACKBONES[name](rngs=rngs, **options)
+    except TypeError as error:
+        raise ValueError(f"{name} cannot be built with the options {', '.join(options)}: {error}") from error
 
 
 __all__ = ["BACKBONES", "Backbone", "Features", "build"]

@@ -61,7 +61,7 @@ class WindowAttention(nnx.Module):
         qkv = qkv.reshape(n, rows, side, columns, side, 3, heads, channels // heads).transpose(5, 0, 1, 3, 6, 2, 4, 7)
         qkv = qkv.reshape(3, n, rows * columns, heads, side * side, channels // heads)
         out = self._attend(*qkv, window_regions(rows, columns, side, shift) if any(shift) else None)
-        out = out.reshape(n, rows, columns, heads, side, side, -1).transpose(0, 1, 4, 2, 5, 3, 6)
+        out = out.reshape(n, rows, columns, heads, side, side, channels // heads).transpose(0, 1, 4, 2, 5, 3, 6)
         out = out.reshape(n, rows * side, columns * side, channels)
         if any(shift):
             out = jnp.roll(out, shift, (1, 2))

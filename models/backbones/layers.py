@@ -75,11 +75,16 @@ class BatchNorm(nnx.Module):
 
         Returns:
             (N, H, W, C), in x's dtype.
+
+        Raises:
+            ValueError: in training mode for x without any number, whose statistics would be NaN from then on.
         """
         scale, bias = self.scale[...], self.bias[...]
         if self.use_running_average:
             gain = scale * jax.lax.rsqrt(self.var[...] + self.epsilon)
             return _finish(x * gain + (bias - self.mean[...] * gain), residual, relu, x.dtype)
+        if not x.size:
+            raise ValueError(f"batch normalisation in training mode has no statistics of {x.shape}. Fix: give pictures")
         out, mean, var = _batch_norm(x, scale, bias, residual, relu, self.epsilon)
         count = x.size // x.shape[-1]
         unbiased = var * (count / max(count - 1, 1))  # torch keeps the sample variance, but normalises by the other
@@ -188,11 +193,16 @@ class Dropout(nnx.Module):
     """Drops activations and scales the kept ones up; whole samples of a residual branch for stochastic depth.
 
     Args:
-        rate: probability of dropping.
+        rate: probability of dropping, from 0 to less than 1.
         samples: drop whole samples (stochastic depth, Huang et al. 2016) and not single activations.
+
+    Raises:
+        ValueError: for another rate.
     """
 
     def __init__(self, rate: float, *, samples: bool = False):
+        if not 0 <= rate < 1:
+            raise ValueError(f"a dropout rate of {rate}: give one in [0, 1)")
         self.rate = rate
         self.samples = samples
         self.deterministic = False

@@ -1,5 +1,6 @@
 """AlexNet and VGG16: convolutions in a row, then two wide layers with dropout."""
 
+import math
 from collections.abc import Sequence
 
 import jax
@@ -88,7 +89,7 @@ class PlainNet(Backbone):
     def top(self, maps: Array, *, key: Array | None = None) -> Array:
         """See `Backbone`: the wide layers."""
         x = adaptive_average_pool(maps, self.bins)
-        x = x.transpose(0, 3, 1, 2).reshape(len(x), -1)  # torch flattens channels first
+        x = x.transpose(0, 3, 1, 2).reshape(len(x), math.prod(x.shape[1:]))  # torch flattens channels first
         for i, layer in enumerate(list(self.classifier)[:6]):
             if isinstance(layer, Dropout):
                 x = layer(x, fold(key, i))

@@ -96,6 +96,7 @@ class Swin(Backbone):
 
     head_name = "head"
     window = 7
+    patch = 4
 
     def __init__(
         self,
@@ -110,7 +111,7 @@ class Swin(Backbone):
         align: int = 1,
         rngs: nnx.Rngs,
     ):
-        patches = conv(3, width, 4, 4, dtype=dtype, rngs=rngs, kernel_init=torch_uniform)
+        patches = conv(3, width, self.patch, self.patch, dtype=dtype, rngs=rngs, kernel_init=torch_uniform)
         layers: list[nnx.Module] = [nnx.List([patches, None, LayerNorm(width)])]
         done, total = 0, sum(depths)
         for stage, depth in enumerate(depths):
@@ -133,12 +134,15 @@ class Swin(Backbone):
 
     def __call__(self, images: Array, *, key: Array | None = None) -> Features:
         """See `Backbone`."""
+        if min(images.shape[1:3]) < self.patch:
+            size = f"{self.patch}x{self.patch}"
+            raise ValueError(f"pictures of {images.shape[1:3]} hold no patch of {size}. Fix: use larger images")
         # Only whole patches count, as for torch's convolution.
         embed, *layers = self.features
         patches, _, norm = embed
         x = norm(patches(images.astype(self.dtype)))
         call = nnx.remat(Block.__call__) if self.remat else Block.__call__
-        maps, stride, number = {}, 4, 0
+        maps, stride, number = {}, self.patch, 0
         for layer in layers:
             if isinstance(layer, PatchMerging):
                 x, stride = layer(x), 2 * stride

@@ -142,6 +142,12 @@ def read_cache(folder: str | Path) -> ArrayImages:
         images = np.load(folder / "images.npy", mmap_mode="r")
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise FormatError(f"damaged cache ({error})", file=folder, fix="write it again") from error
+    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3 or not images.size:
+        raise FormatError(
+            f"pictures are {images.dtype} {images.shape}, uint8 (n, height, width, 3) expected",
+            file=folder,
+            fix="write the cache again",
+        )
     if len(images) != len(table):
         raise FormatError(
             f"{len(images)} pictures and labels of {len(table)} frames", file=folder, fix="write the cache again"

@@ -16,6 +16,7 @@ import numpy as np
 
 from hmmjax.data.splits import recording
 from hmmjax.io import CHOLEC80_PHASES, CHOLEC80_TOOLS, FormatError
+from models.data.columns import check_columns
 from models.data.m2cai_locations import read_frames, read_image_sets
 
 #: Columns that a table may lack.
@@ -79,7 +80,13 @@ class FrameTable:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "FrameTable":
-        """The table that `arrays` gave."""
+        """The table that `arrays` gave.
+
+        Raises:
+            ValueError: for columns that do not agree, or do not hold what they should.
+            KeyError: for one that is missing.
+        """
+        check_columns(arrays)
         names = [field.name for field in dataclasses.fields(cls)]
         values = {name: arrays[name] for name in names if name in arrays or name not in OPTIONAL}
         for name in ("phase_names", "tool_names"):

@@ -126,7 +126,7 @@ class FasterRCNN(nnx.Module):
         odds = jnp.where(real[..., None], log_odds(logits), -jnp.inf)
         boxes = clip(decode(deltas, regions[:, :, None]))
         best = jnp.take_along_axis(boxes, odds.argmax(1)[:, None, :, None], 1)
-        parts = (odds.max(1), best.reshape(len(images), -1), maps.mean((1, 2)).astype(jnp.float32))
+        parts = (odds.max(1), best.reshape(len(images), 4 * self.tools), maps.mean((1, 2)).astype(jnp.float32))
         return jnp.concatenate(parts, -1)
 
     def detect(self, images: Array) -> Detections:
@@ -172,8 +172,9 @@ class FasterRCNN(nnx.Module):
         config = self.config
         grid = anchor_grid(features.shape[1:3], self.backbone.stride, picture, config.sizes, config.ratios)
         seen = jax.nn.relu(self.look(features)).astype(jnp.float32)
-        n = len(features)
-        return Proposals(self.objectness(seen).reshape(n, -1), self.shift(seen).reshape(n, -1, 4), jnp.asarray(grid))
+        n, count = len(features), len(grid)
+        objectness, deltas = self.objectness(seen).reshape(n, count), self.shift(seen).reshape(n, count, 4)
+        return Proposals(objectness, deltas, jnp.asarray(grid))
 
     def _survivors(self, proposals: Proposals) -> tuple[Array, Array]:
         """The best boxes that do not overlap: (N, P, 4), and which are real (N, P)."""
@@ -200,7 +201,7 @@ class FasterRCNN(nnx.Module):
         # A region keeps its place beside its picture, so that a batch spread over devices stays spread.
         pooled = self.backbone.top(maps.reshape(n * count, *maps.shape[2:]), key=fold(key, 1)).astype(jnp.float32)
         return (
-            self.classify(pooled).reshape(n, count, -1),
+            self.classify(pooled).reshape(n, count, self.tools + 1),
             self.refine(pooled).reshape(n, count, self.tools, 4),
         )
 

@@ -19,9 +19,10 @@ def map_boxes(
         first; scores are 0 and tools -1 where there were fewer.
     """
     from scipy.ndimage import find_objects, label, maximum
+    from scipy.special import expit
 
     height, width, tools = maps.shape
-    chance = 1 / (1 + np.exp(-maps.astype(np.float64)))
+    chance = expit(maps.astype(np.float64))
     found = []
     for tool in range(tools):
         one = chance[..., tool]

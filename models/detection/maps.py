@@ -41,7 +41,7 @@ class Flattened(Backbone):
     def __call__(self, images: Array, *, key: Array | None = None) -> Features:
         """See `Backbone`."""
         maps = self.network(images, key=key).maps
-        return Features(maps[max(maps)].reshape(len(images), -1), maps)
+        return Features(maps[max(maps)].reshape(len(images), self.width), maps)
 
 
 class MapHead(nnx.Module):

@@ -46,7 +46,7 @@ def suppress(
 
     Args:
         boxes: (N, 4).
-        scores: (N,); on a tie the first goes first.
+        scores: (N,); on a tie the first goes first. A box whose score is NaN counts as padding.
         threshold: more intersection over union than this suppresses.
         count: boxes wanted.
         classes: (N,) int; boxes of different classes leave each other alone. None for one class.
@@ -56,7 +56,7 @@ def suppress(
     Returns:
         (count,) rows, best first, and (count,) bool, False where there were fewer.
     """
-    real = jnp.ones(len(scores), bool) if real is None else real
+    real = ~jnp.isnan(scores) & (True if real is None else real)
     _, order = jax.lax.top_k(jnp.where(real, scores, -jnp.inf), min(candidates or len(scores), len(scores)))
     overlap = iou(boxes[order], boxes[order])
     if classes is not None:

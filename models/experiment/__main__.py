@@ -54,6 +54,13 @@ def stabilise(plan: Plan, cells: Sequence[Cell], *, wait: float = 0.0) -> None:
         print("  ".join(words), flush=True)
 
 
+def _shard(words: str) -> tuple[int, int]:
+    first, _, every = words.partition("/")
+    if not (first.isdecimal() and every.isdecimal() and int(first) < int(every)):
+        raise ValueError(f"--shard {words}: give i/n, with i from 0 to n - 1")
+    return int(first), int(every)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m models.experiment", description=(__doc__ or "").partition(":")[0])
@@ -77,6 +84,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         plan = read_plan(options.plan)
         plan = dataclasses.replace(plan, out=Path(options.out or plan.out))
+        for option in ("scenarios", "systems"):
+            for name in getattr(options, option) or ():
+                if name not in getattr(plan, option):
+                    raise ValueError(f"no {name!r} in {options.plan}: there are {', '.join(getattr(plan, option))}")
+        first, every = _shard(options.shard)
         part = dataclasses.replace(
             plan,
             seeds=tuple(options.seeds or plan.seeds),
@@ -90,8 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if options.stage in ("all", "predict"):
             predict(part, cells, workers=options.workers)
         if options.stage in ("all", "stabilise"):
-            first, _, every = options.shard.partition("/")
-            stabilise(part, cells[int(first) :: int(every)], wait=options.wait)
+            stabilise(part, cells[first::every], wait=options.wait)
         if options.stage in ("predict", "stabilise"):
             return
         kept = [cell.folder / "result.json" for cell in plan.cells()]

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,6 +28,7 @@ from models.experiment.stabilise import (
 )
 from models.recogniser import Recogniser
 from models.systems import SYSTEMS
+from models.training.checkpoint import any_checkpoint
 from models.training.config import Config, read_config
 from models.training.features import cached_features
 from models.training.feeds import video_rows
@@ -101,9 +101,7 @@ def train(plan: Plan, cell: Cell, view: Path) -> tuple[Config, float]:
     config = read_config(None, ["tensorboard=false", *words])
     done = cell.folder / "trained.json"
     if not done.exists():
-        begun = any((run / "checkpoints" / "last").glob("*")) if run.exists() else False
-        if not begun:
-            shutil.rmtree(run, ignore_errors=True)
+        begun = any_checkpoint(run / "checkpoints")
         begin = time.perf_counter()
         fit(config, resume=begun, quiet=True)
         _write(done, {"seconds": time.perf_counter() - begin, "resumed": begun})

@@ -7,6 +7,8 @@ from typing import Any
 import yaml
 
 from models.systems import SYSTEMS
+from models.training.config import read_config
+from models.training.parse import parse_yaml
 
 SCENARIOS = ("S_C", "S_D", "S_C+D")
 EMISSIONS = ("confusion", "probability")
@@ -69,7 +71,7 @@ class Plan:
 
     def cells(self) -> list[Cell]:
         """All cells of the grid; a frozen backbone's before those that are built on it."""
-        names = sorted(self.systems, key=lambda name: sum(k in self.systems[name] for k in ("frozen", "hmm")))
+        names = sorted(self.systems, key=lambda name: _depth(self.systems, name))
         found = []
         for seed in self.seeds:
             for scenario in self.scenarios:
@@ -86,6 +88,22 @@ class Plan:
         return found
 
 
+def _needs(spec: dict[str, Any]) -> list[str]:
+    """The systems that have to be there before one."""
+    return [spec[key] for key in ("frozen", "hmm") if spec.get(key) is not None]
+
+
+def _depth(systems: dict[str, dict[str, Any]], name: str, above: tuple[str, ...] = ()) -> int:
+    """How many systems have to be there one after the other before one.
+
+    Raises:
+        ValueError: when it would need itself.
+    """
+    if name in above:
+        raise ValueError(f"{name} needs itself: {' needs '.join([*above, name])}. Fix: train one of them on its own")
+    return max((1 + _depth(systems, other, (*above, name)) for other in _needs(systems[name])), default=0)
+
+
 def _word(value: Any) -> str:
     """A value as a command line's setting has it."""
     return yaml.safe_dump(value, default_flow_style=True, width=10**6).removesuffix("...\n").strip()
@@ -95,14 +113,18 @@ def read_plan(path: str | Path) -> Plan:
     """A plan from its file.
 
     Raises:
-        ValueError: for names that are not there, and systems on others that are missing.
+        ValueError: for a file that is no plan, names that are not there, settings that `Config` does not take, and
+            systems on others that are missing, or that need each other.
     """
-    values = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+    values = parse_yaml(Path(path).read_text(encoding="utf-8"), str(path)) or {}
+    _check_kinds(values, str(path))
     fields = {field.name for field in dataclasses.fields(Plan)}
     if unknown := sorted(set(values) - fields):
         raise ValueError(f"unknown setting {unknown[0]} in {path}: there are {', '.join(sorted(fields))}")
     if missing := sorted({"out", "data", "systems"} - set(values)):
         raise ValueError(f"{path} lacks {', '.join(missing)}")
+    if len({"cache", "simsurg"} & set(values["data"])) != 1:
+        raise ValueError(f"data in {path} names {', '.join(values['data']) or 'nothing'}. Fix: give cache or simsurg")
     plan = Plan(
         Path(values["out"]),
         tuple(values.get("seeds", [0])),
@@ -128,10 +150,58 @@ def read_plan(path: str | Path) -> Plan:
         for other in (on, spec.get("hmm")):
             if other is not None and other not in plan.systems:
                 raise ValueError(f"{name} needs {other!r}, which is not among the systems of {path}")
+            if other is not None and (gone := _scenarios(plan, name) - _scenarios(plan, other)):
+                raise ValueError(
+                    f"{name} needs {other!r}, which is not in {', '.join(sorted(gone))}. Fix: leave it out there too"
+                )
+        if on is not None and plan.systems[on].get("frozen") is not None:
+            raise ValueError(
+                f"{name} needs {on!r}, which has no backbone of its own. Fix: give the system that it is on"
+            )
         if SYSTEMS[spec["system"]].boxes and set(spec.get("scenarios", plan.scenarios)) - {"S_C"}:
             raise ValueError(f"{name} learns from boxes, which only S_C has. Fix: set its scenarios to [S_C]")
         if SYSTEMS[spec["system"]].temporal and on is None and int(spec.get("clip", 1)) == 1:
             raise ValueError(
                 f"{name} is a model of sequences. Fix: say on which system's backbone, frozen: NAME, or set clip"
             )
+    for cell in plan.cells():
+        try:
+            read_config(None, [*cell.settings, *([] if cell.on is None else [f"frozen={cell.on}"])])
+        except ValueError as error:
+            raise ValueError(f"{cell.name} in {path}: {error}") from error
     return plan
+
+
+def _scenarios(plan: Plan, name: str) -> set[str]:
+    return set(plan.systems[name].get("scenarios", plan.scenarios))
+
+
+def _check_kinds(values: Any, path: str) -> None:
+    """See that a plan's parts are mappings, lists and words where they should be.
+
+    Raises:
+        ValueError: for the first that is not.
+    """
+
+    def check(place: str, value: Any, kind: type, words: str) -> None:
+        if not isinstance(value, kind):
+            raise ValueError(f"{place} in {path} is {value!r}: give {words}")
+
+    check("all", values, dict, "settings by name")
+    for name in ("data", "scenarios", "systems", "train", "temporal"):
+        check(name, values.get(name, {}), dict, "settings by name")
+    for name in ("systems", "scenarios"):
+        for key, spec in values.get(name, {}).items():
+            check(f"a name among {name}", key, str, "a word")
+            check(f"{name}: {key}", spec, dict, "settings by name, {} for none")
+            if Path(key).name != key:
+                raise ValueError(f"{key!r} among {name} in {path} is no name of a folder")
+            check(f"{key}: scenarios", spec.get("scenarios", []), list, "a list")
+    for name, kind, words in (("seeds", int, "a list of whole numbers"), ("emissions", str, "a list of names")):
+        check(name, values.get(name, [kind()]), list, words)
+        for value in values.get(name, []):
+            check(name, value, kind, words)
+        if not values.get(name, [kind()]):
+            raise ValueError(f"{name} in {path} is empty: give {words}")
+    check("out", values.get("out", ""), str, "a folder")
+    check("dynamics", values.get("dynamics", "") or "", str, "annotations")

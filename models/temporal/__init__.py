@@ -38,7 +38,8 @@ def build(name: str, inputs: int, *, cells: Cells | None = None, rngs: nnx.Rngs,
         options: of the model, such as `width` and `band`.
 
     Raises:
-        ValueError: for a name that is not there, and for a model of maps where there are none.
+        ValueError: for a name that is not there, for a model of maps where there are none, and for options that the
+            model does not take.
     """
     if name not in TEMPORAL:
         raise ValueError(f"unknown temporal model {name!r}: choose one of {', '.join(TEMPORAL)}")
@@ -46,7 +47,10 @@ def build(name: str, inputs: int, *, cells: Cells | None = None, rngs: nnx.Rngs,
         if cells is None:
             raise ValueError(f"{name} reads maps, and these features are none. Fix: take a system of maps, as fcn_l is")
         options["cells"] = cells
-    return TEMPORAL[name](inputs, rngs=rngs, **options)
+    try:
+        return TEMPORAL[name](inputs, rngs=rngs, **options)
+    except TypeError as error:
+        raise ValueError(f"{name} cannot be built with the options {', '.join(options)}: {error}") from error
 
 
 __all__ = [

@@ -21,11 +21,16 @@ class CausalAttention(nnx.Module):
         dropout: of attention weights and of the result.
         dtype: of the computation; the softmax is in float32.
         rngs: for the initial parameters.
+
+    Raises:
+        ValueError: for heads that do not share the width, and for a band without any frame.
     """
 
     def __init__(self, width: int, heads: int, band: int | None, dropout: float, *, dtype: DTypeLike, rngs: nnx.Rngs):
         if width % heads:
             raise ValueError(f"{width} channels cannot be shared by {heads} heads")
+        if band is not None and band < 1:
+            raise ValueError(f"a band of {band} frames: give at least 1, the present one, or None for all of the past")
         self.qkv = dense(width, 3 * width, dtype=dtype, rngs=rngs)
         self.proj = dense(width, width, dtype=dtype, rngs=rngs)
         self.drop_weights, self.drop = Dropout(dropout), Dropout(dropout)
@@ -46,7 +51,7 @@ class CausalAttention(nnx.Module):
         if count > 1:
             k, v, there = _with_previous(k, 3), _with_previous(v, 3), _with_previous(there, 2)
         place, other = jnp.arange(block)[:, None] + (there.shape[-1] - block), jnp.arange(there.shape[-1])
-        past = (other <= place) & (other > place - (self.band or there.shape[-1] + 1))
+        past = (other <= place) & (other > place - (there.shape[-1] + 1 if self.band is None else self.band))
         seen = (past & there[:, :, None, None, :]) | (other == place)
         logits = jnp.einsum("bnhqd,bnhkd->bnhqk", q, k).astype(jnp.float32) * q.shape[-1] ** -0.5
         weights = jax.nn.softmax(jnp.where(seen, logits, -jnp.inf)).astype(v.dtype)

@@ -62,7 +62,7 @@ class ConvLSTM(Temporal):
         batch, length = there.shape
         maps = features.reshape(batch, length, *self.cells)
         # What frames say is known for all of them at once; only the state has to wait.
-        said = self.of_input(maps.reshape(-1, *self.cells)).reshape(*maps.shape[:-1], -1)
+        said = self.of_input(maps.reshape(-1, *self.cells)).reshape(*maps.shape[:-1], 4 * self.cells[2])
         graph, weights = nnx.split(self.of_state)
 
         def step(state: State, now: tuple[Array, Array]) -> tuple[State, Array]:

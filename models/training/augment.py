@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
+from models.backbones.base import as_floats
 from models.training.config import Augment
 
 #: RGB to luma and two axes of chroma (YIQ), in which hue is an angle.
@@ -54,7 +55,7 @@ def resample(images: Array, rows: Span, columns: Span, size: tuple[int, int]) ->
 
 def resize(images: Array, size: tuple[int, int]) -> Array:
     """Images (N, H, W, 3), uint8 or in [0, 1], to floats (N, *size, 3) in [0, 1]."""
-    images = _unit(images)
+    images = as_floats(images)
     if images.shape[1:3] == tuple(size):
         return images
     whole = Span(jnp.zeros(len(images)), jnp.ones(len(images)), jnp.zeros(len(images), bool))
@@ -75,7 +76,7 @@ def augment(images: Array, key: Array, config: Augment, size: tuple[int, int]) -
         (N, *size, 3) floats in [0, 1].
     """
     where, colour, blank = jax.random.split(key, 3)
-    images = resample(_unit(images), *_crops(where, len(images), config), size)
+    images = resample(as_floats(images), *_crops(where, len(images), config), size)
     return _erase(_recolour(images, colour, config), blank, config.erase)
 
 
@@ -104,10 +105,6 @@ def _seen(span: Span, ends: Array) -> Array:
     """Where ends (N, M, 2) of intervals along an axis come to lie when a span of it becomes the whole."""
     place = (ends - span.start[:, None, None]) / span.length[:, None, None]
     return jnp.where(span.mirrored[:, None, None], 1 - place[..., ::-1], place)
-
-
-def _unit(images: Array) -> Array:
-    return images.astype(jnp.float32) / 255 if images.dtype == jnp.uint8 else images
 
 
 def _crops(key: Array, n: int, config: Augment) -> tuple[Span, Span]:

@@ -20,11 +20,12 @@ class Checkpoints:
 
     Args:
         folder: holds ``last`` and ``best``.
+        write: make the folders where there are none; False leaves no trace.
     """
 
-    def __init__(self, folder: str | Path):
+    def __init__(self, folder: str | Path, *, write: bool = True):
         root = Path(folder).resolve()
-        options = ocp.CheckpointManagerOptions(max_to_keep=1, create=True)
+        options = ocp.CheckpointManagerOptions(max_to_keep=1, create=write)
         self._managers = {name: ocp.CheckpointManager(root / name, options=options) for name in ("last", "best")}
 
     def save(self, which: str, state: TrainState, progress: dict[str, Any]) -> None:
@@ -46,20 +47,26 @@ class Checkpoints:
         manager.save(step, args=items, force=True)
         manager.wait_until_finished()
 
-    def restore(self, which: str, like: TrainState) -> tuple[TrainState, dict[str, Any]] | None:
-        """A kept state with its progress, placed as `like` is; None when there is none."""
-        manager = self._managers[which]
-        step = manager.latest_step()
+    def restore(self, like: TrainState) -> tuple[TrainState, dict[str, Any]] | None:
+        """The newest kept state with its progress, placed as `like` is; None when there is none.
+
+        "best" is written first: a run that was cut off between the two goes on from there.
+
+        Raises:
+            ValueError: for a state of another network, and a damaged one.
+        """
+        steps = {name: manager.latest_step() for name, manager in self._managers.items()}
+        which = max(steps, key=lambda name: -1 if steps[name] is None else steps[name])
+        step = steps[which]
         if step is None:
             return None
         model = {"params": like.params, "rest": like.rest}
-        kept = manager.restore(
+        kept = self._read(
+            which,
             step,
-            args=ocp.args.Composite(
-                model=ocp.args.StandardRestore(_shapes(_named(model))),
-                optimizer=ocp.args.StandardRestore(_shapes(_named(like.optimizer))),
-                progress=ocp.args.JsonRestore(),
-            ),
+            model=ocp.args.StandardRestore(_shapes(_named(model))),
+            optimizer=ocp.args.StandardRestore(_shapes(_named(like.optimizer))),
+            progress=ocp.args.JsonRestore(),
         )
         model = _rebuild(model, kept["model"])
         at = jax.device_put(np.int32(step), like.step.sharding)
@@ -72,6 +79,7 @@ class Checkpoints:
 
         Raises:
             FileNotFoundError: when there is none.
+            ValueError: for one of another network, and a damaged one.
         """
         manager = self._managers[which]
         step = manager.latest_step()
@@ -80,15 +88,31 @@ class Checkpoints:
         graph, params, rest = nnx.split(model, nnx.Param, ...)
         del graph
         tree = {"params": params, "rest": rest}
-        kept = manager.restore(step, args=ocp.args.Composite(model=ocp.args.StandardRestore(_shapes(_named(tree)))))
+        kept = self._read(which, step, model=ocp.args.StandardRestore(_shapes(_named(tree))))
         tree = _rebuild(tree, kept["model"])
         nnx.update(model, tree["params"], tree["rest"])
         return step
+
+    def _read(self, which: str, step: int, **items: Any) -> Any:
+        manager = self._managers[which]
+        try:
+            return manager.restore(step, args=ocp.args.Composite(**items))
+        except Exception as error:  # what other networks and damaged files make Orbax raise has no end
+            said = " ".join(str(error).split())
+            raise ValueError(
+                f"{manager.directory}/{step} is damaged, or of another network than the settings describe "
+                f"({said[:300]}). Fix: leave the settings of the network as they were"
+            ) from error
 
     def close(self) -> None:
         """Wait for writing to end."""
         for manager in self._managers.values():
             manager.close()
+
+
+def any_checkpoint(folder: str | Path) -> bool:
+    """Whether a folder of checkpoints holds a finished one."""
+    return any(path.name.isdigit() for which in ("last", "best") for path in (Path(folder) / which).glob("*"))
 
 
 def _named(tree: Any) -> dict[str, Any]:

@@ -1,15 +1,18 @@
 """What a training run is told, from a YAML or Python file and the command line."""
 
 import dataclasses
-import difflib
 import runpy
-import types
-import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from models.training.bounds import check_bounds
+from models.training.parse import build, parse_yaml, plain
+
+#: Intervals that more than one setting has.
+_COUNT, _NATURAL, _AMOUNT, _SHARE = "[1, inf)", "[0, inf)", "[0, inf)", "[0, 1]"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +35,9 @@ class Data:
     val_part: str | None = "val"
     load: tuple[int, int] | None = None
     workers: int = 0
+
+    def __post_init__(self) -> None:
+        check_bounds(self, {"load": _COUNT, "workers": _NATURAL}, "data.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +64,10 @@ class Augment:
     hue: float = 0.02
     erase: float = 0.0
 
+    def __post_init__(self) -> None:
+        shares = dict.fromkeys(("brightness", "contrast", "saturation", "erase"), _SHARE)
+        check_bounds(self, {"scale": "(0, 1]", "aspect": _COUNT, "hue": "[0, 0.5]", **shares}, "augment.")
+
 
 @dataclasses.dataclass(frozen=True)
 class Optimizer:
@@ -81,6 +91,12 @@ class Optimizer:
     final_scale: float = 0.0
     clip: float = 1.0
 
+    def __post_init__(self) -> None:
+        if self.name not in ("adam", "adamw"):
+            raise ValueError(f"optimizer.name is {self.name!r}: choose one of adam, adamw")
+        amounts = ("learning_rate", "backbone_scale", "weight_decay", "warmup_epochs", "final_scale", "clip")
+        check_bounds(self, dict.fromkeys(amounts, _AMOUNT), "optimizer.")
+
 
 @dataclasses.dataclass(frozen=True)
 class Loss:
@@ -102,6 +118,9 @@ class Loss:
     smoothing: float = 0.0
     hmm: float = 0.0
     hmm_model: str | None = None
+
+    def __post_init__(self) -> None:
+        check_bounds(self, {**dict.fromkeys(("phases", "tools", "hmm"), _AMOUNT), "smoothing": "[0, 1)"}, "loss.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,12 +158,10 @@ class Detection:
     min_score: float = 0.01
 
     def __post_init__(self) -> None:
-        for name in ("proposal_overlap", "positives", "overlap"):
-            if not 0 < getattr(self, name) <= 1:
-                raise ValueError(f"detection.{name} is {getattr(self, name)}: give a share, above 0 and at most 1")
-        for name in ("candidates", "proposals", "anchors", "regions", "detections", "width"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"detection.{name} is {getattr(self, name)}: give at least 1")
+        counts = ("candidates", "proposals", "anchors", "regions", "detections", "width", "bins")
+        shares = ("proposal_overlap", "positives", "overlap")
+        bounds = dict.fromkeys(counts, _COUNT) | dict.fromkeys(shares, "(0, 1]")
+        check_bounds(self, {"sizes": "(0, inf)", "ratios": "(0, inf)", "min_score": _SHARE, **bounds}, "detection.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,7 +188,9 @@ class Config:
         seed: decides initial weights, order, augmentation and dropout.
         epochs: passes over the training frames.
         batch: frames (or clips, or videos) in one update, over all devices.
-        accumulate: parts in which a batch is computed, one after the other, to save memory.
+        accumulate: parts in which a batch is computed, one after the other, to save memory. A part's loss is the mean
+            over its own known labels and its batch normalisation has its own statistics, so that the same batch at once
+            is the same update only where neither differs between parts.
         eval_batch: frames at once in validation.
         eval_every: epochs between validations.
         patience: validations without a better score after which training stops; 0 never stops early.
@@ -226,10 +245,17 @@ class Config:
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} is {getattr(self, name)!r}: choose one of {', '.join(allowed)}")
-        if self.optimizer.name not in ("adam", "adamw"):
-            raise ValueError(f"optimizer.name is {self.optimizer.name!r}: choose one of adam, adamw")
-        if self.accumulate < 1 or self.batch % self.accumulate:
+        counts = ("clip", "size", "epochs", "batch", "accumulate", "eval_batch", "eval_every", "log_every")
+        check_bounds(self, dict.fromkeys(counts, _COUNT))
+        check_bounds(self, dict.fromkeys(("patience", "save_every", "stop_after"), _NATURAL))
+        check_bounds(self, {"mean": "(-inf, inf)", "std": "(0, inf)", "seed": "[0, 4294967296)"})
+        if self.batch % self.accumulate:
             raise ValueError(f"a batch of {self.batch} cannot be computed in {self.accumulate} equal parts")
+        if self.frozen is not None and self.clip > 1:
+            raise ValueError(
+                "a frozen backbone reads whole videos, and clips are for one that is trained. Fix: set frozen or clip, "
+                "not both"
+            )
 
 
 def read_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Config:
@@ -240,68 +266,37 @@ def read_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Confi
         overrides: such as ``optimizer.learning_rate=1e-4`` and ``size=[160,284]``.
 
     Raises:
-        ValueError: for an unknown name, with a guess at what was meant, and for a value of the wrong type.
+        ValueError: for an unknown name, with a guess at what was meant, for a value of the wrong type or outside its
+            bounds, and for a file that is no YAML.
     """
     values: dict[str, Any] = {}
     if path is not None and Path(path).suffix == ".py":
-        values = dataclasses.asdict(runpy.run_path(str(path))["config"])
+        found = runpy.run_path(str(path)).get("config")
+        if not isinstance(found, Config):
+            raise ValueError(f"{path} does not set config to a models.training.config.Config")
+        values = dataclasses.asdict(found)
     elif path is not None:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+        values = parse_yaml(Path(path).read_text(encoding="utf-8"), str(path)) or {}
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals:
             raise ValueError(f"{override!r} is no setting: write key=value")
-        *parents, last = key.split(".")
-        place = values
-        for parent in parents:
-            place = place.setdefault(parent, {})
-        place[last] = yaml.safe_load(text)
-    return _build(Config, values, "")
+        place, parents = values, key.split(".")
+        for depth, name in enumerate(parents):
+            if not isinstance(place, dict):
+                where = ".".join(parents[:depth]) or "the configuration"
+                raise ValueError(f"{override!r}: {where} holds settings by name, not {place!r}")
+            if depth < len(parents) - 1:
+                place = place.setdefault(name, {})
+        place[parents[-1]] = parse_yaml(text, override)
+    return build(Config, values)
 
 
 def write_config(config: Config, path: str | Path) -> None:
     """Write a configuration as YAML that `read_config` reads back."""
-    text = yaml.safe_dump(_plain(dataclasses.asdict(config)), sort_keys=False)
-    Path(path).write_text(text, encoding="utf-8")
+    Path(path).write_text(config_text(config), encoding="utf-8")
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, (tuple, list)) else value
-
-
-def _build(cls: type, values: Any, prefix: str) -> Any:
-    if not isinstance(values, Mapping):
-        raise ValueError(f"{prefix.rstrip('.') or 'the configuration'} holds settings by name, not {values!r}")
-    hints = typing.get_type_hints(cls)
-    for key in values:
-        if key not in hints:
-            close = difflib.get_close_matches(str(key), hints, 1)
-            guess = f": was {prefix}{close[0]} meant?" if close else f": there are {', '.join(hints)}"
-            raise ValueError(f"unknown setting {prefix}{key}{guess}")
-    return cls(**{key: _convert(hints[key], value, prefix + key) for key, value in values.items()})
-
-
-def _convert(hint: Any, value: Any, name: str) -> Any:
-    if dataclasses.is_dataclass(hint):
-        return _build(typing.cast(type, hint), value, name + ".")
-    options = typing.get_args(hint)
-    if isinstance(hint, types.UnionType):
-        if value is None:
-            return None
-        return _convert(next(option for option in options if option is not type(None)), value, name)
-    if typing.get_origin(hint) is tuple and options[-1] is Ellipsis and isinstance(value, (list, tuple)):
-        return tuple(_convert(options[0], item, name) for item in value)
-    if typing.get_origin(hint) is tuple and isinstance(value, (list, tuple)) and len(value) == len(options):
-        return tuple(_convert(option, item, name) for option, item in zip(options, value, strict=True))
-    if typing.get_origin(hint) is dict and isinstance(value, Mapping):
-        return dict(value)
-    if hint is float and isinstance(value, (int, float, str)) and not isinstance(value, bool):
-        try:
-            return float(value)  # YAML takes 1e-3 for a word
-        except ValueError:
-            pass
-    elif hint in (int, bool, str) and type(value) is hint:
-        return value
-    raise ValueError(f"{name} cannot be {value!r}: it takes {getattr(hint, '__name__', hint)}")
+def config_text(config: Config) -> str:
+    """A configuration as YAML."""
+    return yaml.safe_dump(plain(dataclasses.asdict(config)), sort_keys=False)

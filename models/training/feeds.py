@@ -120,7 +120,8 @@ class Sequences:
     def batch(self, videos: np.ndarray) -> Arrays:
         """Features, mask and labels of some videos; a number of -1 gives an empty one."""
         rows = np.where(videos[:, None] >= 0, self.rows[videos], -1)
-        found = self.features(np.maximum(rows, 0).reshape(-1)).reshape(*rows.shape, -1)
+        found = self.features(np.maximum(rows, 0).reshape(-1))
+        found = found.reshape(*rows.shape, found.shape[-1])
         mask = rows >= 0
         features = np.where(mask[..., None], found, 0).astype(np.float32)
         return {"features": features, "mask": mask, **labels_of(self.table, rows, self.part)}
@@ -201,11 +202,12 @@ class Clips:
         if not windows:
             raise ValueError(f"no video has the {config.clip} frames of a clip. Fix: set clip to fewer")
         self.windows = np.concatenate(windows)
-        self.frames = sum(map(len, videos))
+        # A video shorter than a clip is in none, and counts for nothing.
+        self.frames = sum(len(rows) for rows in videos if len(rows) >= config.clip)
         self.per_epoch = max(self.frames // (config.clip * config.batch), 1)
 
     def batches(self, epoch: int, done: int) -> Iterator[Arrays]:
-        """See `Feed`. A pass has as many frames as there are, in clips that begin anywhere."""
+        """See `Feed`. A pass has as many frames as videos of a clip's length have, in clips that begin anywhere."""
         config = self.config
         order = epoch_order(np.arange(len(self.windows)), config.batch, config.seed, epoch)[done : self.per_epoch]
         for chosen in order:

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,15 @@ from models.data.cache import open_source
 from models.data.loader import prefetch
 from models.recogniser import Recogniser
 from models.systems import SYSTEMS, System
-from models.training.checkpoint import Checkpoints
+from models.training.checkpoint import Checkpoints, any_checkpoint
+from models.training.checks import check_classes, check_model, check_tables
+from models.training.claim import claimed
 from models.training.config import Config
 from models.training.features import cached_features
 from models.training.feeds import Feed, make_feed
 from models.training.losses import class_weights
 from models.training.optimizer import make_optimizer, schedule
-from models.training.record import Record
+from models.training.record import Record, read_metrics
 from models.training.scores import score
 from models.training.step import Program, TrainState, data_mesh, init_state, make_program, replicate, spread
 from models.training.system import make_system
@@ -34,12 +36,14 @@ class Progress:
         best_step: updates after which it was reached.
         stale: validations since.
         stopped: whether the run has ended early.
+        per_epoch: updates in a pass, by which the run's place in it is found again.
     """
 
     best: float = -math.inf
     best_step: int = 0
     stale: int = 0
     stopped: bool = False
+    per_epoch: int = 0
 
 
 def fit(config: Config, *, resume: bool = False, quiet: bool = False) -> dict[str, float]:
@@ -47,22 +51,38 @@ def fit(config: Config, *, resume: bool = False, quiet: bool = False) -> dict[st
 
     Args:
         config: what to do.
-        resume: go on from the last checkpoint in `config.run`, bit for bit as if the run had never stopped.
+        resume: go on from the newest checkpoint in `config.run`, bit for bit as if the run had never stopped.
         quiet: show no progress bar.
 
     Returns:
-        The figures of the best validation.
+        The figures of the best validation; none when there has been none yet.
 
     Raises:
-        FileExistsError: when the run's folder already holds a run and `resume` is False.
+        FileExistsError: when the run's folder already holds a checkpoint and `resume` is False, and when another
+            process trains in it.
         FileNotFoundError: when there is nothing to resume.
-        FormatError: when boxes are needed and not known.
-        ValueError: for settings that do not go together.
+        FormatError: when boxes are needed and not known, and when train, val, a run that is gone on with and a hidden
+            Markov model are not of the same classes.
+        ValueError: for settings that do not go together, for a resumed run of another network or other frames, and
+            when training diverges.
     """
+    with claimed(config.run):
+        return _fit(config, resume, quiet)
+
+
+def _fit(config: Config, resume: bool, quiet: bool) -> dict[str, float]:
     folder = Path(config.run)
-    if not resume and (folder / "checkpoints").exists():
+    if not resume and any_checkpoint(folder / "checkpoints"):
         raise FileExistsError(f"{folder} holds a run already. Fix: choose another run=..., or go on with --resume")
     source, val = open_source(config.data.train, config.data.load), open_source(config.data.val, config.data.load)
+    check_tables(source.table, val.table)
+    for other in (folder if resume else None, config.start):
+        if other is not None:
+            check_classes(other, source.table)
+    if config.loss.hmm:
+        if config.loss.hmm_model is None:
+            raise ValueError("loss.hmm needs a model. Fix: set loss.hmm_model to a model file")
+        check_model(config.loss.hmm_model, source.table)
     if config.system in SYSTEMS and SYSTEMS[config.system].boxes and source.table.boxes is None:
         raise FormatError("frames without boxes", file=config.data.train, fix="train fcn, which needs none")
     mesh = data_mesh()
@@ -71,10 +91,14 @@ def fit(config: Config, *, resume: bool = False, quiet: bool = False) -> dict[st
             raise ValueError(f"{name}: {count} frames cannot be spread evenly over {mesh.size} devices")
     table = source.table
     read = {} if config.frozen is None else _freeze(config, resume)
-    system = make_system(config, len(table.phase_names), len(table.tool_names), pretrained=not resume, **read)
+    # Weights that are replaced at once need not be there any more.
+    pretrained = not resume and config.start is None
+    system = make_system(config, len(table.phase_names), len(table.tool_names), pretrained=pretrained, **read)
     temporal = isinstance(system, System) and system.temporal is not None
     if not temporal and config.clip > 1:
         raise ValueError(f"{config.system} decides each frame alone. Fix: set temporal, or clip=1")
+    if not temporal and config.loss.hmm:
+        raise ValueError(f"{config.system} decides each frame alone, and loss.hmm is of sequences. Fix: set temporal")
     if temporal and config.clip == 1 and config.frozen is None:
         raise ValueError(f"{config.system} learns from sequences. Fix: set frozen to a run of frames, or clip above 1")
     features = None
@@ -83,7 +107,7 @@ def fit(config: Config, *, resume: bool = False, quiet: bool = False) -> dict[st
     feed = make_feed(config, source, val, features, mesh)
     total = feed.per_epoch * config.epochs
     if config.start is not None and not resume:
-        begin = Checkpoints(Path(config.start) / "checkpoints")
+        begin = Checkpoints(Path(config.start) / "checkpoints", write=False)
         begin.restore_model("best", system)
         begin.close()
     learning_rate = schedule(config.optimizer, total, feed.per_epoch)
@@ -96,13 +120,22 @@ def fit(config: Config, *, resume: bool = False, quiet: bool = False) -> dict[st
     program = make_program(system, optimizer, learning_rate, config, weights, mesh)
     checkpoints, progress = Checkpoints(folder / "checkpoints"), Progress()
     if resume:
-        kept = checkpoints.restore("last", state)
+        kept = checkpoints.restore(state)
         if kept is None:
             raise FileNotFoundError(f"{folder} holds no checkpoint. Fix: train without --resume")
         state, progress = kept[0], Progress(**kept[1])
+        if progress.per_epoch not in (0, feed.per_epoch):
+            raise ValueError(
+                f"a pass of this run had {progress.per_epoch} updates and would have {feed.per_epoch}. Fix: leave "
+                f"batch, clip and data as they were, or begin another run with start={folder}"
+            )
+        # Who resumes with more patience wants to go on.
+        progress.stopped = _out_of_patience(config, progress)
+    progress.per_epoch = feed.per_epoch
     classes = {"phases": table.phase_names, "tools": table.tool_names}
     record = Record(config, classes, int(state.step))
     run = _Run(config, program, feed, mesh, checkpoints, record, progress)
+    run.figures = _validated(folder, progress.best_step)
     try:
         with _bar(total, int(state.step), quiet) as bar:
             run.train(state, total, bar)
@@ -164,22 +197,22 @@ class _Run:
                     waiting.append((step, metrics))
                     self._log(waiting[:-1])
                     waiting = waiting[-1:]
-                if config.save_every and step % config.save_every == 0 and step % per_epoch:
+                judged = step % per_epoch == 0 and (step // per_epoch % config.eval_every == 0 or step == total)
+                if judged or (config.save_every and step % config.save_every == 0):
                     self._log(waiting)
                     waiting = []
+                    _check_finite(step, metrics)
+                    if judged:
+                        self._validate(state, step, bar)
                     self.checkpoints.save("last", state, dataclasses.asdict(self.progress))
                 if step == end:
                     break
             self._log(waiting)
-            if step % per_epoch == 0:
-                epoch = step // per_epoch
-                if epoch % config.eval_every == 0 or step == total:
-                    self._validate(state, step, bar)
-                    self.checkpoints.save("last", state, dataclasses.asdict(self.progress))
 
     def _log(self, waiting: list[tuple[int, Any]]) -> None:
         for step, metrics in waiting:
             self.record.write(step, {f"train/{name}": float(value) for name, value in metrics.items()})
+            _check_finite(step, metrics)
 
     def _validate(self, state: TrainState, step: int, bar: Any) -> None:
         config, progress = self.config, self.progress
@@ -187,14 +220,40 @@ class _Run:
         figures = {"loss": losses["loss"], **score(predicted, truth)}
         self.record.write(step, {f"val/{name}": value for name, value in figures.items()})
         better = -figures["loss"] if config.monitor == "loss" else figures["score"]
-        if better > progress.best or not progress.best_step:
+        # Where nothing is known there is no score; any score is better than none.
+        if better > progress.best or not progress.best_step or (math.isnan(progress.best) and not math.isnan(better)):
             progress.best, progress.best_step, progress.stale = better, step, 0
             self.figures = figures
             self.checkpoints.save("best", state, dataclasses.asdict(progress))
         else:
             progress.stale += 1
-            progress.stopped = bool(config.patience) and progress.stale >= config.patience
+            progress.stopped = _out_of_patience(config, progress)
         bar(step, f"val loss {figures['loss']:.3f}, score {figures['score']:.3f}, best {progress.best:.3f}")
+
+
+def _out_of_patience(config: Config, progress: Progress) -> bool:
+    return bool(config.patience) and progress.stale >= config.patience
+
+
+def _validated(run: Path, step: int) -> dict[str, float]:
+    """The figures of an earlier validation, by the run's record; none where it has none."""
+    lines = [line for line in read_metrics(run) if line["step"] == step]
+    found = {name: value for line in lines for name, value in line.items() if name.startswith("val/")}
+    return {name.removeprefix("val/"): math.nan if value is None else value for name, value in found.items()}
+
+
+def _check_finite(step: int, metrics: Mapping[str, Any]) -> None:
+    """See that training goes on from here; NaN in the loss or the gradient stays in the parameters for good.
+
+    Raises:
+        ValueError: when it does not.
+    """
+    for name in ("loss", "gradient"):
+        if not math.isfinite(metrics[name]):
+            raise ValueError(
+                f"training has diverged: the {name} of update {step} is {float(metrics[name])}. Fix: set a lower "
+                "optimizer.learning_rate; checkpoints are from before"
+            )
 
 
 @contextmanager

@@ -58,6 +58,8 @@ def phase_loss(
     count = logits.shape[-1]
     known = labels >= 0
     safe = jnp.where(known, labels, 0)
+    # What is said where nothing is known may be NaN, and 0 times NaN would reach the gradient.
+    logits = jnp.where(known[..., None], logits, 0)
     target = optax.smooth_labels(jnp.eye(count)[safe], smoothing)
     share = known.astype(logits.dtype) if weights is None else known * jnp.asarray(weights)[safe]
     share = share if trust is None else share * trust
@@ -84,6 +86,7 @@ def tool_loss(
         A scalar; 0 when nothing is known.
     """
     known = labels >= 0
+    logits = jnp.where(known, logits, 0)
     target = jnp.where(known, labels, 0) * (1 - smoothing) + smoothing / 2
     loss = optax.sigmoid_binary_cross_entropy(logits, target)
     if weights is not None:

@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import math
+import os
 import platform
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 
 import jax
 
-from models.training.config import Config, write_config
+from models.training.config import Config, config_text
 
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "grain", "hmmjax")
 
@@ -29,12 +30,12 @@ class Record:
     def __init__(self, config: Config, classes: Mapping[str, tuple[str, ...]], step: int = 0):
         self.folder = Path(config.run)
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_config(config, self.folder / "config.yaml")
-        (self.folder / "classes.json").write_text(json.dumps(classes, indent=2) + "\n", encoding="utf-8")
-        (self.folder / "environment.json").write_text(json.dumps(environment(), indent=2) + "\n", encoding="utf-8")
         self._path = self.folder / "metrics.jsonl"
         kept = [line for line in read_metrics(self.folder) if line["step"] <= step]
-        self._path.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+        _replace(self._path, "".join(json.dumps(line) + "\n" for line in kept))
+        _replace(self.folder / "classes.json", json.dumps(classes, indent=2) + "\n")
+        _replace(self.folder / "environment.json", json.dumps(environment(), indent=2) + "\n")
+        _replace(self.folder / "config.yaml", config_text(config))
         self._events = None
         if config.tensorboard:
             try:
@@ -65,6 +66,13 @@ def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file that is never there in part: what stops a process while it writes must not change the run."""
+    unfinished = path.with_name(f".{path.name}.tmp")
+    unfinished.write_text(text, encoding="utf-8")
+    os.replace(unfinished, path)
 
 
 def environment() -> dict[str, Any]:

@@ -180,6 +180,24 @@ def test_graph_and_tree_mode_agree():
     assert hash(nnx.graphdef(network)) == hash(nnx.graphdef(network))
 
 
+@pytest.mark.parametrize("name", ["alexnet", "vgg16", "resnet18", "swin_t", "small"])
+def test_no_picture_has_no_features(name):
+    net = build(name, rngs=nnx.Rngs(0))
+    net.eval()
+    answer = nnx.eval_shape(lambda net: net(jnp.zeros((0, 64, 64, 3))), net)
+    assert answer.pooled.shape == (0, net.width)
+
+
+@pytest.mark.parametrize("name", ["alexnet", "vgg16", "swin_t"])
+def test_pictures_that_are_too_small(name):
+    net = nnx.eval_shape(lambda: build(name, rngs=nnx.Rngs(0)))
+    net.eval()
+    with pytest.raises(ValueError, match="use larger images"):
+        nnx.eval_shape(lambda net: net(jnp.zeros((1, 3, 40, 3))), net)
+
+
 def test_unknown_backbone():
     with pytest.raises(ValueError, match="resnet18"):
         build("resnet19", rngs=nnx.Rngs(0))
+    with pytest.raises(ValueError, match="resnet18 cannot be built with the options remta"):
+        build("resnet18", remta=True, rngs=nnx.Rngs(0))

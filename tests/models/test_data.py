@@ -8,11 +8,11 @@ import pytest
 for package in ("flax", "PIL"):
     pytest.importorskip(package, reason=f"needs the vision extra ({package})")
 
-from tiny import frames
+from tiny import boxed_frames, frames
 
 from hmmjax.io import FormatError
 from models.data.cache import load_images, main, open_source, read_cache, write_cache
-from models.data.frames import ImageFiles, m2cai16_locations, pack, read_packed, take
+from models.data.frames import FrameTable, ImageFiles, m2cai16_locations, pack, read_packed, take
 from models.data.loader import epoch_order, even_batches, prefetch, read_batches
 
 
@@ -185,3 +185,43 @@ def test_packed_frames_need_no_folder(tmp_path):
     pack(frames(), quality=100).save(tmp_path / "packed.npz")
     assert len(read_packed(tmp_path / "packed.npz", (10, 14))) == 40
     assert read_packed(tmp_path / "packed.npz", (10, 14))[39].shape == (10, 14, 3)
+
+
+COLUMNS = boxed_frames().table.arrays()
+
+
+@pytest.mark.parametrize(
+    "column, values",
+    [
+        *((name, x[:-1]) for name, x in COLUMNS.items() if x.ndim),
+        *((name, np.float64(3)) for name in COLUMNS if name != "fps"),
+        *(("fps", np.float64(x)) for x in (0, -1, np.nan)),
+        ("tools", COLUMNS["tools"][:, 0]),
+        ("phases", COLUMNS["phases"] + 1),
+        ("phases", COLUMNS["phases"].astype(np.float32)),
+        ("tools", COLUMNS["tools"] + 2),
+        ("box_tools", COLUMNS["box_tools"] + 9),
+        ("boxes", COLUMNS["boxes"] * np.nan),
+        ("phase_weights", np.full(40, -1, np.float32)),
+        ("videos", np.arange(40)),
+        ("tool_names", np.array(["Lamp", "Lamp"])),
+    ],
+)
+def test_columns_that_do_not_fit(column, values):
+    """Each is refused by name, when it is read, and not by a wrong figure at the end."""
+    FrameTable.from_arrays(COLUMNS)
+    # The number of frames is that of their numbers.
+    with pytest.raises(ValueError, match={"frames": "frames|videos"}.get(column, column.partition("_")[0])):
+        FrameTable.from_arrays(COLUMNS | {column: values})
+
+
+def test_damaged_columns_and_pictures_name_the_cache(tmp_path):
+    write_cache(frames(), tmp_path / "cache")
+    images = np.load(tmp_path / "cache" / "images.npy")
+    for wrong in (images.astype(np.float32), images[..., 0], images[:, :0]):
+        np.save(tmp_path / "cache" / "images.npy", wrong)
+        with pytest.raises(FormatError, match=r"cache: pictures are .* expected"):
+            read_cache(tmp_path / "cache")
+    np.savez(tmp_path / "cache" / "table.npz", **(frames().table.arrays() | {"parts": np.array(["val"])}))
+    with pytest.raises(FormatError, match=r"cache: damaged cache \(parts is"):
+        read_cache(tmp_path / "cache")

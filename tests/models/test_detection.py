@@ -173,7 +173,7 @@ def test_what_does_not_fit_is_said():
         make_system(Config(system="fcn_l"), 3, 2, width=48)
     with pytest.raises(ValueError, match="take a system of maps"):
         make_system(Config(system="toolnet_l", temporal="conv_lstm"), 3, 2, width=48)
-    with pytest.raises(ValueError, match=r"overlap is 0\.0: give a share"):
+    with pytest.raises(ValueError, match=r"overlap is 0\.0: give a number"):
         read_config(None, ["detection.overlap=0"])
     assert read_config(None, ["detection.sizes=[0.5, 1]"]).detection.sizes == (0.5, 1.0)
 

@@ -162,6 +162,10 @@ def test_suppression_along_a_chain_and_of_nothing():
     assert rows[kept].tolist() == list(range(0, 40, 2)) and kept.sum() == 20
     rows, kept = suppress(chain, scores, 0.3, 50, real=jnp.zeros(40, bool))
     assert rows.shape == (50,) and not kept.any()
+    # What has no score is never kept, and suppresses nobody.
+    rows, kept = suppress(np.tile(chain[:1], (3, 1)), np.array([0.5, np.nan, 0.6], np.float32), 0.3, 3)
+    assert rows[kept].tolist() == [2]
+    assert not suppress(chain, np.full(40, np.nan, np.float32), 0.3, 5)[1].any()
     # Only the best candidates are looked at.
     rows, kept = map(np.asarray, suppress(chain, scores, 0.3, 8, candidates=4))
     assert rows[kept].tolist() == [0, 2]
@@ -279,5 +283,8 @@ def test_maps_become_boxes():
     np.testing.assert_allclose(boxes[:2], [[2 / 8, 1 / 6, 5 / 8, 3 / 6], [6 / 8, 4 / 6, 1, 1]])
     np.testing.assert_allclose(scores[:2], 1 / (1 + np.exp([-2.0, -1.0])), rtol=1e-6)
     assert tools.tolist() == [0, 0, -1, -1] and not scores[2:].any()
+    for extreme, there in ((np.nan, 0), (-1e4, 0), (1e4, 2)):
+        boxes_of, scores_of, tools_of = map_boxes(np.full((2, 3, 2), extreme), count=3)
+        assert (tools_of >= 0).sum() == there and np.isfinite(boxes_of).all() and (scores_of[:there] == 1).all()
     share = pointing(maps[None], boxes[None], np.array([[0, 1, -1, -1]]))
     np.testing.assert_array_equal(share, [1, 0])

@@ -155,6 +155,10 @@ def test_pseudo_labels_carry_confidence(everything):
     np.testing.assert_allclose(more.tool_weights[mine], 0.5)
     np.testing.assert_array_equal(more.phases[~mine], labelled.phases[~mine])
     assert (more.phase_weights[~mine] == 1).all()
+    # One phase alone is no better than chance, and names of parts keep their length.
+    long = dataclasses.replace(labelled, parts=np.full(len(labelled), "a part with a long name"))
+    one = pseudo_label(long, [name], Observations(np.ones((1, count, 1), np.float32), None))
+    assert (one.phase_weights[mine] == 0).all() and (one.parts[~mine] == "a part with a long name").all()
 
 
 @pytest.fixture(scope="module")
@@ -229,12 +233,53 @@ def test_plans_are_read_and_wrong_ones_refused(tmp_path):
         ({"scenarios": {"S_X": {}}}, "unknown scenario"),
         ({"scenarios": {"S_C": {}, "S_D": {}}, "systems": {"X": {"system": "frcnn"}}}, "learns from boxes"),
         ({"emissions": ["gaussian"]}, "unknown emission family"),
+        ({"emissions": []}, "emissions in .* is empty"),
+        ({"seeds": 3}, "seeds in .* is 3: give a list"),
+        ({"seeds": ["a"]}, "seeds in .* is 'a'"),
+        ({"data": None}, "data in .* is None"),
+        ({"data": {}}, "give cache or simsurg"),
+        ({"train": [1]}, "train in .* give settings by name"),
+        ({"train": {"epochz": 3}}, "PhaseNet in .*: unknown setting epochz"),
+        ({"scenarios": ["S_C"]}, "scenarios in .* give settings by name"),
+        ({"systems": {"X": None}}, "systems: X in .* is None"),
+        ({"systems": {"../X": {"system": "toolnet"}}}, "no name of a folder"),
+        ({"systems": {"X": {"system": "toolnet_l", "frozen": "X"}}}, "'X', which has no backbone of its own"),
+        ({"systems": {"X": {"system": "toolnet_l", "clip": 4, "hmm": "X"}}}, "X needs itself"),
+        (
+            {
+                "scenarios": {"S_C": {}, "S_D": {}},
+                "systems": {
+                    "X": {"system": "toolnet", "scenarios": ["S_C"]},
+                    "Y": {"system": "toolnet_l", "frozen": "X"},
+                },
+            },
+            "Y needs 'X', which is not in S_D",
+        ),
     ):
         (tmp_path / "plan.yaml").write_text(yaml.safe_dump(PLAN | {"out": "x"} | change))
         with pytest.raises(ValueError, match=message):
             read_plan(tmp_path / "plan.yaml")
     with pytest.raises(SystemExit, match="FileNotFoundError"):
         main([str(tmp_path / "nothing.yaml")])
+    (tmp_path / "plan.yaml").write_text("a: [")
+    with pytest.raises(SystemExit, match="is no YAML"):
+        main([str(tmp_path / "plan.yaml")])
+    # A system through whose model another learns comes first, wherever the file has it.
+    late = {
+        "H": {"system": "swinnet_l", "clip": 4, "hmm": "L", "loss": {"hmm": 1}},
+        "L": {"system": "swinnet_l", "frozen": "S"},
+        "S": {"system": "swinnet"},
+    }
+    (tmp_path / "plan.yaml").write_text(yaml.safe_dump(PLAN | {"out": "x", "systems": late}, sort_keys=False))
+    assert [cell.name for cell in read_plan(tmp_path / "plan.yaml").cells()] == ["S", "L", "H"]
+    for words, message in (
+        (["--systems", "Z"], "no 'Z' in .*: there are H, L, S"),
+        (["--scenarios", "S_D"], "no 'S_D'"),
+        (["--shard", "2/2"], "--shard 2/2"),
+        (["--shard", "1"], "--shard 1"),
+    ):
+        with pytest.raises(SystemExit, match=message):
+            main([str(tmp_path / "plan.yaml"), *words])
 
 
 def test_the_summary_is_mean_and_sample_deviation(tmp_path):

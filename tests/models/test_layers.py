@@ -77,6 +77,15 @@ def test_batch_norm_keeps_torchs_statistics():
     np.testing.assert_allclose(alone, layer(x)[:1], rtol=1e-6)
 
 
+def test_batch_norm_of_nothing_keeps_its_statistics():
+    norm = BatchNorm(3)
+    with pytest.raises(ValueError, match="no statistics"):
+        norm(jnp.zeros((0, 2, 2, 3)))
+    np.testing.assert_array_equal(norm.mean[...], np.zeros(3))
+    norm.set_view(use_running_average=True)
+    assert norm(jnp.zeros((0, 2, 2, 3))).shape == (0, 2, 2, 3)
+
+
 def test_layer_norm_is_autodiffs(float64):
     x, scale, bias, weight = normal(2, 3, 5), normal(5, seed=1), normal(5, seed=2), normal(2, 3, 5, seed=3)
 
@@ -163,3 +172,9 @@ def test_relative_positions_count_offsets():
     for i in range(9):
         for j in range(9):
             assert index[i, j] == (y[i] - y[j] + 2) * 5 + (x[i] - x[j] + 2)
+
+
+@pytest.mark.parametrize("rate", [1.0, -0.1, float("nan")])
+def test_dropout_keeps_something(rate):
+    with pytest.raises(ValueError, match="dropout rate"):
+        Dropout(rate)

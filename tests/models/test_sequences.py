@@ -23,6 +23,7 @@ from models.recogniser import Recogniser
 from models.systems import SYSTEMS
 from models.train import main as train_main
 from models.training.config import read_config
+from models.training.features import cached_features
 from models.training.feeds import Sequences, labels_of
 from models.training.hmm import HMMLoss
 from models.training.optimizer import make_optimizer
@@ -162,6 +163,19 @@ def test_a_run_on_a_frozen_backbone_is_whole_by_itself(base, tmp_path):
     want = recogniser.decide(recogniser.features(frames().images[20:]))["tools"]
     with np.load(out) as predicted:
         np.testing.assert_allclose(predicted["tools_02"], want, atol=1e-5)
+
+
+def test_features_are_of_the_pictures_that_are_asked_for(base, tmp_path):
+    """Two sources that begin and end alike, as videos that begin and end in black do, are two sources."""
+    source = read_cache(base / "cache")
+    images = np.array(source.images)
+    images[5:35] = 255 - images[5:35]
+    run = shutil.copytree(base / "run", tmp_path / "run", ignore=shutil.ignore_patterns("features"))
+    first, second = (cached_features(run, x) for x in (source, dataclasses.replace(source, images=images)))
+    np.testing.assert_array_equal(first[:5], second[:5])
+    assert (first[5:35] != second[5:35]).any(1).all()
+    recogniser = Recogniser(run)
+    np.testing.assert_allclose(second, recogniser.features(images), rtol=1e-5, atol=1e-6)
 
 
 def test_resuming_on_a_frozen_backbone_is_bit_equal(base, tmp_path):

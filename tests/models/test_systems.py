@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import tiny  # noqa: F401 (registers a small backbone)
 from flax import nnx
 
+from models.detection.faster_rcnn import build_faster_rcnn
 from models.systems import SYSTEMS, HeadSpec, System, build_system, normalise, probabilities
 
 
@@ -60,6 +61,23 @@ class RunningMean(nnx.Module):
 
     def __call__(self, features, mask=None, *, key=None):
         return jnp.cumsum(features, 1) / jnp.arange(1, features.shape[1] + 1)[:, None]
+
+
+def test_other_integers_are_no_pictures():
+    system = build_system("toolnet", backbone="small", tools=2, rngs=nnx.Rngs(0))
+    system.eval()
+    with pytest.raises(ValueError, match="pictures of int32"):
+        system(jnp.zeros((1, 16, 16, 3), jnp.int32))
+
+
+@pytest.mark.parametrize("name", ["toolnet", "fcn", "frcnn"])
+def test_no_picture_has_no_answer(name):
+    """As many answers as pictures, none included: of systems of features, of maps and of boxes."""
+    common = {"backbone": "resnet18", "tools": 2, "rngs": nnx.Rngs(0)}
+    system = build_faster_rcnn(**common) if name == "frcnn" else build_system(name, size=(64, 64), **common)
+    system.eval()
+    answer = nnx.eval_shape(lambda system: system(jnp.zeros((0, 64, 64, 3), jnp.uint8)), system)
+    assert answer["tools"].shape == (0, 2)
 
 
 def test_a_temporal_model_sees_sequences_of_features():

@@ -155,3 +155,24 @@ def test_the_sequence_vae():
     np.testing.assert_allclose(jax.jit(lambda logits: vae(logits, {}, known, mask))(exact), 0, atol=1e-6)
     nobody = {"phases": np.full((2, 9), -1), "tools": known["tools"]}
     assert vae(logits, {}, nobody, mask) == 0
+
+
+@pytest.mark.parametrize(
+    "name, options, message",
+    [
+        ("lapformer", {"width": 8, "heads": 3}, "shared by 3 heads"),
+        ("lapformer", {"width": 8, "heads": 2, "band": 0}, "band of 0"),
+        ("last", {"width": 8, "heads": 2, "tool_band": -1}, "band of -1"),
+        ("lstm", {"witdh": 8}, "lstm cannot be built with the options witdh"),
+    ],
+)
+def test_options_that_cannot_be(name, options, message):
+    with pytest.raises(ValueError, match=message):
+        build(name, 6, rngs=nnx.Rngs(0), **options)
+
+
+def test_videos_of_one_frame(model):
+    """The first frame of a long video and a video of that frame alone are answered alike."""
+    model, run, features, mask = model
+    alone = model(jnp.asarray(features[:, :1]), jnp.asarray(mask[:, :1]))
+    assert_equal(alone, part(run(features, mask), slice(None), slice(1)), atol=1e-5)

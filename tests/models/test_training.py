@@ -113,6 +113,22 @@ def test_predictions_are_read_by_hmmjax(run, tmp_path):
         predict_main([*words, "--naming", "frame"])
 
 
+def test_a_batch_in_parts_is_the_batch(tmp_path):
+    """Where nothing is random and nothing looks at a whole batch, the same losses, gradients and validations."""
+    still = {f"augment.{name}": value for name, value in dataclasses.asdict(NOTHING).items()} | {
+        "augment.flip": "false"
+    }
+    curves = []
+    for parts in (1, 4):
+        train_main(
+            ["--quiet", *settings(tmp_path, run=tmp_path / str(parts), backbone="micro", accumulate=parts, **still)]
+        )
+        lines = read_metrics(tmp_path / str(parts))
+        curves.append([[line.get(name, 0) for name in ("train/loss", "train/gradient", "val/loss")] for line in lines])
+    np.testing.assert_allclose(*curves, rtol=1e-5)
+    assert np.ptp(np.array(curves[0])[:3, 0]) > 1e-4
+
+
 @pytest.mark.slow
 def test_two_devices_train_as_one(tmp_path):
     words = settings(tmp_path, epochs=2, accumulate=2)
@@ -163,6 +179,44 @@ def test_config_files_and_settings(tmp_path):
         (["dtype=float8"], "bfloat16"),
         (["batch=10", "accumulate=3"], "equal parts"),
         (["data=3"], "settings by name"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            read_config(None, words)
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        *(f"{name}=0" for name in ("epochs", "batch", "eval_batch", "eval_every", "log_every", "clip", "accumulate")),
+        *("patience=-1", "save_every=-1", "stop_after=-1", "seed=-1", "seed=4294967296", "size=[0,10]", "std=[1,0,1]"),
+        *("mean=[.nan,0,0]", "data.workers=-1", "data.load=[0,1]", "optimizer.learning_rate=.nan", "optimizer.clip=-1"),
+        *("optimizer.warmup_epochs=-1", "augment.scale=0", "augment.scale=2", "augment.aspect=0.5", "augment.hue=9"),
+        *("augment.brightness=-1", "augment.erase=2", "loss.phases=-1", "loss.smoothing=1", "detection.sizes=[]"),
+        *("detection.ratios=[1,-1]", "detection.bins=0", "detection.min_score=7", "detection.overlap=.nan"),
+    ],
+)
+def test_settings_have_bounds(word):
+    """What would divide by zero, learn nothing or end in NaN is refused where it is read, by its name."""
+    with pytest.raises(ValueError, match=rf"^{word.partition('=')[0]} is .*: give "):
+        read_config(None, [word])
+
+
+def test_configurations_that_cannot_be_read(tmp_path):
+    """Files and words that are no settings, and settings that would be passed over in silence."""
+    for name, text, message in (
+        ("bad.yaml", "a: [1", r"bad\.yaml is no YAML"),
+        ("tab.yaml", "\tx: 1", r"tab\.yaml is no YAML"),
+        ("none.py", "x = 1", r"none\.py does not set config"),
+        ("list.yaml", "- 1", "the configuration holds settings by name"),
+    ):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(ValueError, match=message):
+            read_config(tmp_path / name, ["epochs=3"])
+    for words, message in (
+        (["size=[1,"], "no YAML"),
+        (["optimizer=3", "optimizer.clip=3"], "optimizer holds settings by name"),
+        (["data.train.x=1"], "data.train cannot be"),
+        (["frozen=runs/a", "clip=4"], "not both"),
     ):
         with pytest.raises(ValueError, match=message):
             read_config(None, words)
@@ -228,6 +282,12 @@ def test_losses():
     each = np.log1p(np.exp([-2.0, 0.0]))
     np.testing.assert_allclose(tool_loss(logits, tools), each.mean(), rtol=1e-6)
     np.testing.assert_allclose(tool_loss(logits, tools, np.array([3.0, 1.0])), (3 * each[0] + each[1]) / 2, rtol=1e-6)
+    # What is said of frames of which nothing is known does not matter, whatever it is.
+    for measure, known in ((phase_loss, labels), (tool_loss, tools)):
+        wild = jnp.where(jnp.expand_dims(known, range(known.ndim, 2)) >= 0, logits, jnp.nan)
+        (value, grad), (again, same) = (jax.value_and_grad(measure)(x, known) for x in (logits, wild))
+        assert value == again
+        np.testing.assert_array_equal(grad, same)
     assert phase_loss(logits, jnp.full(3, -1)) == 0 and tool_loss(logits, jnp.full((3, 2), -1)) == 0
     total, parts = total_loss({"phases": logits}, {"phases": labels}, Loss(phases=2.0), None)
     np.testing.assert_allclose(total, 2 * parts["loss/phases"])

@@ -1,6 +1,7 @@
 """State dicts: what does not fit is listed, what fits round-trips, and pickles run no code."""
 
 import pickle
+import struct
 import zipfile
 from pathlib import Path
 
@@ -47,6 +48,36 @@ def test_a_network_without_classes_passes_the_classifier_over(network):
     np.testing.assert_array_equal(headless.conv1.kernel[...], network.conv1.kernel[...])
     with pytest.raises(WeightsError, match=r"missing.*fc\.bias"):
         load_state(network, export_state(headless))
+
+
+def test_names_of_a_wrapped_network_and_any_floating_type(network):
+    """DataParallel writes "module." before every name; half-precision and double weights are weights."""
+    state = export_state(network)
+    other = build("resnet18", classes=4, rngs=nnx.Rngs(1))
+    load_state(other, {f"module.{name}": value.astype(np.float64) for name, value in state.items()})
+    np.testing.assert_array_equal(other.conv1.kernel[...], network.conv1.kernel[...])
+    with pytest.raises(WeightsError, match=r"unexpected \(1\): module.fc.bias"):
+        load_state(other, {("module." if name == "fc.bias" else "") + name: value for name, value in state.items()})
+    with pytest.raises(ValueError, match=r"conv1.weight \(int8\).*float32"):
+        load_state(other, state | {"conv1.weight": np.ones((64, 3, 7, 7), np.int8)})
+    np.testing.assert_array_equal(other.conv1.kernel[...], network.conv1.kernel[...])
+
+
+def test_damaged_safetensors_name_the_file(tmp_path):
+    pytest.importorskip("safetensors")
+    path = tmp_path / "net.safetensors"
+    save_state(path, {"a": np.ones((2, 3), np.float32)})
+    whole = path.read_bytes()
+    eights = b'{"a":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[0,2]}}'
+    for content in (b"", whole[:20], whole[:-1], struct.pack("<Q", 2**60) + whole[8:]):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"net\.safetensors: not a readable"):
+            read_state(path)
+    path.write_bytes(struct.pack("<Q", len(eights)) + eights + bytes(2))
+    with pytest.raises(ValueError, match=r"net\.safetensors: not a readable"):
+        read_state(path)
+    with pytest.raises(FileNotFoundError):
+        read_state(tmp_path / "nowhere.safetensors")
 
 
 def test_safetensors_round_trip(network, tmp_path):
@@ -119,6 +150,65 @@ def test_tensors_stay_inside_their_storage(tmp_path):
             read_torch(path)
     with pytest.raises(ValueError, match="bytes"):
         read_torch(zipped(tmp_path / "short.pth", torch_pickle(0, (4,), (1,)), **{"0": data[:-1]}))
+
+
+STORED = struct.pack("<q", 4) + np.arange(4, dtype="<f4").tobytes()
+
+
+def legacy(data, keys=("0",), numbers=STORED):
+    """A file of torch before 1.6 around a pickle of tensors."""
+    head = pickle.dumps(0x1950A86A20F9469CFC6C, 2) + pickle.dumps(1001, 2) + pickle.dumps({}, 2)
+    return head + data + pickle.dumps(list(keys), 2) + numbers
+
+
+def test_damage_of_any_kind_names_the_file(tmp_path):
+    """Whatever zipfile, zlib and pickle raise is one ValueError; no length written in a file takes memory."""
+    good, numbers = torch_pickle(0, (4,), (1,)), np.arange(4, dtype="<f4").tobytes()
+    path = tmp_path / "net.pth"
+    path.write_bytes(legacy(good))
+    np.testing.assert_array_equal(read_torch(path)["w"], np.arange(4))
+    damaged = [
+        legacy(good, keys=()),  # a tensor without its numbers
+        legacy(good, numbers=struct.pack("<q", 4) + numbers[:7]),
+        legacy(good, numbers=struct.pack("<q", -4) + numbers),
+        legacy(b"\x80\x04\x8e" + struct.pack("<Q", 2**40) + b"."),  # a word of a terabyte
+        legacy(b"\x80\x02}r" + struct.pack("<I", 2**32 - 1) + b"."),  # a memo of four billion entries
+    ]
+    pickles = [b"}}b.", b"Pabc\n.", b"I" + b"9" * 5000 + b"\n.", good.replace(b"QI0\n", b"QF0.5\n")]
+    pickles.append(torch_pickle(0, (0, 10**30), (1, 1)))
+    for data in pickles:
+        damaged.append(zipped(tmp_path / "zip", data, **{"0": numbers}).read_bytes())
+    with zipfile.ZipFile(tmp_path / "zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", good)
+        archive.writestr("archive/data/0", bytes(10**6))
+    damaged.append((tmp_path / "zip").read_bytes())
+    for offset, value in ((8, 1), (10, 99)):  # said to be encrypted, and packed by nobody knows what
+        entry = bytearray(zipped(tmp_path / "zip", good, **{"0": numbers}).read_bytes())
+        entry[entry.find(b"PK\x01\x02") + offset] |= value
+        damaged.append(bytes(entry))
+    for content in damaged:
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"net\.pth: not a torch file"):
+            read_torch(path)
+
+
+@pytest.mark.parametrize("file", ["tiny.pth", "tiny_legacy.pth"])
+def test_no_cut_or_changed_byte_escapes(file, tmp_path):
+    whole, path, rng = (HERE / file).read_bytes(), tmp_path / "net.pth", np.random.default_rng(0)
+    contents = [whole[:n] for n in range(0, len(whole), 41)]
+    for _ in range(200):
+        changed = bytearray(whole)
+        changed[rng.integers(len(whole))] = rng.integers(256)
+        contents.append(bytes(changed))
+    refused = 0
+    for content in contents:
+        path.write_bytes(content)
+        try:
+            read_torch(path)
+        except ValueError as error:
+            refused += 1
+            assert "net.pth" in str(error)
+    assert refused > len(whole) // 41
 
 
 def test_other_files_are_refused(tmp_path):
