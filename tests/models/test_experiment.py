@@ -202,7 +202,7 @@ def test_self_training(grid, capsys):
     rounds = json.loads((grid / "self" / "rounds.json").read_text())
     assert [row["round"] for row in rounds] == [0, 1, 1] and rounds[2]["verdict"] == "control"
     updates = [
-        json.loads((grid / "self" / name / "metrics.jsonl").read_text().splitlines()[-1])["update"]
+        json.loads((grid / "self" / name / "metrics.jsonl").read_text().splitlines()[-1])["step"]
         for name in ("round1", "control1")
     ]
     assert abs(updates[0] - updates[1]) <= 1
