@@ -11,9 +11,8 @@ parameters. The best round by validation is kept; the first that is no better en
 import argparse
 import dataclasses
 import json
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,14 @@ import numpy as np
 
 from hmmjax import metrics
 from hmmjax.types import Observations
+from models.commands import count, reported
 from models.data.cache import read_cache
 from models.data.frames import FrameTable, take
 from models.experiment.cell import lessons, predict
 from models.experiment.figures import measure
 from models.experiment.stabilise import Predictions, apply_model, learn_model, pad, rows_of, seconds
 from models.experiment.videos import write_view
+from models.runs import read_run
 from models.systems import SYSTEMS
 from models.training.config import read_config
 from models.training.feeds import video_rows
@@ -87,7 +88,7 @@ class Judged:
 def judge(run: Path, cache: Path, unlabelled: list[str], emissions: str) -> Judged:
     """Predict, stabilise and measure with what a run has learnt so far."""
     table = read_cache(cache).table
-    tracks = [t for t in ("phases", "tools") if t in SYSTEMS[read_config(run / "config.yaml").system].heads]
+    tracks = [t for t in ("phases", "tools") if t in SYSTEMS[read_run(run).system].heads]
     test = "test" in table.parts
     predicted = predict(run, cache, ["val", "unlabelled", *(["test"] if test else [])], tracks)
     own = {part: [str(table.videos[rows[0]]) for rows in video_rows(table, part)] for part in set(table.parts)}
@@ -137,7 +138,14 @@ def _rows(predicted: Predictions, table: FrameTable, rows: np.ndarray, track: st
 
 
 def selftrain(
-    run: Path, cache: Path, out: Path, *, rounds: int = 2, emissions: str = "confusion", settings: Sequence[str] = ()
+    run: Path,
+    cache: Path,
+    out: Path,
+    *,
+    rounds: int = 2,
+    emissions: str = "confusion",
+    settings: Sequence[str] = (),
+    tell: Callable[[str], None] = lambda words: None,
 ) -> list[dict[str, Any]]:
     """Alternate pseudo-labels and training; what each round did is in ``rounds.json``, the best run's path in ``best``.
 
@@ -148,11 +156,20 @@ def selftrain(
         rounds: at most.
         emissions: family of the hidden Markov model.
         settings: ``key=value`` words of the rounds' training.
+        tell: told what is being done, and what came of it.
+
+    Returns:
+        What is in ``rounds.json``, the first of it about `run` itself.
 
     Raises:
-        ValueError: when no video is without labels, and for a system that learns from boxes.
+        FileExistsError: when `out` holds rounds already.
+        ValueError: when no video is without labels, for settings that there are not, and for a system that learns from
+            boxes.
     """
-    config = read_config(run / "config.yaml")
+    config = read_run(run)
+    read_config(run / "config.yaml", settings)
+    if out.is_file() or (out / "rounds.json").exists() or any(out.glob("round*")):
+        raise FileExistsError(f"{out} exists already. Fix: give another --out")
     if SYSTEMS[config.system].boxes:
         raise ValueError(
             f"{config.system} learns from boxes, which pseudo-labels do not have. Fix: give a run of {config.system}_l"
@@ -160,10 +177,15 @@ def selftrain(
     table = read_cache(cache).table
     unlabelled = [v for v in np.unique(table.videos).tolist() if (table.parts[table.videos == v] == "unlabelled").all()]
     if not unlabelled:
-        raise ValueError(f"{cache} has no video whose frames are all in the part 'unlabelled'")
+        raise ValueError(
+            f"{cache} has no video whose frames are all in the part 'unlabelled'. Fix: list videos in its "
+            "manifest with part: unlabelled"
+        )
     out.mkdir(parents=True, exist_ok=True)
+    tell(f"predicting and stabilising with {run}, {len(unlabelled)} video(s) without labels")
     best, said = run, judge(run, cache, unlabelled, emissions)
     history = [_row(0, said, 0.0, None, "kept")]
+    tell(_words(history[-1]))
     for number in range(1, rounds + 1):
         view, now = out / f"view{number}", out / f"round{number}"
         labelled = pseudo_label(table, unlabelled, said.posterior)
@@ -171,6 +193,7 @@ def selftrain(
         words = [f"run={now}", f"start={best}", f"data.train={view}", f"data.val={cache}", "tensorboard=false"]
         path = best / "config.yaml" if number > 1 else run / "config.yaml"
         begin = time.perf_counter()
+        tell(f"training round {number}")
         fit(read_config(path, [*words, f"seed={config.seed + number}", *settings]), quiet=True)
         took = time.perf_counter() - begin
         again = judge(now, cache, unlabelled, emissions)
@@ -182,6 +205,7 @@ def selftrain(
             ]
         )
         history.append(_row(number, again, took, float(weights.mean()), "kept" if better else "no better, ended"))
+        tell(_words(history[-1]))
         (out / "rounds.json").write_text(json.dumps(history, indent=1) + "\n", encoding="utf-8")
         if not better:
             break
@@ -202,32 +226,39 @@ def _row(number: int, said: Judged, took: float, weight: float | None, verdict: 
     }
 
 
+def _words(row: dict[str, Any]) -> str:
+    parts = [f"round {row['round']}: {row['verdict']}, validation {row['validation score of M']:.4f}"]
+    for version, figures in row["test"].items():
+        parts += [f"{version} {key} {figures[key]:.4f}" for key in ("mAP", "accuracy") if key in figures]
+    return ", ".join(parts)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m models.selftrain", description=(__doc__ or "").partition(":")[0])
     parser.add_argument("run", type=Path, help="folder of a training run")
     parser.add_argument("cache", type=Path, help="its frames, with videos in the part 'unlabelled'")
     parser.add_argument("--out", type=Path, required=True, help="folder for the rounds")
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--emissions", choices=("confusion", "probability"), default="confusion")
+    parser.add_argument("--rounds", type=count, default=2, help="at most (2)")
+    parser.add_argument(
+        "--emissions",
+        choices=("confusion", "probability"),
+        default="confusion",
+        help="of the hidden Markov model: the network's labels (the default), or its probabilities",
+    )
     parser.add_argument("settings", nargs="*", metavar="key=value", help="of the rounds' training, such as epochs=5")
     options = parser.parse_intermixed_args(arguments)
-    try:
-        history = selftrain(
+    with reported():
+        selftrain(
             options.run,
             options.cache,
             options.out,
             rounds=options.rounds,
             emissions=options.emissions,
             settings=options.settings,
+            tell=lambda words: print(words, flush=True),
         )
-    except (ValueError, OSError) as error:
-        sys.exit(f"{type(error).__name__}: {error}")
-    for row in history:
-        parts = [f"round {row['round']}: {row['verdict']}, validation {row['validation score of M']:.4f}"]
-        for version, figures in row["test"].items():
-            parts += [f"{version} {key} {figures[key]:.4f}" for key in ("mAP", "accuracy") if key in figures]
-        print(", ".join(parts))
+        print(f"the best run is {(options.out / 'best').read_text(encoding='utf-8').strip()}")
 
 
 if __name__ == "__main__":

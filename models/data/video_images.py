@@ -16,7 +16,8 @@ from hmmjax.io import FormatError, natural
 from models.data.picture import Box, common_content, find_content, resize
 
 RULES = ("frame", "second", "counter")
-_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
+#: Of the pictures that are read.
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 
 
 def find_images(folder: str | os.PathLike[str], rule: str, *, fps: float = 25.0, rate: float = 1.0) -> dict[int, str]:
@@ -63,7 +64,7 @@ def find_images(folder: str | os.PathLike[str], rule: str, *, fps: float = 25.0,
 def _is_frame(path: Path) -> bool:
     # A leading dot marks what macOS and unfinished copies leave beside files.
     hidden = path.name.startswith(".")
-    return path.suffix.lower() in _SUFFIXES and not path.stem.endswith("_flip") and not hidden
+    return path.suffix.lower() in SUFFIXES and not path.stem.endswith("_flip") and not hidden
 
 
 def align_images(
