@@ -11,6 +11,7 @@ import pytest
 for package in ("flax", "optax", "orbax.checkpoint", "yaml", "sklearn", "PIL", "rich"):
     pytest.importorskip(package, reason=f"needs the vision extra ({package})")
 
+from PIL import Image
 from tiny import frames, settings
 
 import models.predict
@@ -105,6 +106,19 @@ def test_progress_names_videos_on_standard_error(run, tmp_path, capsys):
     assert answer.out == f"{tmp_path / 'a.npz'}: 40 frames of 2 video(s)\n"
     predict_main([*words, "--force", "--quiet"])
     assert capsys.readouterr().err == ""
+
+
+def test_pictures_of_several_videos_are_never_one(run, tmp_path, capsys):
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for name in ("v01_000000.png", "v01_000025.png", "v02_000050.png"):
+        Image.fromarray(frames(4).images[0]).save(folder / name)
+    words = [run / "run", folder, "--naming", "frame", "--out", tmp_path / "a.npz", "--quiet"]
+    assert "pictures of several videos. Fix: give each video a folder" in said(predict_main, words, capsys)[1]
+    (folder / "v02_000050.png").unlink()
+    predict_main([str(word) for word in words])
+    with np.load(tmp_path / "a.npz") as found:
+        assert found["frames_pictures"].tolist() == [0, 25]
 
 
 def test_detectors_refuse_counters_of_two_rates(tmp_path, monkeypatch):
