@@ -17,7 +17,9 @@ from tiny import frames, settings
 import models.predict
 import models.selftrain
 from models.commands import reported
+from models.data.cache import main as cache_main
 from models.data.cache import write_cache
+from models.data.simsurg import write_cholec80
 from models.detect import main as detect_main
 from models.experiment.__main__ import main as experiment_main
 from models.predict import main as predict_main
@@ -163,6 +165,21 @@ def test_selftraining_refuses_what_it_cannot_do_before_it_predicts(run, tmp_path
     assert "was epochs meant?" in said(selftrain_main, [*words, "epoch=1"], capsys)[1]
     (tmp_path / "out" / "round1").mkdir(parents=True)
     assert "exists already. Fix: give another --out" in said(selftrain_main, words, capsys)[1]
+
+
+def test_caches_are_written_of_cholec80s_own_folders(tmp_path, capsys):
+    write_cholec80(tmp_path / "c80", num_videos=1, seed=1, minutes=0.5, size=(48, 64))
+    cache_main([f"cholec80:{tmp_path / 'c80'}", str(tmp_path / "cache"), "--size", "24", "32"])
+    with np.load(tmp_path / "cache" / "table.npz") as table:
+        assert set(table["videos"]) == {"video01"} and (table["phases"] >= 0).all()
+    size = ["--size", "24", "32"]
+    words = [f"cholec80:{tmp_path / 'c80'}", tmp_path / "other", *size, "--split", "40/40"]
+    status, answer = said(cache_main, words, capsys)
+    assert status == 2 and "79 of its 80 videos are not among the 1 here" in answer
+    status, answer = said(cache_main, [tmp_path, tmp_path / "other", *size], capsys)
+    assert status == 2 and "neither a source of frames nor a manifest. Fix: give m2cai16:FOLDER" in answer
+    status, answer = said(cache_main, [tmp_path / "a.csv", tmp_path / "other", *size, "--split", "40/40"], capsys)
+    assert status == 2 and "--split is of Cholec80" in answer
 
 
 def test_a_report_of_nothing_says_so(tmp_path, capsys):
