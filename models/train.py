@@ -64,7 +64,9 @@ def _check_places(config: Config, *, resume: bool) -> None:
                 read_run(folder)
             except FormatError as error:
                 raise ValueError(f"{name}={folder}: {error.cause}. Fix: give the folder of a trained run") from error
-    files = {"pretrained": None if resume else config.pretrained, "loss.hmm_model": config.loss.hmm_model}
+    # Weights that another run's replace need not be there any more.
+    replaced = resume or config.start is not None
+    files = {"pretrained": None if replaced else config.pretrained, "loss.hmm_model": config.loss.hmm_model}
     for name, path in files.items():
         if path is not None and not Path(path).is_file():
             raise FileNotFoundError(f"{name}={path}: no such file")
