@@ -38,7 +38,6 @@ def parse(arguments: list[str] | None = None) -> tuple[Config, bool, bool]:
             config = read_config(path, [f"run={options.resume}", "stop_after=0", *options.settings])
         else:
             config = read_config(options.config, options.settings)
-        _check_places(config, resume=bool(options.resume))
     except (ValueError, OSError) as error:
         parser.error(explain(error))
     return config, bool(options.resume), options.quiet
@@ -81,6 +80,7 @@ def main(arguments: list[str] | None = None) -> None:
     from models.training.loop import fit
 
     with reported(f"stopped; python -m models.train --resume {config.run} goes on from its last checkpoint, if any"):
+        _check_places(config, resume=resume)
         figures = fit(config, resume=resume, quiet=quiet)
     shown = ", ".join(f"{name} {value:.4f}" for name, value in figures.items())
     print(f"{config.run}: best validation: {shown}" if shown else f"{config.run}: no better validation")
