@@ -7,7 +7,6 @@ A run is one of `frcnn`, `fcn` or `fcn_l`; inputs are those of `models.predict`.
 """
 
 import argparse
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,19 +15,28 @@ import jax
 import numpy as np
 
 from hmmjax.io import FormatError, save_npz
+from models.commands import check_out, progress, reported
 from models.data.cache import open_source
 from models.data.frames import FrameTable, take
 from models.detection.faster_rcnn import FasterRCNN
 from models.detection.localise import map_boxes
 from models.detection.scores import BoxPrecision, box_precision
-from models.predict import Reading, add_reading, open_clips, reading_of
+from models.predict import Reading, add_reading, check_inputs, collect, reading_of
 from models.recogniser import Recogniser
+from models.runs import read_run
 from models.systems import Answer
-from models.training.config import read_config
 
 #: Systems that say where tools are.
 LOCATORS = ("frcnn", "fcn", "fcn_l")
 FIELDS = ("boxes", "box_scores", "box_tools")
+
+
+def _check_locates(run: str | Path) -> None:
+    config = read_run(run)
+    # Of temporal models only this answers with maps.
+    if config.system not in LOCATORS or config.temporal not in (None, "conv_lstm"):
+        system = " with ".join(filter(None, (config.system, config.temporal)))
+        raise FormatError(f"{system} finds no boxes", file=run, fix=f"give a run of {', '.join(LOCATORS)}")
 
 
 class Locator(Recogniser):
@@ -39,15 +47,11 @@ class Locator(Recogniser):
         which: checkpoint, "best" or "last".
 
     Raises:
-        FormatError: for a run of another system.
+        FormatError: for a run of another system, and when there is none.
     """
 
     def __init__(self, run: str | Path, which: str = "best"):
-        config = read_config(Path(run) / "config.yaml")
-        # Of temporal models only this answers with maps.
-        if config.system not in LOCATORS or config.temporal not in (None, "conv_lstm"):
-            system = " with ".join(filter(None, (config.system, config.temporal)))
-            raise FormatError(f"{system} finds no boxes", file=run, fix=f"give a run of {', '.join(LOCATORS)}")
+        _check_locates(run)
         super().__init__(run, which)
 
     def _answer(self, system: Any, images: jax.Array) -> dict[str, jax.Array]:
@@ -67,22 +71,31 @@ class Locator(Recogniser):
         return answer
 
 
-def detect(run: str | Path, inputs: Sequence[str], reading: Reading, *, which: str = "best") -> dict[str, np.ndarray]:
+def detect(
+    run: str | Path, inputs: Sequence[str], reading: Reading, *, which: str = "best", quiet: bool = True
+) -> dict[str, np.ndarray]:
     """Boxes of all inputs, as the arrays of the file.
 
+    Args:
+        run: folder of a training run of a detector.
+        inputs: see `models.predict.open_clips`.
+        reading: how they are read.
+        which: checkpoint, "best" or "last".
+        quiet: show no progress.
+
+    Returns:
+        The arrays that the module's text lists, and FCN's "maps_<video>".
+
     Raises:
-        FormatError: when two inputs have one name.
+        FormatError: for inputs that cannot be read, and when two have one name, or number their frames at different
+            rates.
     """
+    _check_locates(run)
+    check_inputs(inputs)
     locator = Locator(run, which)
-    arrays: dict[str, np.ndarray] = {"tool_names": np.array(locator.names["tools"])}
-    for place in inputs:
-        for clip in open_clips(place, reading):
-            suffix = clip.video.removeprefix("video")
-            if f"frames_{suffix}" in arrays:
-                raise FormatError(f"{clip.video} is there twice", file=place, fix="detect in the two apart")
-            arrays["fps"] = np.float64(clip.fps)
-            arrays |= {f"{name}_{suffix}": x for name, x in locator.predict(clip.pictures, reading.batch).items()}
-    return arrays
+    with progress(quiet) as show:
+        found = collect(locator, inputs, reading, show)
+    return {"tool_names": np.array(locator.names["tools"]), **found}
 
 
 def box_scores(arrays: Mapping[str, np.ndarray], table: FrameTable, *, overlap: float = 0.5) -> BoxPrecision:
@@ -110,15 +123,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m models.detect", description=(__doc__ or "").partition(":")[0])
     add_reading(parser)
     options = parser.parse_intermixed_args(arguments)
-    try:
+    with reported():
+        check_out(options.out, force=options.force)
         reading = reading_of(options)
-        arrays = detect(options.run, options.inputs, reading, which=options.checkpoint)
+        arrays = detect(options.run, options.inputs, reading, which=options.checkpoint, quiet=options.quiet)
         kept = {name: x for name, x in arrays.items() if not name.startswith("maps_")}
         save_npz(options.out, kept, force=options.force)
         for place in options.inputs:
             _print_scores(place, arrays, reading)
-    except (ValueError, OSError) as error:
-        sys.exit(f"{type(error).__name__}: {error}")
     videos = sum(name.startswith("frames_") for name in arrays)
     print(f"{options.out}: boxes of {videos} video(s)")
 

@@ -1,7 +1,6 @@
 """A trained system, read from the folder of its run."""
 
 import itertools
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,10 +13,10 @@ from flax import nnx
 from hmmjax.io import FormatError
 from models.backbones.base import Cells
 from models.data.loader import prefetch
+from models.runs import read_classes, read_run
 from models.systems import Answer, probabilities
 from models.training.augment import resize
 from models.training.checkpoint import Checkpoints
-from models.training.config import read_config
 from models.training.system import make_system
 
 T = TypeVar("T")
@@ -30,6 +29,10 @@ class Recogniser:
         run: folder of the run.
         which: checkpoint, "best" or "last".
 
+    Raises:
+        FormatError: when the folder holds no run, or a damaged one.
+        FileNotFoundError: when the run has no such checkpoint.
+
     Attributes:
         config: of the run.
         names: of the classes, by track.
@@ -41,8 +44,8 @@ class Recogniser:
 
     def __init__(self, run: str | Path, which: str = "best"):
         run = Path(run)
-        self.config = read_config(run / "config.yaml")
-        self.names: dict[str, list[str]] = json.loads((run / "classes.json").read_text(encoding="utf-8"))
+        self.config = read_run(run)
+        self.names = read_classes(run)
         # A run on a frozen backbone keeps that backbone's run inside its own.
         self._frozen = Recogniser(run / "frozen") if self.config.frozen is not None else None
         # The weights that training began with may be gone by now, and are not needed.

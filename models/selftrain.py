@@ -14,9 +14,8 @@ are worth can be told from what training longer is worth.
 import argparse
 import dataclasses
 import json
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +23,14 @@ import numpy as np
 
 from hmmjax import metrics
 from hmmjax.types import Observations
+from models.commands import count, reported
 from models.data.cache import read_cache
 from models.data.frames import FrameTable, take
 from models.experiment.cell import lessons, predict
 from models.experiment.figures import measure
 from models.experiment.stabilise import Predictions, apply_model, learn_model, pad, rows_of, seconds
 from models.experiment.videos import write_view
+from models.runs import read_run
 from models.systems import SYSTEMS
 from models.training.config import read_config
 from models.training.feeds import video_rows
@@ -94,7 +95,7 @@ class Judged:
 def judge(run: Path, cache: Path, unlabelled: list[str], emissions: str) -> Judged:
     """Predict, stabilise and measure with what a run has learnt so far."""
     table = read_cache(cache).table
-    tracks = [t for t in ("phases", "tools") if t in SYSTEMS[read_config(run / "config.yaml").system].heads]
+    tracks = [t for t in ("phases", "tools") if t in SYSTEMS[read_run(run).system].heads]
     test = "test" in table.parts
     predicted = predict(run, cache, ["val", "unlabelled", *(["test"] if test else [])], tracks)
     own = {part: [str(table.videos[rows[0]]) for rows in video_rows(table, part)] for part in set(table.parts)}
@@ -152,6 +153,7 @@ def selftrain(
     emissions: str = "confusion",
     control: bool = False,
     settings: Sequence[str] = (),
+    tell: Callable[[str], None] = lambda words: None,
 ) -> list[dict[str, Any]]:
     """Alternate pseudo-labels and training; what each round did is in ``rounds.json``, the best run's path in ``best``.
 
@@ -164,11 +166,20 @@ def selftrain(
         control: train another run on in each round, without pseudo-labels and for as many updates; its rows are
             "control" and decide nothing.
         settings: ``key=value`` words of the rounds' training.
+        tell: told what is being done, and what came of it.
+
+    Returns:
+        What is in ``rounds.json``, the first of it about `run` itself.
 
     Raises:
-        ValueError: when no video is without labels, and for a system that learns from boxes.
+        FileExistsError: when `out` holds rounds already.
+        ValueError: when no video is without labels, for settings that there are not, and for a system that learns from
+            boxes.
     """
-    config = read_config(run / "config.yaml")
+    config = read_run(run)
+    read_config(run / "config.yaml", settings)
+    if out.is_file() or (out / "rounds.json").exists() or any(out.glob("round*")):
+        raise FileExistsError(f"{out} exists already. Fix: give another --out")
     if SYSTEMS[config.system].boxes:
         raise ValueError(
             f"{config.system} learns from boxes, which pseudo-labels do not have. Fix: give a run of {config.system}_l"
@@ -176,15 +187,21 @@ def selftrain(
     table = read_cache(cache).table
     unlabelled = [v for v in np.unique(table.videos).tolist() if (table.parts[table.videos == v] == "unlabelled").all()]
     if not unlabelled:
-        raise ValueError(f"{cache} has no video whose frames are all in the part 'unlabelled'")
+        raise ValueError(
+            f"{cache} has no video whose frames are all in the part 'unlabelled'. Fix: list videos in its "
+            "manifest with part: unlabelled"
+        )
     out.mkdir(parents=True, exist_ok=True)
+    tell(f"predicting and stabilising with {run}, {len(unlabelled)} video(s) without labels")
     best, said, other = run, judge(run, cache, unlabelled, emissions), run
     history = [_row(0, said, 0.0, None, "kept")]
+    tell(_words(history[-1]))
     for number in range(1, rounds + 1):
         view, now = out / f"view{number}", out / f"round{number}"
         labelled = pseudo_label(table, unlabelled, said.posterior)
         write_view(cache.resolve() / "images.npy", labelled, view)
         words = [f"data.val={cache}", "tensorboard=false", f"seed={config.seed + number}", *settings]
+        tell(f"training round {number}")
         took = _train_on(best, now, [*words, f"data.train={view}"])
         again = judge(now, cache, unlabelled, emissions)
         better = again.val_score > said.val_score
@@ -195,13 +212,16 @@ def selftrain(
             ]
         )
         history.append(_row(number, again, took, float(weights.mean()), "kept" if better else "no better, ended"))
+        tell(_words(history[-1]))
         if control:
             # As many updates on fewer frames.
             more = len(labelled.rows("train")) / len(table.rows("train"))
             epochs = round(read_config(now / "config.yaml").epochs * more)
             before, other = other, out / f"control{number}"
+            tell(f"training round {number} without the new labels")
             took = _train_on(before, other, [*words, f"data.train={cache}", f"epochs={epochs}"])
             history.append(_row(number, judge(other, cache, unlabelled, emissions), took, None, "control"))
+            tell(_words(history[-1]))
         (out / "rounds.json").write_text(json.dumps(history, indent=1) + "\n", encoding="utf-8")
         if not better:
             break
@@ -229,21 +249,33 @@ def _row(number: int, said: Judged, took: float, weight: float | None, verdict: 
     }
 
 
+def _words(row: dict[str, Any]) -> str:
+    parts = [f"round {row['round']}: {row['verdict']}, validation {row['validation score of M']:.4f}"]
+    for version, figures in row["test"].items():
+        parts += [f"{version} {key} {figures[key]:.4f}" for key in ("mAP", "accuracy") if key in figures]
+    return ", ".join(parts)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m models.selftrain", description=(__doc__ or "").partition(":")[0])
     parser.add_argument("run", type=Path, help="folder of a training run")
     parser.add_argument("cache", type=Path, help="its frames, with videos in the part 'unlabelled'")
     parser.add_argument("--out", type=Path, required=True, help="folder for the rounds")
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--emissions", choices=("confusion", "probability"), default="confusion")
+    parser.add_argument("--rounds", type=count, default=2, help="at most (2)")
+    parser.add_argument(
+        "--emissions",
+        choices=("confusion", "probability"),
+        default="confusion",
+        help="of the hidden Markov model: the network's labels (the default), or its probabilities",
+    )
     parser.add_argument(
         "--control", action="store_true", help="train another run on without the new labels, to compare with"
     )
     parser.add_argument("settings", nargs="*", metavar="key=value", help="of the rounds' training, such as epochs=5")
     options = parser.parse_intermixed_args(arguments)
-    try:
-        history = selftrain(
+    with reported():
+        selftrain(
             options.run,
             options.cache,
             options.out,
@@ -251,14 +283,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             emissions=options.emissions,
             control=options.control,
             settings=options.settings,
+            tell=lambda words: print(words, flush=True),
         )
-    except (ValueError, OSError) as error:
-        sys.exit(f"{type(error).__name__}: {error}")
-    for row in history:
-        parts = [f"round {row['round']}: {row['verdict']}, validation {row['validation score of M']:.4f}"]
-        for version, figures in row["test"].items():
-            parts += [f"{version} {key} {figures[key]:.4f}" for key in ("mAP", "accuracy") if key in figures]
-        print(", ".join(parts))
+        print(f"the best run is {(options.out / 'best').read_text(encoding='utf-8').strip()}")
 
 
 if __name__ == "__main__":

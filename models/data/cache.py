@@ -15,7 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
+from hmmjax.data.splits import CHOLEC80_SPLITS, cholec80_split
 from hmmjax.io import FormatError
+from models.data.cholec80 import cholec80
 from models.data.collections import Collection
 from models.data.collections_manifest import read_manifest
 from models.data.frames import FrameTable, Source, m2cai16_locations, read_packed
@@ -196,6 +198,28 @@ def _decoded(source: Source, workers: int, progress: bool) -> Iterator[tuple[int
         yield from images
 
 
+def _collection(place: str, split: str | None) -> Collection | None:
+    """The videos that a source of the command line names; None for sources of frames.
+
+    Raises:
+        FormatError: for what is neither, and for a split of anything but Cholec80.
+    """
+    kind, _, folder = place.partition(":")
+    if kind == "cholec80":
+        return cholec80(folder, split=None if split is None else cholec80_split(split))
+    if split is not None:
+        raise FormatError("--split is of Cholec80", file=place, fix="say cholec80:FOLDER, or leave --split out")
+    if Path(place).suffix.lower() in (".yaml", ".yml", ".csv"):
+        return read_manifest(place)
+    if kind != "m2cai16" and not place.endswith(".npz") and not (Path(place) / "table.npz").exists():
+        raise FormatError(
+            "neither a source of frames nor a manifest",
+            file=place,
+            fix="give m2cai16:FOLDER, cholec80:FOLDER, a packed .npz, or a manifest of videos (.yaml, .csv)",
+        )
+    return None
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write a cache from the command line; what cannot be read is one line and exit code 2.
 
@@ -203,16 +227,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: words of the command line; those of this process when left out.
     """
     parser = argparse.ArgumentParser(prog="python -m models.data.cache", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("source", help="m2cai16:FOLDER, a packed .npz, or a manifest of videos (.yaml, .csv)")
+    parser.add_argument(
+        "source", help="m2cai16:FOLDER, cholec80:FOLDER, a packed .npz, or a manifest of videos (.yaml, .csv)"
+    )
     parser.add_argument("cache", help="folder to write")
     parser.add_argument("--size", type=int, nargs=2, metavar=("HEIGHT", "WIDTH"), required=True)
     parser.add_argument("--workers", type=int, default=4, help="threads that decode pictures")
     parser.add_argument("--crop", action="store_true", help="cut black borders off videos")
+    parser.add_argument("--split", choices=CHOLEC80_SPLITS, help="of Cholec80: which videos are train, val and test")
     options = parser.parse_args(arguments)
     size = (options.size[0], options.size[1])
     try:
-        if Path(options.source).suffix.lower() in (".yaml", ".yml", ".csv"):
-            collection = read_manifest(options.source)
+        if (collection := _collection(options.source, options.split)) is not None:
             cache = write_collection(collection, options.cache, size, crop=options.crop, progress=True)
         else:
             source = open_source(options.source, size)

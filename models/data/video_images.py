@@ -16,7 +16,8 @@ from hmmjax.io import FormatError, natural
 from models.data.picture import Box, common_content, find_content, resize
 
 RULES = ("frame", "second", "counter")
-_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
+#: Of the pictures that are read.
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 
 
 def find_images(folder: str | os.PathLike[str], rule: str, *, fps: float = 25.0, rate: float = 1.0) -> dict[int, str]:
@@ -33,8 +34,8 @@ def find_images(folder: str | os.PathLike[str], rule: str, *, fps: float = 25.0,
         Paths by frame number on the video's own counter, ascending.
 
     Raises:
-        FormatError: for an unknown rule, a name without a number, two pictures of one frame, an empty folder, or a
-            counter that starts at 0.
+        FormatError: for an unknown rule, a name without a number, two pictures of one frame, an empty folder,
+            names that differ before their numbers, as those of several videos do, or a counter that starts at 0.
     """
     if rule not in RULES:
         raise FormatError(f"unknown naming rule {rule!r}", fix=f"say one of {', '.join(RULES)}")
@@ -46,14 +47,23 @@ def find_images(folder: str | os.PathLike[str], rule: str, *, fps: float = 25.0,
         raise FormatError("no pictures in this folder", file=root)
     step = fps if rule == "second" else fps / rate if rule == "counter" else 1.0
     found: dict[int, str] = {}
+    first: dict[str, str] = {}
     for path in sorted(files, key=lambda p: natural(p.name)):
         numbers = re.findall(r"\d+", path.stem)
         if not numbers:
             raise FormatError("no number in this name", file=path, fix="name pictures by frame, second or counter")
+        first.setdefault(path.stem[: path.stem.rindex(numbers[-1])], path.name)
         number = int(numbers[-1]) - (rule == "counter")
         if number < 0:
             raise FormatError("a counter starts at 1", file=path, fix="say 'second' or 'frame' if it starts at 0")
         frame = round(number * step)
+        if len(first) > 1:
+            raise FormatError(
+                f"what stands before the numbers differs, as in {' and '.join(first.values())}: these look like "
+                "pictures of several videos",
+                file=root,
+                fix="give each video a folder of its own, or call one video's pictures alike",
+            )
         if frame in found:
             raise FormatError(f"frame {frame} is also {os.path.basename(found[frame])}", file=path, fix="keep one")
         found[frame] = str(path)
@@ -63,7 +73,7 @@ def find_images(folder: str | os.PathLike[str], rule: str, *, fps: float = 25.0,
 def _is_frame(path: Path) -> bool:
     # A leading dot marks what macOS and unfinished copies leave beside files.
     hidden = path.name.startswith(".")
-    return path.suffix.lower() in _SUFFIXES and not path.stem.endswith("_flip") and not hidden
+    return path.suffix.lower() in SUFFIXES and not path.stem.endswith("_flip") and not hidden
 
 
 def align_images(

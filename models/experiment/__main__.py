@@ -3,11 +3,11 @@
 import argparse
 import dataclasses
 import json
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from models.commands import count, reported
 from models.experiment.cell import predict_cell, stabilise_cell
 from models.experiment.plan import Cell, Plan, read_plan
 from models.experiment.report import write_report
@@ -71,17 +71,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, nargs="+", help="run these only; several processes may share a folder")
     parser.add_argument("--scenarios", nargs="+", help="run these only")
     parser.add_argument("--systems", nargs="+", help="run these only")
-    parser.add_argument("--workers", type=int, default=1, help="processes that draw simulated pictures")
+    parser.add_argument("--workers", type=count, default=1, help="processes that draw simulated pictures (1)")
     parser.add_argument(
         "--stage",
         choices=("all", "data", "predict", "stabilise", "report"),
         default="all",
-        help="draw the videos, train and predict , stabilise (a CPU is enough), or write the report only",
+        help="only draw the videos, train and predict, stabilise (a CPU is enough), or write the report (all)",
     )
     parser.add_argument("--wait", type=float, default=0.0, help="seconds that stabilise waits for predictions")
     parser.add_argument("--shard", default="0/1", help="i/n: every n-th cell from the i-th; for stabilise")
     options = parser.parse_args(arguments)
-    try:
+    with reported("stopped; the same command goes on"):
         plan = read_plan(options.plan)
         plan = dataclasses.replace(plan, out=Path(options.out or plan.out))
         for option in ("scenarios", "systems"):
@@ -106,10 +106,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if options.stage in ("predict", "stabilise"):
             return
         kept = [cell.folder / "result.json" for cell in plan.cells()]
+        if not any(path.exists() for path in kept):
+            raise ValueError(f"{plan.out}: none of {len(kept)} cells is finished. Fix: run the other stages first")
         results = [json.loads(path.read_text(encoding="utf-8")) for path in kept if path.exists()]
         write_report(results, plan.out, json.loads(json.dumps(dataclasses.asdict(plan) | {"out": str(plan.out)})))
-    except (ValueError, OSError) as error:
-        sys.exit(f"{type(error).__name__}: {error}")
     print(f"{plan.out}: {len(results)} of {len(kept)} cells in grid.json, table.md and cost.png")
 
 
