@@ -163,8 +163,8 @@ def selftrain(
         out: folder for the rounds.
         rounds: at most.
         emissions: family of the hidden Markov model.
-        control: train another run on in each round, without pseudo-labels and for as many updates; its rows are
-            "control" and decide nothing.
+        control: train another run on in each round, without pseudo-labels and for as many updates, in whole passes; its rows
+            are "control" and decide nothing.
         settings: ``key=value`` words of the rounds' training.
         tell: told what is being done, and what came of it.
 
@@ -214,9 +214,9 @@ def selftrain(
         history.append(_row(number, again, took, float(weights.mean()), "kept" if better else "no better, ended"))
         tell(_words(history[-1]))
         if control:
-            # As many updates on fewer frames.
+            # As many updates on fewer frames, to the nearest whole pass.
             more = len(labelled.rows("train")) / len(table.rows("train"))
-            epochs = round(read_config(now / "config.yaml").epochs * more)
+            epochs = max(1, round(read_config(now / "config.yaml").epochs * more))
             before, other = other, out / f"control{number}"
             tell(f"training round {number} without the new labels")
             took = _train_on(before, other, [*words, f"data.train={cache}", f"epochs={epochs}"])
