@@ -163,8 +163,8 @@ def selftrain(
         out: folder for the rounds.
         rounds: at most.
         emissions: family of the hidden Markov model.
-        control: train another run on in each round, without pseudo-labels and for as many updates, in whole passes; its rows
-            are "control" and decide nothing.
+        control: train another run on in each round, without pseudo-labels and for as many updates in whole passes; its
+            rows are "control" and decide nothing.
         settings: ``key=value`` words of the rounds' training.
         tell: told what is being done, and what came of it.
 

@@ -3,6 +3,8 @@
 Kernels run interpreted here; benchmarks/hmm.py runs the same comparison on a GPU.
 """
 
+import dataclasses
+
 import cases
 import jax
 import jax.numpy as jnp
@@ -83,15 +85,52 @@ def test_taking_turns_changes_nothing(backend, monkeypatch):
     jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=1e-6), messages.viterbi(p, backend), best)
 
 
-def test_kernels_in_turns_and_chunks(monkeypatch):
-    """Videos by twos, and counts of at most three frames by one matrix product."""
+@pytest.mark.parametrize(("stored", "at_once"), [(4_000, 2), (2_000, 1), (1_000, 0)])
+def test_kernels_in_turns_and_chunks(monkeypatch, stored, at_once):
+    """As many videos as fit, down to less than one, and counts of at most three frames by one matrix product."""
     p = chain(3, 3, 6, 3, 2, sharpness=1.0)
     value, grads = jax.jit(derivatives, static_argnums=1)(p, "gpu")
+    answers = messages.filter(p, "gpu"), messages.viterbi(p, "gpu")
     monkeypatch.setattr("hmmjax.messages.kernels.CHUNK", 3)
-    monkeypatch.setattr("hmmjax.messages.gpu.STORED_BYTES", 4_000)
-    assert messages.gpu._turns(p) == 2
+    monkeypatch.setattr("hmmjax.messages.gpu.STORED_BYTES", stored)
+    assert messages.gpu._at_once(p) == at_once
     again = jax.jit(lambda p: derivatives(p, "gpu"))(p)
     same(again, (value, grads))
+    filtered, best = messages.filter(p, "gpu"), messages.viterbi(p, "gpu")
+    real = np.arange(6)[None] < np.asarray(p.lengths)[:, None]
+    for x, y in zip(jax.tree.leaves((filtered, best)), jax.tree.leaves(answers), strict=True):
+        assert_allclose(*(z[real] if z.ndim > 1 else z for z in map(np.asarray, (x, y))), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("backend", "frames"), [("scan", 150), ("gpu", 7)])
+def test_answers_are_differentiable_themselves(backend, frames):
+    """Posteriors, filters and gradients, beyond a chunk and in kernels: as of the recursion in logarithms."""
+    p = chain(5, 2, frames, 3, 2, sharpness=1.0)
+    rng = np.random.default_rng(0)
+    real = jnp.arange(frames)[None, :, None] < p.lengths[:, None, None]
+    weights = [jnp.asarray(rng.normal(size=x.shape) * real, jnp.float32) for x in (p.phases, p.configs)]
+
+    def objective(p, backend):
+        def value(phases, configs):
+            return messages.log_normalizer(dataclasses.replace(p, phases=phases, configs=configs), backend)
+
+        value, vjp = jax.vjp(value, p.phases, p.configs)
+        online = messages.filter(p, backend)
+        answers = (*vjp(jnp.ones_like(value)), online.phases, online.configs)
+        return value.sum() + sum(jnp.sum(w * jnp.where(real, x, 0)) for w, x in zip(weights * 2, answers, strict=True))
+
+    slope = jax.jit(jax.grad(objective, allow_int=True), static_argnums=1)
+    got, expected = slope(p, backend), slope(p, "logspace")
+    for name in ("initial", "transition", "blocks", "phases", "configs"):
+        jax.tree.map(
+            lambda a, b: assert_allclose(a, b, rtol=1e-4, atol=1e-4 * float(jnp.abs(b).max())),
+            *(_allowed(getattr(x, name), p, name) for x in (got, expected)),
+        )
+
+
+def _allowed(x, p, name):
+    """What the derivative at a zero is worth differs between recursions, as a path that cannot be does."""
+    return jnp.where(p.transition > 0, x, 0) if name == "transition" else x
 
 
 def test_kernels_lower_for_a_gpu(monkeypatch):

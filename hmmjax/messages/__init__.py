@@ -3,9 +3,13 @@
 A backend is a module with `forward`, `backward` and `filter` that takes `Potentials`; `log_normalizer` adds the
 derivative rule that joins the two sweeps. `logspace` is the plain one to read first; `scan` and `gpu` are the fast
 ones, on the arithmetic of `scaled` (`paths` is `scan`'s best path); `parallel` is for phases or tools alone.
+
+The fast ones stop at each video's end or are kernels, neither of which JAX differentiates: derivatives of posteriors,
+filters and gradients are those of `scan` run to the end of the padding.
 """
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -47,18 +51,18 @@ def log_normalizer(potentials: Potentials, backend: str) -> Array:
 
     A video that is impossible has -inf and a gradient of zero. Source: Eisner (2016), see docs/maths.md.
     """
-    return _module(backend, potentials).forward(potentials, keep=False)[0]
+    return _sweep(potentials, backend, False)[0]
 
 
 def _forward(potentials: Potentials, backend: str) -> tuple[Array, tuple]:
-    value, kept = _module(backend, potentials).forward(potentials, keep=True)
+    value, kept = _sweep(potentials, backend, True)
     return value, (potentials, kept, value)
 
 
 def _backward(backend: str, residuals: tuple, cotangent: Array) -> tuple[Any]:
     potentials, kept, value = residuals
     cotangent = jnp.where(jnp.isfinite(value), cotangent, 0)
-    grads = _module(backend, potentials).backward(potentials, kept, cotangent)
+    grads = _sweep_back(potentials, kept, cotangent, backend)
     nothing = np.zeros(potentials.lengths.shape, jax.dtypes.float0)
     return (dataclasses.replace(grads, lengths=nothing),)
 
@@ -66,9 +70,44 @@ def _backward(backend: str, residuals: tuple, cotangent: Array) -> tuple[Any]:
 log_normalizer.defvjp(_forward, _backward)
 
 
+def _sweep(potentials: Potentials, backend: str, keep: bool) -> tuple[Array, Any]:
+    module = _module(backend, potentials)
+    run = partial(module.forward, keep=keep)
+    if module not in (scan, gpu):
+        return run(potentials)
+
+    def again(potentials: Potentials) -> tuple[Array, Any]:
+        # Whoever is differentiated with respect to what was kept starts from the potentials himself.
+        kept = jax.tree.map(jnp.zeros_like, jax.eval_shape(run, potentials)[1])
+        return scan.forward(potentials, keep=False, whole=True)[0], kept
+
+    return _differentiated_as(run, again)(potentials)
+
+
+def _sweep_back(potentials: Potentials, kept: Any, cotangent: Array, backend: str) -> Potentials:
+    module = _module(backend, potentials)
+    if module not in (scan, gpu):
+        return module.backward(potentials, kept, cotangent)
+
+    def again(potentials: Potentials, _: Any, cotangent: Array) -> Potentials:
+        return scan.backward(potentials, scan.forward(potentials, keep=True, whole=True)[1], cotangent, whole=True)
+
+    return _differentiated_as(module.backward, again)(potentials, kept, cotangent)
+
+
+def _differentiated_as(run: Callable, again: Callable) -> Callable:
+    """`run`, whose derivatives are those of `again`."""
+    function = jax.custom_jvp(lambda *inputs: run(*inputs))  # (whose defaults are no inputs)
+    function.defjvp(lambda primals, tangents: (run(*primals), jax.jvp(again, primals, tangents)[1]))
+    return function
+
+
 def filter(potentials: Potentials, backend: str) -> Filtered:
     """Marginals given the past."""
-    return _module(backend, potentials).filter(potentials)
+    module = _module(backend, potentials)
+    if module not in (scan, gpu):
+        return module.filter(potentials)
+    return _differentiated_as(module.filter, partial(scan.filter, whole=True))(potentials)
 
 
 def viterbi(potentials: Potentials, backend: str) -> Path:

@@ -10,7 +10,7 @@ from jax import lax
 
 from hmmjax import _numerics as num
 from hmmjax._typing import Array
-from hmmjax.messages import kernels, kronecker, scaled
+from hmmjax.messages import kernels, kronecker, paths, scaled, scan
 from hmmjax.messages.potentials import Filtered, Path, Potentials
 
 STORED_BYTES = 16 * 2**30
@@ -68,7 +68,7 @@ def _value(p: Potentials, top: Array, scale: Array, totals: Array, references: A
 
 def forward(potentials: Potentials, keep: bool) -> tuple[Array, Any]:
     """Log-normalisers (B,), and with `keep` the messages of both directions."""
-    if keep and _turns(potentials) > 1:
+    if keep and len(potentials.lengths) > _at_once(potentials):
         # Too many to hold: `backward` computes them again, a few videos at a time.
         return forward(potentials, keep=False)[0], None
     evidence, table, blocks, initial = _prepare(potentials)
@@ -81,13 +81,16 @@ def forward(potentials: Potentials, keep: bool) -> tuple[Array, Any]:
 
 def backward(potentials: Potentials, kept: Any, cotangent: Array) -> Potentials:
     """Derivative of sum(cotangent * log-normalisers) with respect to every potential; cotangent is (B,)."""
-    if kept is None:
-        return _in_turns(_backward_again, potentials, cotangent)
-    return _backward(potentials, kept, cotangent)
+    if kept is not None:
+        return _backward(potentials, kept, cotangent)
 
+    def again(potentials: Potentials, cotangent: Array) -> Potentials:
+        return _backward(potentials, forward(potentials, keep=True)[1], cotangent)
 
-def _backward_again(potentials: Potentials, cotangent: Array) -> Potentials:
-    return _backward(potentials, forward(potentials, keep=True)[1], cotangent)
+    def sparingly(potentials: Potentials, cotangent: Array) -> Potentials:
+        return scan.backward(potentials, scan.forward(potentials, keep=True)[1], cotangent)
+
+    return _in_turns(again, sparingly, potentials, cotangent)
 
 
 def _backward(potentials: Potentials, kept: Any, cotangent: Array) -> Potentials:
@@ -124,7 +127,8 @@ def _gradients(u: Array, v: Array, blocks: tuple[Array, ...]) -> tuple[Array, ..
 
 def filter(potentials: Potentials) -> Filtered:
     """Marginals given the past."""
-    return _in_turns(lambda p, _: _filter(p), potentials, jnp.zeros_like(potentials.lengths))
+    none = jnp.zeros_like(potentials.lengths)
+    return _in_turns(lambda p, _: _filter(p), lambda p, _: scan.filter(p), potentials, none)
 
 
 def _filter(potentials: Potentials) -> Filtered:
@@ -147,13 +151,14 @@ def _filter(potentials: Potentials) -> Filtered:
 
 def viterbi(potentials: Potentials) -> Path:
     """Most probable paths; their log-probability is summed along the path found."""
-    return _in_turns(lambda p, _: _viterbi(p), potentials, jnp.zeros_like(potentials.lengths))
+    none = jnp.zeros_like(potentials.lengths)
+    return _in_turns(lambda p, _: _viterbi(p), lambda p, _: paths.viterbi(p), potentials, none)
 
 
 def _viterbi(p: Potentials) -> Path:
     log_transition, log_initial = jnp.log(p.transition), jnp.log(p.initial).astype(p.phases.dtype)
     log_blocks = tuple(jnp.log(jnp.moveaxis(b, 0, -1)) for b in p.blocks)
-    phases, configs = kernels.best_path(
+    inputs = (
         p.configs,
         _pad(p.phases, -1, -jnp.inf),
         _pad(_pad(log_transition, 0, -jnp.inf), 1, -jnp.inf),
@@ -161,6 +166,8 @@ def _viterbi(p: Potentials) -> Path:
         _pad(log_initial, 0, -jnp.inf),
         p.lengths,
     )
+    # A path has no derivative; its log-probability, summed below, has.
+    phases, configs = kernels.best_path(*lax.stop_gradient(inputs))
     frames, length = jnp.arange(phases.shape[1]), p.lengths[:, None]
     phases, configs = (jnp.where(frames < length, x, 0) for x in (phases, configs))
     own = (configs[..., None] >> jnp.arange(len(p.blocks) - 1, -1, -1)) & 1
@@ -174,19 +181,31 @@ def _viterbi(p: Potentials) -> Path:
     return Path(phases, configs, num.accurate_sum(parts))
 
 
-def _turns(potentials: Potentials) -> int:
-    videos, num_frames, num_configs = potentials.configs.shape
+def _at_once(potentials: Potentials) -> int:
+    """Videos whose messages fit; 0 where one video's do not."""
+    _, num_frames, num_configs = potentials.configs.shape
     one = 4 * num_frames * num_configs * _padded(potentials.phases.shape[-1]) * potentials.phases.dtype.itemsize
-    return -(-videos * one // STORED_BYTES)
+    return STORED_BYTES // max(one, 1)
 
 
-def _in_turns(run: Callable[[Potentials, Array], Any], potentials: Potentials, per_video: Array) -> Any:
-    """`run` for all videos, in groups whose messages fit; derivatives of shared tables add up."""
-    turns, videos = _turns(potentials), len(per_video)
-    if turns <= 1:
+def _in_turns(
+    run: Callable[[Potentials, Array], Any],
+    otherwise: Callable[[Potentials, Array], Any],
+    potentials: Potentials,
+    per_video: Array,
+) -> Any:
+    """`run` for all videos, in groups whose messages fit; derivatives of shared tables add up.
+
+    Where one video's messages do not fit, `otherwise`, which keeps less of them.
+    """
+    size, videos = _at_once(potentials), len(per_video)
+    if size == 0:
+        return otherwise(potentials, per_video)
+    if videos <= size:
         return run(potentials, per_video)
-    size = -(-videos // min(turns, videos))
+    # As few turns as may be, of as even a size.
     groups = -(-videos // size)
+    size = -(-videos // groups)
 
     def grouped(x: Array) -> Array:
         x = jnp.pad(x, [(0, groups * size - videos)] + [(0, 0)] * (x.ndim - 1))

@@ -124,8 +124,8 @@ def _first(chain: Chain) -> Message:
 def _in_chunks(chain: Chain, keep: bool, out: Callable[[Message, tuple], Any], chunks: Any) -> tuple[Array, Any]:
     """Forwards, chunk by chunk: the log-normaliser, and `out` of each chunk's first message and stacks.
 
-    Only the first `chunks` chunks are run, a number that need not be known when compiling; None is all of them (and
-    can be differentiated).
+    Only the first `chunks` chunks are run, a number that need not be known when compiling; None is all of them, which
+    can be differentiated.
     """
 
     def chunk(predicted: Message, frames: tuple) -> tuple:
@@ -138,13 +138,16 @@ def _in_chunks(chain: Chain, keep: bool, out: Callable[[Message, tuple], Any], c
 
 
 def loop(body: Callable, carry: Any, inputs: Any, number: Any, reverse: bool = False) -> tuple[Any, Any]:
-    """`lax.scan` over the first `number` inputs only; outputs of the others are zero."""
+    """`lax.scan` over the first `number` inputs only; outputs of the others are zero.
+
+    With None over all of them, and differentiation keeps one carry an input and computes the rest again.
+    """
     total = len(jax.tree.leaves(inputs)[0])
     if total == 1:
         carry, output = body(carry, jax.tree.map(lambda x: x[0], inputs))
         return carry, jax.tree.map(lambda x: x[None], output)
     if number is None:
-        return lax.scan(body, carry, inputs, reverse=reverse)
+        return lax.scan(jax.checkpoint(body), carry, inputs, reverse=reverse)
 
     def one(i: Any, state: tuple) -> tuple:
         carry, outputs = state
@@ -186,7 +189,6 @@ def _forward(potentials: Potentials, chunks: Any, *, keep: str) -> tuple[Array, 
 
 
 def _filter(potentials: Potentials, chunks: Any) -> Filtered:
-    del chunks  # all, so that it can be differentiated
     chain = _chain(potentials)
 
     def out(_: Message, stacks: tuple) -> tuple[Array, Array]:
@@ -196,7 +198,7 @@ def _filter(potentials: Potentials, chunks: Any) -> Filtered:
         weights = scaled.to_one(jnp.where(totals > 0, weights, 0), weights * totals, -1)
         return weights * totals, num.einsum("tcq,tq->tc", rows, weights)
 
-    value, marginals = _in_chunks(chain, True, out, None)
+    value, marginals = _in_chunks(chain, True, out, chunks)
     phases, configs = (m.reshape(-1, m.shape[-1])[: potentials.phases.shape[0]] for m in marginals)
     return Filtered(phases[:, : potentials.phases.shape[-1]], configs, value)
 
@@ -308,8 +310,8 @@ def _top(x: Array, axis: int | tuple[int, ...]) -> Array:
 _AXES = Potentials(None, None, None, 0, 0, 0)
 
 
-def map_videos(run: Callable, potentials: Potentials, *per_video: Any) -> Any:
-    """`run` for every video and the number of chunks to run.
+def map_videos(run: Callable, potentials: Potentials, *per_video: Any, whole: bool = False) -> Any:
+    """`run` for every video and the number of chunks to run, None with `whole`.
 
     On a CPU as many videos at a time as keep a step small, videos of like length together, so that no frame is
     computed in vain but those of a group's last chunks; elsewhere all at once.
@@ -318,8 +320,8 @@ def map_videos(run: Callable, potentials: Potentials, *per_video: Any) -> Any:
     lengths = potentials.lengths
     videos, num_frames = potentials.phases.shape[:2]
 
-    def chunks(lengths: Array) -> Array:
-        return -(-jnp.max(lengths) // min(CHUNK, num_frames))
+    def chunks(lengths: Array) -> Any:
+        return None if whole else -(-jnp.max(lengths) // min(CHUNK, num_frames))
 
     together = max(1, STEP // size(potentials))
     if jax.default_backend() != "cpu" or videos <= together:
@@ -354,13 +356,16 @@ def _keeps_entries(potentials: Potentials) -> bool:
     return videos * num_frames * size(potentials) * potentials.phases.dtype.itemsize > STORED_BYTES
 
 
-def forward(potentials: Potentials, keep: bool) -> tuple[Array, Any]:
-    """Log-normalisers (B,), and with `keep` whatever `backward` needs again."""
+def forward(potentials: Potentials, keep: bool, whole: bool = False) -> tuple[Array, Any]:
+    """Log-normalisers (B,), and with `keep` whatever `backward` needs again.
+
+    With `whole` the padding is run through as well, as in the functions below: slower, and differentiable.
+    """
     what = "nothing" if not keep else "entries" if _keeps_entries(potentials) else "messages"
-    return map_videos(partial(_forward, keep=what), potentials)
+    return map_videos(partial(_forward, keep=what), potentials, whole=whole)
 
 
-def backward(potentials: Potentials, kept: Any, cotangent: Array) -> Potentials:
+def backward(potentials: Potentials, kept: Any, cotangent: Array, whole: bool = False) -> Potentials:
     """Derivative of sum(cotangent * log-normalisers) with respect to every potential; cotangent is (B,)."""
     entries = _keeps_entries(potentials)
 
@@ -368,11 +373,11 @@ def backward(potentials: Potentials, kept: Any, cotangent: Array) -> Potentials:
         grads = _backward(potentials, chunks, kept, entries)
         return jax.tree.map(lambda g: g * cotangent, dataclasses.replace(grads, lengths=()))
 
-    grads = map_videos(weighted, potentials, kept, cotangent)
+    grads = map_videos(weighted, potentials, kept, cotangent, whole=whole)
     initial, transition, blocks = jax.tree.map(lambda g: g.sum(0), (grads.initial, grads.transition, grads.blocks))
     return Potentials(initial, transition, blocks, grads.phases, grads.configs, potentials.lengths)
 
 
-def filter(potentials: Potentials) -> Filtered:
+def filter(potentials: Potentials, whole: bool = False) -> Filtered:
     """Marginals given the past. Memory: T (L + C) floats a video."""
-    return map_videos(_filter, potentials)
+    return map_videos(_filter, potentials, whole=whole)
