@@ -27,6 +27,12 @@ CHUNK = 128
 LANES = 8
 """Phases are padded to a multiple of this."""
 
+DENSE = 128
+"""Configurations up to which pairs of them are counted by one matrix product a phase; beyond, bits are in groups."""
+
+GROUP = 16
+"""Configurations of such a group."""
+
 STEP = 1024
 """Numbers in one step's state up to which a CPU runs it as a few fused loops, one tool at a time."""
 
@@ -43,6 +49,21 @@ class Message:
 
 
 @pytree
+class Kept:
+    """What the way back needs of frames that the way there has been through.
+
+    Attributes:
+        alpha: what the past and the frame itself say, of order one.
+        totals: (..., L) sums of its rows.
+        mixed: the same of the next frame's phase and this one's configuration.
+    """
+
+    alpha: Any
+    totals: Any
+    mixed: Any
+
+
+@pytree
 class Chain:
     """One video's potentials as the recursions want them: phases last and padded, tables split, tools grouped."""
 
@@ -50,7 +71,7 @@ class Chain:
     forwards: Any  # mantissas and exponents of the phase transition (p, q)
     backwards: Any  # of its transpose
     steps: Any  # tool blocks for one message
-    blocks: Any  # tool blocks for many frames at once
+    blocks: Any  # tool blocks whose pairs are counted
     evidence: Any
     lengths: Any
 
@@ -65,8 +86,8 @@ def _factors(blocks: tuple[Array, ...]) -> tuple[Array, ...]:
     return tuple(_pad(jnp.moveaxis(b, 0, -1), -1) for b in blocks)
 
 
-def _grouped(blocks: tuple[Array, ...]) -> tuple[Array, ...]:
-    return kronecker.group(_factors(blocks), 16)
+def _counted(blocks: tuple[Array, ...], num_configs: int) -> tuple[Array, ...]:
+    return kronecker.group(_factors(blocks), DENSE if num_configs <= DENSE else GROUP)
 
 
 def size(p: Potentials) -> int:
@@ -77,12 +98,13 @@ def size(p: Potentials) -> int:
 def _chain(p: Potentials) -> Chain:
     dtype = p.phases.dtype
     table = scaled.split(_pad(_pad(p.transition, 0), 1))
-    blocks = _grouped(p.blocks)
-    steps = _factors(p.blocks) if size(p) <= STEP else blocks
+    steps = _factors(p.blocks)
+    if size(p) > STEP:
+        steps = kronecker.group(steps, GROUP)
     evidence = scaled.evidence(p.phases, p.configs)
     evidence = scaled.Evidence(evidence.configs, _pad(evidence.phases, -1), _pad(evidence.scale, -1), evidence.top)
-    initial = _pad(p.initial.T.astype(dtype), -1)
-    return Chain(initial, table, jax.tree.map(jnp.transpose, table), steps, blocks, evidence, p.lengths)
+    initial, counted = _pad(p.initial.T.astype(dtype), -1), _counted(p.blocks, p.configs.shape[-1])
+    return Chain(initial, table, jax.tree.map(jnp.transpose, table), steps, counted, evidence, p.lengths)
 
 
 def _frames(chain: Chain) -> tuple:
@@ -98,8 +120,7 @@ def _sum_rows(rows: Array) -> Array:
 def _run(chain: Chain, predicted: Message, frames: tuple, keep: bool) -> tuple[Message, tuple]:
     """Scan forwards over `frames` from a predicted message.
 
-    Stacks each frame's scale and totals (L,), the power of two taken out after it, and with `keep` its rows, of order
-    one.
+    Stacks each frame's scale and totals (L,), the power of two taken out after it, and with `keep` what is `Kept`.
     """
 
     def step(predicted: Message, frame: tuple) -> tuple:
@@ -112,7 +133,9 @@ def _run(chain: Chain, predicted: Message, frames: tuple, keep: bool) -> tuple[M
         if not keep:
             return predicted, (scale, totals, reference, None)
         scale, factor = scaled.order_one(scale, totals)
-        return predicted, (scale, totals * factor, reference, rows * factor)
+        totals = totals * factor
+        kept = Kept(Message(scale, rows * factor), totals, Message(following + reference, mixed))
+        return predicted, (scale, totals, reference, kept)
 
     return lax.scan(step, predicted, frames)
 
@@ -182,7 +205,7 @@ def _forward(potentials: Potentials, chunks: Any, *, keep: str) -> tuple[Array, 
 
     def out(predicted: Message, stacks: tuple) -> Any:
         if keep == "messages":
-            return Message(stacks[0], stacks[3])
+            return stacks[3]
         return predicted if keep == "entries" else None
 
     return _in_chunks(chain, keep == "messages", out, chunks)
@@ -192,11 +215,11 @@ def _filter(potentials: Potentials, chunks: Any) -> Filtered:
     chain = _chain(potentials)
 
     def out(_: Message, stacks: tuple) -> tuple[Array, Array]:
-        scale, totals, _, rows = stacks
+        scale, totals, _, kept = stacks
         scores = scale + scaled.exponent(totals)
         weights = scaled.power(scale - scaled.finite(jnp.max(scores, -1))[:, None])
         weights = scaled.to_one(jnp.where(totals > 0, weights, 0), weights * totals, -1)
-        return weights * totals, num.einsum("tcq,tq->tc", rows, weights)
+        return weights * totals, num.einsum("tcq,tq->tc", kept.alpha.rows, weights)
 
     value, marginals = _in_chunks(chain, True, out, chunks)
     phases, configs = (m.reshape(-1, m.shape[-1])[: potentials.phases.shape[0]] for m in marginals)
@@ -213,7 +236,7 @@ class Incoming:
     totals: Array  # (..., L) sums of pulled
 
 
-def _backward(potentials: Potentials, chunks: Any, saved: Message, entries: bool) -> Potentials:
+def _backward(potentials: Potentials, chunks: Any, saved: Any, entries: bool) -> Potentials:
     """One video, backwards: the derivative of its log-normaliser with respect to every potential.
 
     With respect to log-evidence that is the posterior marginal, and a probability table times its derivative is its
@@ -234,27 +257,18 @@ def _backward(potentials: Potentials, chunks: Any, saved: Message, entries: bool
         pulled = kronecker.push(rows, back)
         incoming = Incoming(before + scale, rows, pulled, _sum_rows(pulled))
         scale, factor = scaled.order_one(after.scale, after.totals)
-        return incoming, (Message(before, beta), scale, factor, after.pulled * factor)
+        return incoming, (scale, factor, after.pulled * factor, after.rows)
 
     def sweep(carry: tuple, inputs: tuple) -> tuple[tuple, tuple]:
         after, totals = carry
-        frames, t, alpha = inputs
+        frames, t, kept = inputs
         if entries:
-            stacks = _run(chain, alpha, frames, True)[1]
-            alpha = Message(stacks[0], stacks[3])
-        first, (beta, scale, factor, pulled) = lax.scan(step, after, (*frames, t), reverse=True)
-        configs, phases, _ = frames
-        rows = jnp.concatenate([beta.rows[1:] * configs[1:, :, None] * phases[1:, None, :], after.rows[None]])
-        rows = rows * factor[:, None]
+            kept = _run(chain, kept, frames, True)[1][3]
+        alpha, mixed = kept.alpha, kept.mixed
+        first, (scale, factor, pulled, rows) = lax.scan(step, after, (*frames, t), reverse=True)
 
-        # Sums over configurations as matrix products: CPUs run those well, large reductions badly.
-        joint, shift = num.einsum("tcq,tcq->tq", alpha.rows, beta.rows), alpha.scale + beta.scale
-        weights = scaled.power(shift - _top(shift + scaled.exponent(joint), -1))
-        weights = jnp.where((joint > 0) & (t < length)[:, None], weights, 0)
-        weights = scaled.to_one(weights, weights * joint, -1)
-        marginals = weights * joint, num.einsum("tq,tcq->tc", weights, alpha.rows * beta.rows)
-
-        # Pairs (t, t + 1), each frame normalised by its own two-sided sum so that counts add up to the frames.
+        # Pairs (t, t + 1), each frame normalised by its own two-sided sum so that counts add up to the frames. Sums
+        # over configurations are matrix products: CPUs run those well, large reductions badly.
         pairs = num.einsum("tcp,tcq->tpq", alpha.rows, pulled)
         shift = alpha.scale[:, :, None] + scale[:, None, :]
         top = _top(shift + exponents + scaled.exponent(pairs), (-1, -2))
@@ -262,18 +276,26 @@ def _backward(potentials: Potentials, chunks: Any, saved: Message, entries: bool
         weights = jnp.where(real, mantissas * scaled.power(shift + exponents - top), 0)
         total = jnp.sum(weights * pairs, (-1, -2), keepdims=True)
         total = jnp.where(total > 0, total, 1)
-        weights = weights / total
-        counts = jnp.sum(weights * pairs, 0)
+        expected = weights * pairs / total
         # Where the table is zero its derivative still is what a little probability there would be worth.
         forbidden = jnp.sum(jnp.where(real, scaled.power(shift - top) * pairs / total, 0), 0)
-        mixed = num.einsum("tcp,tpq->tcq", alpha.rows, weights)
-        blocks = kronecker.gradients(mixed, rows, chain.blocks)
-        return (first, jax.tree.map(jnp.add, totals, (counts, forbidden, blocks))), marginals
+        norm = scaled.power(mixed.scale + scale - top[..., 0]) / total[..., 0]
+        before = mixed.rows * jnp.where(jnp.any(real, 1), norm, 0)[:, None]
+        blocks = _pair_counts(before, rows * factor[:, None], chain.blocks)
+
+        # What is to come says of a frame the pairs' weights; of the last frame, nothing.
+        ones = jnp.ones(pulled.shape[-1], pulled.dtype)
+        seen = jnp.sum(expected, -1), num.einsum("tcq,q->tc", before * pulled, ones)
+        end = jnp.clip(length - 1 - t[0], 0, len(t) - 1)
+        own = jax.tree.map(lambda x: lax.dynamic_index_in_dim(x, end, keepdims=False), (alpha, kept.totals))
+        last, is_last = _marginals(*own), (t == length - 1)[:, None]
+        marginals = jax.tree.map(lambda x, y: jnp.where(is_last, y, x), seen, last)
+        return (first, jax.tree.map(jnp.add, totals, (jnp.sum(expected, 0), forbidden, blocks))), marginals
 
     frames = _frames(chain)
     none, nothing = jnp.zeros_like(chain.evidence.scale[0]), jnp.zeros_like(chain.initial)
     after = Incoming(none, nothing, nothing, none)
-    totals = jax.tree.map(jnp.zeros_like, (mantissas, mantissas, chain.blocks))
+    totals = jax.tree.map(jnp.zeros_like, (mantissas, mantissas, _phases_first(chain.blocks)))
     inputs = (*jax.tree.map(in_chunks, (frames, jnp.arange(frames[0].shape[0]))), saved)
     (first, (counts, forbidden, blocks)), marginals = loop(sweep, (after, totals), inputs, chunks, reverse=True)
 
@@ -288,11 +310,30 @@ def _backward(potentials: Potentials, chunks: Any, saved: Message, entries: bool
     return Potentials(
         initial.T[:num_phases],
         _derivative(counts, forbidden, potentials.transition),
-        jax.vjp(_grouped, potentials.blocks)[1](blocks)[0],
+        jax.vjp(lambda b: _phases_first(_counted(b, len(chain.initial))), potentials.blocks)[1](blocks)[0],
         phases[:, :num_phases],
         configs,
         length,
     )
+
+
+def _marginals(message: Message, totals: Array) -> tuple[Array, Array]:
+    """Of the phase (L,) and the configuration (C,), by one frame's message and the sums of its rows."""
+    scale = message.scale
+    weights = scaled.power(scale - _top(scale + scaled.exponent(totals), -1))
+    weights = scaled.to_one(jnp.where(totals > 0, weights, 0), weights * totals, -1)
+    return weights * totals, num.einsum("cq,q->c", message.rows, weights)
+
+
+def _phases_first(blocks: tuple[Array, ...]) -> tuple[Array, ...]:
+    return tuple(jnp.moveaxis(b, -1, 0) for b in blocks)
+
+
+def _pair_counts(u: Array, v: Array, blocks: tuple[Array, ...]) -> tuple[Array, ...]:
+    """As `kronecker.gradients`, phases first."""
+    if len(blocks) == 1:
+        return (num.einsum("qtc,qtd->qcd", *_phases_first((u, v))),)
+    return _phases_first(kronecker.gradients(u, v, blocks))
 
 
 def _derivative(counts: Array, forbidden: Array, table: Array) -> Array:
@@ -353,7 +394,7 @@ def map_videos(run: Callable, potentials: Potentials, *per_video: Any, whole: bo
 
 def _keeps_entries(potentials: Potentials) -> bool:
     videos, num_frames, _ = potentials.configs.shape
-    return videos * num_frames * size(potentials) * potentials.phases.dtype.itemsize > STORED_BYTES
+    return 2 * videos * num_frames * size(potentials) * potentials.phases.dtype.itemsize > STORED_BYTES
 
 
 def forward(potentials: Potentials, keep: bool, whole: bool = False) -> tuple[Array, Any]:
