@@ -49,17 +49,19 @@ class Message:
 
 
 @pytree
-class Kept:
-    """What the way back needs of frames that the way there has been through.
+class Stacks:
+    """What the way there leaves of each frame; the way back needs all of it again.
 
     Attributes:
-        alpha: what the past and the frame itself say, of order one.
-        totals: (..., L) sums of its rows.
-        mixed: the same of the next frame's phase and this one's configuration.
+        scale: (T, L) of the rows.
+        totals: (T, L) their sums.
+        rows: (T, C, L) what the past and the frame itself say, or None.
+        mixed: (T, C, L) the same of the next frame's phase and this one's configuration, or None.
     """
 
-    alpha: Any
+    scale: Any
     totals: Any
+    rows: Any
     mixed: Any
 
 
@@ -74,6 +76,7 @@ class Chain:
     blocks: Any  # tool blocks whose pairs are counted
     evidence: Any
     lengths: Any
+    ones: Any  # (C,)
 
 
 def _pad(x: Array, axis: int) -> Array:
@@ -104,7 +107,9 @@ def _chain(p: Potentials) -> Chain:
     evidence = scaled.evidence(p.phases, p.configs)
     evidence = scaled.Evidence(evidence.configs, _pad(evidence.phases, -1), _pad(evidence.scale, -1), evidence.top)
     initial, counted = _pad(p.initial.T.astype(dtype), -1), _counted(p.blocks, p.configs.shape[-1])
-    return Chain(initial, table, jax.tree.map(jnp.transpose, table), steps, counted, evidence, p.lengths)
+    # Held back from XLA, which would write them again in every step.
+    ones = lax.optimization_barrier(jnp.ones(len(initial), dtype))
+    return Chain(initial, table, jax.tree.map(jnp.transpose, table), steps, counted, evidence, p.lengths, ones)
 
 
 def _frames(chain: Chain) -> tuple:
@@ -112,39 +117,33 @@ def _frames(chain: Chain) -> tuple:
     return e.configs, e.phases, e.scale
 
 
-def _sum_rows(rows: Array) -> Array:
+def _sum_rows(chain: Chain, rows: Array) -> Array:
     """Sums over configurations, as a matrix product: one kernel where a reduction would be two."""
-    return num.einsum("c,cq->q", jnp.ones(rows.shape[0], rows.dtype), rows)
+    return num.einsum("c,cq->q", chain.ones, rows)
 
 
-def _run(chain: Chain, predicted: Message, frames: tuple, keep: bool) -> tuple[Message, tuple]:
-    """Scan forwards over `frames` from a predicted message.
-
-    Stacks each frame's scale and totals (L,), the power of two taken out after it, and with `keep` what is `Kept`.
-    """
+def _run(chain: Chain, predicted: Message, frames: tuple, keep: bool) -> tuple[Message, Stacks]:
+    """Scan forwards over `frames` from a predicted message; rows are stacked with `keep` only."""
 
     def step(predicted: Message, frame: tuple) -> tuple:
         configs, phases, scale = frame
         rows = predicted.rows * configs[:, None] * phases
-        totals, scale = _sum_rows(rows), predicted.scale + scale
-        weights, following, reference = scaled.reweigh(scale, totals, *chain.forwards)
+        totals, scale = _sum_rows(chain, rows), predicted.scale + scale
+        weights, following, _ = scaled.reweigh(scale, totals, *chain.forwards)
         mixed = num.einsum("cp,pq->cq", rows, weights)
-        predicted = Message(following, kronecker.push(mixed, chain.steps))
-        if not keep:
-            return predicted, (scale, totals, reference, None)
-        scale, factor = scaled.order_one(scale, totals)
-        totals = totals * factor
-        kept = Kept(Message(scale, rows * factor), totals, Message(following + reference, mixed))
-        return predicted, (scale, totals, reference, kept)
+        # In one array, because each one costs a step time; what follows from these two is computed afterwards.
+        sums = jnp.stack([scale, totals])
+        return Message(following, kronecker.push(mixed, chain.steps)), (sums, (rows, mixed) if keep else (None, None))
 
-    return lax.scan(step, predicted, frames)
+    predicted, (sums, kept) = lax.scan(step, predicted, frames)
+    return predicted, Stacks(sums[:, 0], sums[:, 1], *kept)
 
 
 def _first(chain: Chain) -> Message:
     return Message(jnp.zeros_like(chain.evidence.scale[0]), chain.initial)
 
 
-def _in_chunks(chain: Chain, keep: bool, out: Callable[[Message, tuple], Any], chunks: Any) -> tuple[Array, Any]:
+def _in_chunks(chain: Chain, keep: bool, out: Callable[[Message, Stacks], Any], chunks: Any) -> tuple[Array, Any]:
     """Forwards, chunk by chunk: the log-normaliser, and `out` of each chunk's first message and stacks.
 
     Only the first `chunks` chunks are run, a number that need not be known when compiling; None is all of them, which
@@ -153,11 +152,10 @@ def _in_chunks(chain: Chain, keep: bool, out: Callable[[Message, tuple], Any], c
 
     def chunk(predicted: Message, frames: tuple) -> tuple:
         after, stacks = _run(chain, predicted, frames, keep)
-        return after, (stacks[:3], out(predicted, stacks))
+        return after, ((stacks.scale, stacks.totals), out(predicted, stacks))
 
-    _, (stacks, kept) = loop(chunk, _first(chain), jax.tree.map(in_chunks, _frames(chain)), chunks)
-    scale, totals, references = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), stacks)
-    return _value(chain, scale, totals, references), kept
+    _, (sums, kept) = loop(chunk, _first(chain), jax.tree.map(in_chunks, _frames(chain)), chunks)
+    return _value(chain, *(x.reshape(-1, x.shape[-1]) for x in sums)), kept
 
 
 def loop(body: Callable, carry: Any, inputs: Any, number: Any, reverse: bool = False) -> tuple[Any, Any]:
@@ -183,8 +181,9 @@ def loop(body: Callable, carry: Any, inputs: Any, number: Any, reverse: bool = F
     return lax.fori_loop(0, number, one, (carry, outputs))
 
 
-def _value(chain: Chain, scale: Array, totals: Array, references: Array) -> Array:
+def _value(chain: Chain, scale: Array, totals: Array) -> Array:
     length, top = chain.lengths, chain.evidence.top
+    references = scaled.reweigh(scale, totals, *chain.forwards)[2]
     last = jnp.maximum(length - 1, 0)
     references = jnp.where(jnp.arange(references.shape[0]) < length - 1, references, 0)
     top = jnp.where(jnp.arange(top.shape[0]) < length, top, 0)
@@ -203,9 +202,9 @@ def _forward(potentials: Potentials, chunks: Any, *, keep: str) -> tuple[Array, 
     """One video, forwards: its log-normaliser, and "messages" of all frames, "entries" of chunks, or "nothing"."""
     chain = _chain(potentials)
 
-    def out(predicted: Message, stacks: tuple) -> Any:
+    def out(predicted: Message, stacks: Stacks) -> Any:
         if keep == "messages":
-            return stacks[3]
+            return stacks
         return predicted if keep == "entries" else None
 
     return _in_chunks(chain, keep == "messages", out, chunks)
@@ -214,12 +213,9 @@ def _forward(potentials: Potentials, chunks: Any, *, keep: str) -> tuple[Array, 
 def _filter(potentials: Potentials, chunks: Any) -> Filtered:
     chain = _chain(potentials)
 
-    def out(_: Message, stacks: tuple) -> tuple[Array, Array]:
-        scale, totals, _, kept = stacks
-        scores = scale + scaled.exponent(totals)
-        weights = scaled.power(scale - scaled.finite(jnp.max(scores, -1))[:, None])
-        weights = scaled.to_one(jnp.where(totals > 0, weights, 0), weights * totals, -1)
-        return weights * totals, num.einsum("tcq,tq->tc", kept.alpha.rows, weights)
+    def out(_: Message, stacks: Stacks) -> tuple[Array, Array]:
+        scale, factor = scaled.order_one(stacks.scale, stacks.totals)
+        return _marginals(scale, stacks.totals * factor, stacks.rows * factor[:, None])
 
     value, marginals = _in_chunks(chain, True, out, chunks)
     phases, configs = (m.reshape(-1, m.shape[-1])[: potentials.phases.shape[0]] for m in marginals)
@@ -245,6 +241,10 @@ def _backward(potentials: Potentials, chunks: Any, saved: Any, entries: bool) ->
     chain = _chain(potentials)
     back, length = kronecker.transposed(chain.steps), chain.lengths
     mantissas, exponents = chain.forwards
+    num_frames, num_phases = potentials.phases.shape
+
+    def counted(blocks: tuple[Array, ...]) -> tuple[Array, ...]:
+        return _phases_first(_counted(blocks, len(chain.initial)), num_phases)
 
     def step(after: Incoming, frame: tuple) -> tuple[Incoming, tuple]:
         configs, phases, scale, t = frame
@@ -255,7 +255,7 @@ def _backward(potentials: Potentials, chunks: Any, saved: Any, entries: bool) ->
         beta = jnp.where(last, 1, num.einsum("cq,qp->cp", after.pulled, weights))
         rows = beta * configs[:, None] * phases
         pulled = kronecker.push(rows, back)
-        incoming = Incoming(before + scale, rows, pulled, _sum_rows(pulled))
+        incoming = Incoming(before + scale, rows, pulled, _sum_rows(chain, pulled))
         scale, factor = scaled.order_one(after.scale, after.totals)
         return incoming, (scale, factor, after.pulled * factor, after.rows)
 
@@ -263,14 +263,16 @@ def _backward(potentials: Potentials, chunks: Any, saved: Any, entries: bool) ->
         after, totals = carry
         frames, t, kept = inputs
         if entries:
-            kept = _run(chain, kept, frames, True)[1][3]
-        alpha, mixed = kept.alpha, kept.mixed
+            kept = _run(chain, kept, frames, True)[1]
+        _, following, reference = scaled.reweigh(kept.scale, kept.totals, *chain.forwards)
+        own, lift = scaled.order_one(kept.scale, kept.totals)
+        alpha = kept.rows * lift[:, None]
         first, (scale, factor, pulled, rows) = lax.scan(step, after, (*frames, t), reverse=True)
 
         # Pairs (t, t + 1), each frame normalised by its own two-sided sum so that counts add up to the frames. Sums
         # over configurations are matrix products: CPUs run those well, large reductions badly.
-        pairs = num.einsum("tcp,tcq->tpq", alpha.rows, pulled)
-        shift = alpha.scale[:, :, None] + scale[:, None, :]
+        pairs = num.einsum("tcp,tcq->tpq", alpha, pulled)
+        shift = own[:, :, None] + scale[:, None, :]
         top = _top(shift + exponents + scaled.exponent(pairs), (-1, -2))
         real = (pairs > 0) & (t < length - 1)[:, None, None]
         weights = jnp.where(real, mantissas * scaled.power(shift + exponents - top), 0)
@@ -279,27 +281,26 @@ def _backward(potentials: Potentials, chunks: Any, saved: Any, entries: bool) ->
         expected = weights * pairs / total
         # Where the table is zero its derivative still is what a little probability there would be worth.
         forbidden = jnp.sum(jnp.where(real, scaled.power(shift - top) * pairs / total, 0), 0)
-        norm = scaled.power(mixed.scale + scale - top[..., 0]) / total[..., 0]
-        before = mixed.rows * jnp.where(jnp.any(real, 1), norm, 0)[:, None]
-        blocks = _pair_counts(before, rows * factor[:, None], chain.blocks)
+        norm = scaled.power(following + reference[:, None] + scale - top[..., 0]) / total[..., 0]
+        before = kept.mixed * jnp.where(jnp.any(real, 1), norm, 0)[:, None]
+        blocks = _pair_counts(before, rows * factor[:, None], chain.blocks, num_phases)
 
         # What is to come says of a frame the pairs' weights; of the last frame, nothing.
         ones = jnp.ones(pulled.shape[-1], pulled.dtype)
         seen = jnp.sum(expected, -1), num.einsum("tcq,q->tc", before * pulled, ones)
         end = jnp.clip(length - 1 - t[0], 0, len(t) - 1)
-        own = jax.tree.map(lambda x: lax.dynamic_index_in_dim(x, end, keepdims=False), (alpha, kept.totals))
-        last, is_last = _marginals(*own), (t == length - 1)[:, None]
+        last = _marginals(*(lax.dynamic_slice_in_dim(x, end, 1) for x in (own, kept.totals * lift, alpha)))
+        is_last = (t == length - 1)[:, None]
         marginals = jax.tree.map(lambda x, y: jnp.where(is_last, y, x), seen, last)
         return (first, jax.tree.map(jnp.add, totals, (jnp.sum(expected, 0), forbidden, blocks))), marginals
 
     frames = _frames(chain)
     none, nothing = jnp.zeros_like(chain.evidence.scale[0]), jnp.zeros_like(chain.initial)
     after = Incoming(none, nothing, nothing, none)
-    totals = jax.tree.map(jnp.zeros_like, (mantissas, mantissas, _phases_first(chain.blocks)))
+    totals = jax.tree.map(jnp.zeros_like, (mantissas, mantissas, counted(potentials.blocks)))
     inputs = (*jax.tree.map(in_chunks, (frames, jnp.arange(frames[0].shape[0]))), saved)
     (first, (counts, forbidden, blocks)), marginals = loop(sweep, (after, totals), inputs, chunks, reverse=True)
 
-    num_frames, num_phases = potentials.phases.shape
     phases, configs = (m.reshape(-1, m.shape[-1])[:num_frames] for m in marginals)
     scale, factor = scaled.order_one(first.scale, jnp.sum(chain.initial * first.rows, 0))
     rows = first.rows * factor
@@ -310,30 +311,30 @@ def _backward(potentials: Potentials, chunks: Any, saved: Any, entries: bool) ->
     return Potentials(
         initial.T[:num_phases],
         _derivative(counts, forbidden, potentials.transition),
-        jax.vjp(lambda b: _phases_first(_counted(b, len(chain.initial))), potentials.blocks)[1](blocks)[0],
+        jax.vjp(counted, potentials.blocks)[1](blocks)[0],
         phases[:, :num_phases],
         configs,
         length,
     )
 
 
-def _marginals(message: Message, totals: Array) -> tuple[Array, Array]:
-    """Of the phase (L,) and the configuration (C,), by one frame's message and the sums of its rows."""
-    scale = message.scale
+def _marginals(scale: Array, totals: Array, rows: Array) -> tuple[Array, Array]:
+    """Of phases (T, L) and configurations (T, C), by messages of order one and the sums of their rows."""
     weights = scaled.power(scale - _top(scale + scaled.exponent(totals), -1))
     weights = scaled.to_one(jnp.where(totals > 0, weights, 0), weights * totals, -1)
-    return weights * totals, num.einsum("cq,q->c", message.rows, weights)
+    return weights * totals, num.einsum("tcq,tq->tc", rows, weights)
 
 
-def _phases_first(blocks: tuple[Array, ...]) -> tuple[Array, ...]:
-    return tuple(jnp.moveaxis(b, -1, 0) for b in blocks)
+def _phases_first(arrays: tuple[Array, ...], num_phases: int) -> tuple[Array, ...]:
+    """Without padding."""
+    return tuple(jnp.moveaxis(x[..., :num_phases], -1, 0) for x in arrays)
 
 
-def _pair_counts(u: Array, v: Array, blocks: tuple[Array, ...]) -> tuple[Array, ...]:
+def _pair_counts(u: Array, v: Array, blocks: tuple[Array, ...], num_phases: int) -> tuple[Array, ...]:
     """As `kronecker.gradients`, phases first."""
     if len(blocks) == 1:
-        return (num.einsum("qtc,qtd->qcd", *_phases_first((u, v))),)
-    return _phases_first(kronecker.gradients(u, v, blocks))
+        return (num.einsum("qtc,qtd->qcd", *_phases_first((u, v), num_phases)),)
+    return _phases_first(kronecker.gradients(u, v, blocks), num_phases)
 
 
 def _derivative(counts: Array, forbidden: Array, table: Array) -> Array:
