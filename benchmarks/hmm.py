@@ -360,7 +360,7 @@ def plot() -> None:
                 (r["states"], v)
                 for r in rows
                 for n, v in r["microseconds a frame"][key].items()
-                if n.split()[0].strip(",") == name and "plain" not in n
+                if n.split()[0].strip(",") == name and "plain" not in n and "alone" not in n
             ]
             if points:
                 axis.loglog(*zip(*points, strict=True), marker="o", color=colour, label=name)

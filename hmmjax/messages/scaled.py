@@ -83,22 +83,21 @@ class Evidence:
 def evidence(phases: Array, configs: Array) -> Evidence:
     """From (..., T, L) and (..., T, C) log-evidence."""
     top = num.finite_max(configs, -1)
-    possible = phases > -jnp.inf
-    known = jnp.where(possible, phases, 0)
+    near, below = _powers(configs - top[..., None])
+    factor, scale = _powers(phases)
+    return Evidence(near * power(below + LIFT), factor, scale - LIFT, top)
+
+
+def _powers(nats: Array) -> tuple[Array, Array]:
+    """exp(nats) as a factor in [0.7, 1.5) and a power of two, 0 and 0 for -inf."""
+    possible = nats > -jnp.inf
+    known = jnp.where(possible, nats, 0)
     scale = jnp.round(known / LN2)
     # ln 2 in two parts, the first with few enough bits that its product is exact.
     high = float(np.float32(0.693359375))
     rest = (known - scale * high) - scale * (LN2 - high)
     factor = jnp.exp(jnp.clip(rest, -0.5, 0.5))
-    return Evidence(_lifted(configs - top[..., None]), jnp.where(possible, factor, 0), scale - LIFT, top)
-
-
-def _lifted(nats: Array) -> Array:
-    """exp(nats) 2**LIFT of numbers up to 0, by two factors each of which float32 holds."""
-    first = 64.0
-    near = nats > -first
-    high = jnp.exp(jnp.where(near, nats, -first)) * 2.0**LIFT
-    return high * jnp.exp(jnp.where(near, 0, nats + first))
+    return jnp.where(possible, factor, 0), scale
 
 
 def order_one(scale: Array, totals: Array) -> tuple[Array, Array]:

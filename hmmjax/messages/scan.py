@@ -256,8 +256,7 @@ def _backward(potentials: Potentials, chunks: Any, saved: Any, entries: bool) ->
         rows = beta * configs[:, None] * phases
         pulled = kronecker.push(rows, back)
         incoming = Incoming(before + scale, rows, pulled, _sum_rows(chain, pulled))
-        scale, factor = scaled.order_one(after.scale, after.totals)
-        return incoming, (scale, factor, after.pulled * factor, after.rows)
+        return incoming, (jnp.stack([after.scale, after.totals]), after.pulled, after.rows)
 
     def sweep(carry: tuple, inputs: tuple) -> tuple[tuple, tuple]:
         after, totals = carry
@@ -267,7 +266,9 @@ def _backward(potentials: Potentials, chunks: Any, saved: Any, entries: bool) ->
         _, following, reference = scaled.reweigh(kept.scale, kept.totals, *chain.forwards)
         own, lift = scaled.order_one(kept.scale, kept.totals)
         alpha = kept.rows * lift[:, None]
-        first, (scale, factor, pulled, rows) = lax.scan(step, after, (*frames, t), reverse=True)
+        first, (sums, pulled, rows) = lax.scan(step, after, (*frames, t), reverse=True)
+        scale, factor = scaled.order_one(sums[:, 0], sums[:, 1])
+        pulled = pulled * factor[:, None]
 
         # Pairs (t, t + 1), each frame normalised by its own two-sided sum so that counts add up to the frames. Sums
         # over configurations are matrix products: CPUs run those well, large reductions badly.
