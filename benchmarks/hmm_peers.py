@@ -24,7 +24,7 @@ def has(name: str) -> bool:
     return True
 
 
-def clock(run: Callable[[], Any], repeats: int = 7, budget: float = 20.0) -> tuple[float, float]:
+def clock(run: Callable[[], Any], repeats: int = 200, budget: float = 5.0) -> tuple[float, float]:
     """Seconds of the first call, and of the best of `repeats` more (fewer when they take longer than `budget`)."""
     started = time.perf_counter()
     jax.block_until_ready(run())
@@ -67,12 +67,12 @@ def peers(params: hmmjax.Params, obs: hmmjax.Observations, *, path: bool = True)
     ours: dict[str, Callable[[], Any]] = {name: partial(run, params, obs) for name, run in runs.items()}
     times: dict[str, dict[str, float]] = {}
     for name, run in ours.items():
-        first, best = clock(run, 15)
+        first, best = clock(run)
         times[name] = {"hmmjax": best, "hmmjax first call": first}
     posterior, decoded = hmmjax.posterior(params, obs), hmmjax.decode(params, obs)
     differences: dict[str, float] = {}
     plain = e_step("logspace")
-    times["e_step"]["hmmjax, plain log-space scan"] = clock(lambda: plain(params, obs), 3)[1]
+    times["e_step"]["hmmjax, plain log-space scan"] = clock(lambda: plain(params, obs))[1]
     differences["log-likelihood, float64"] = relative(posterior.log_likelihood, log_likelihood64(params, obs))
 
     if has("dynamax"):
@@ -84,17 +84,17 @@ def peers(params: hmmjax.Params, obs: hmmjax.Observations, *, path: bool = True)
         smoother, filtered, mode = (
             jax.jit(f) for f in (inference.hmm_smoother, inference.hmm_filter, inference.hmm_posterior_mode)
         )
-        times["filter"]["dynamax"] = clock(lambda: filtered(*dense32, seen), 3)[1]
+        times["filter"]["dynamax"] = clock(lambda: filtered(*dense32, seen))[1]
         their_step = _dynamax_em_step(start, move, see, symbols)
-        times["e_step"]["dynamax"] = clock(their_step, 3)[1]
-        times["e_step"]["dynamax, hmm_smoother alone"] = clock(lambda: smoother(*dense32, seen), 3)[1]
+        times["e_step"]["dynamax"] = clock(their_step)[1]
+        times["e_step"]["dynamax, hmm_smoother alone"] = clock(lambda: smoother(*dense32, seen))[1]
         theirs = smoother(*dense32, seen)
         states = np.asarray(theirs.smoothed_probs, np.float64).reshape(num_frames, num_phases, 2**num_tools)
         differences["log-likelihood, dynamax"] = relative(posterior.log_likelihood, theirs.marginal_loglik)
         differences["log-likelihood, dynamax EM"] = relative(posterior.log_likelihood, their_step()[1])
         differences["phase posteriors, dynamax"] = float(np.abs(states.sum(2) - posterior.phases).max())
         if path:
-            times["viterbi"]["dynamax"] = clock(lambda: mode(*dense32, seen), 1)[1]
+            times["viterbi"]["dynamax"] = clock(lambda: mode(*dense32, seen))[1]
             best = np.asarray(mode(*dense32, seen))
             differences["path log-probability, dynamax"] = relative(
                 decoded.log_prob, _score(start, move, see, symbols, best)
@@ -116,12 +116,12 @@ def peers(params: hmmjax.Params, obs: hmmjax.Observations, *, path: bool = True)
                 warnings.simplefilter("ignore")
                 learner.fit(symbols[:, None])
 
-        times["e_step"]["hmmlearn"] = clock(em_step, 1)[1]
+        times["e_step"]["hmmlearn"] = clock(em_step)[1]
         reset()
-        times["filter"]["hmmlearn (score)"] = clock(lambda: learner.score(symbols[:, None]), 1)[1]
+        times["filter"]["hmmlearn (score)"] = clock(lambda: learner.score(symbols[:, None]))[1]
         differences["log-likelihood, hmmlearn"] = relative(posterior.log_likelihood, learner.score(symbols[:, None]))
         if path:
-            times["viterbi"]["hmmlearn"] = clock(lambda: learner.decode(symbols[:, None]), 1)[1]
+            times["viterbi"]["hmmlearn"] = clock(lambda: learner.decode(symbols[:, None]))[1]
             differences["path log-probability, hmmlearn"] = relative(
                 decoded.log_prob, learner.decode(symbols[:, None])[0]
             )
