@@ -73,6 +73,10 @@ def peers(params: hmmjax.Params, obs: hmmjax.Observations, *, path: bool = True)
     differences: dict[str, float] = {}
     plain = e_step("logspace")
     times["e_step"]["hmmjax, plain log-space scan"] = clock(lambda: plain(params, obs))[1]
+    joint = codes(jax.tree.map(np.asarray, hmmjax.Observations(decoded.phases, decoded.tools)))
+    differences["path log-probability, along our path"] = relative(
+        decoded.log_prob, _score(start, move, see, symbols, joint)
+    )
     differences["log-likelihood, float64"] = relative(posterior.log_likelihood, log_likelihood64(params, obs))
 
     if has("dynamax"):

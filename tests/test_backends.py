@@ -117,7 +117,9 @@ def test_answers_are_differentiable_themselves(backend, frames):
         value, vjp = jax.vjp(value, p.phases, p.configs)
         online = messages.filter(p, backend)
         answers = (*vjp(jnp.ones_like(value)), online.phases, online.configs)
-        return value.sum() + sum(jnp.sum(w * jnp.where(real, x, 0)) for w, x in zip(weights * 2, answers, strict=True))
+        best = messages.viterbi(p, backend).log_prob
+        sums = (jnp.sum(w * jnp.where(real, x, 0)) for w, x in zip(weights * 2, answers, strict=True))
+        return value.sum() + best.sum() + sum(sums)
 
     slope = jax.jit(jax.grad(objective, allow_int=True), static_argnums=1)
     got, expected = slope(p, backend), slope(p, "logspace")
@@ -126,6 +128,27 @@ def test_answers_are_differentiable_themselves(backend, frames):
             lambda a, b: assert_allclose(a, b, rtol=1e-4, atol=1e-4 * float(jnp.abs(b).max())),
             *(_allowed(getattr(x, name), p, name) for x in (got, expected)),
         )
+
+
+@pytest.mark.parametrize(
+    ("backend", "frames"), [("gpu", 1), ("gpu", 5), *(("scan", frames) for frames in (1, 5, 129, 150, 300))]
+)
+def test_the_best_path_is_the_one_whose_probability_is_told(backend, frames):
+    """Also where frames do not fill their chunks, and inside a caller's own jit, where nothing is padded."""
+    p = chain(5, 3, frames, 3, 2, sharpness=1.0)
+    best = jax.jit(messages.viterbi, static_argnums=1)(p, backend)
+    plain = jax.jit(messages.viterbi, static_argnums=1)(p, "logspace")
+    assert_allclose(best.log_prob, plain.log_prob, rtol=1e-6)
+    for v, length in enumerate(np.asarray(p.lengths)):
+        q, c = (np.asarray(x)[v, :length] for x in (best.phases, best.configs))
+        bits = c[:, None] >> np.arange(1, -1, -1) & 1
+        value = 0.0
+        for t in range(length):
+            value += p.phases[v, t, q[t]] + p.configs[v, t, c[t]]
+            value += np.log(p.initial[q[0], c[0]] if t == 0 else p.transition[q[t - 1], q[t]])
+            if t:
+                value += sum(np.log(b[q[t], bits[t - 1, k], bits[t, k]]) for k, b in enumerate(p.blocks))
+        assert_allclose(best.log_prob[v], value, rtol=1e-5)
 
 
 def _allowed(x, p, name):

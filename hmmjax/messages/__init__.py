@@ -5,7 +5,7 @@ derivative rule that joins the two sweeps. `logspace` is the plain one to read f
 ones, on the arithmetic of `scaled` (`paths` is `scan`'s best path); `parallel` is for phases or tools alone.
 
 The fast ones stop at each video's end or are kernels, neither of which JAX differentiates: derivatives of posteriors,
-filters and gradients are those of `scan` run to the end of the padding.
+filters and gradients are those of `scan` run to the end of the padding, and a best path's is its log-probability's.
 """
 
 import dataclasses
@@ -17,10 +17,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from hmmjax._typing import Array
 from hmmjax.messages import gpu, logspace, parallel, paths, scan
-from hmmjax.messages.potentials import Filtered, Path, Potentials
+from hmmjax.messages.potentials import Filtered, Path, Potentials, log_prob
 
 BACKENDS: dict[str, ModuleType] = {"scan": scan, "parallel": parallel, "gpu": gpu, "logspace": logspace}
 """Backends by name; "auto" chooses among them by hardware and model."""
@@ -113,7 +114,16 @@ def filter(potentials: Potentials, backend: str) -> Filtered:
 def viterbi(potentials: Potentials, backend: str) -> Path:
     """The jointly most probable path."""
     module = _module(backend, potentials)
-    return (paths if module is scan else module).viterbi(potentials)
+    if module not in (scan, gpu):
+        return module.viterbi(potentials)
+    run = paths.viterbi if module is scan else gpu.viterbi
+
+    def again(potentials: Potentials) -> Path:
+        # A path has no derivative; its log-probability has.
+        path = run(lax.stop_gradient(potentials))
+        return dataclasses.replace(path, log_prob=log_prob(potentials, path.phases, path.configs))
+
+    return _differentiated_as(run, again)(potentials)
 
 
 __all__ = ["BACKENDS", "Filtered", "Path", "Potentials", "choose", "filter", "log_normalizer", "viterbi"]

@@ -11,7 +11,7 @@ from jax import lax
 from hmmjax import _numerics as num
 from hmmjax._typing import Array
 from hmmjax.messages import kernels, kronecker, paths, scaled, scan
-from hmmjax.messages.potentials import Filtered, Path, Potentials
+from hmmjax.messages.potentials import Filtered, Path, Potentials, log_prob
 
 STORED_BYTES = 16 * 2**30
 """Messages of so many videos are held at once; more are taken in turns."""
@@ -166,19 +166,10 @@ def _viterbi(p: Potentials) -> Path:
         _pad(log_initial, 0, -jnp.inf),
         p.lengths,
     )
-    # A path has no derivative; its log-probability, summed below, has.
-    phases, configs = kernels.best_path(*lax.stop_gradient(inputs))
-    frames, length = jnp.arange(phases.shape[1]), p.lengths[:, None]
-    phases, configs = (jnp.where(frames < length, x, 0) for x in (phases, configs))
-    own = (configs[..., None] >> jnp.arange(len(p.blocks) - 1, -1, -1)) & 1
-    steps = log_transition[phases[:, :-1], phases[:, 1:]]
-    for k, b in enumerate(log_blocks):
-        steps += b[own[:, :-1, k], own[:, 1:, k], phases[:, 1:]]
-    first = log_initial[phases[:, 0], configs[:, 0]]
-    seen = jnp.take_along_axis(p.phases, phases[..., None], -1) + jnp.take_along_axis(p.configs, configs[..., None], -1)
-    parts = jnp.concatenate([first[:, None], jnp.where(frames[1:] < length, steps, 0)], 1)
-    parts = jnp.where(frames < length, parts + seen[..., 0], 0)
-    return Path(phases, configs, num.accurate_sum(parts))
+    phases, configs = kernels.best_path(*inputs)
+    real = jnp.arange(phases.shape[1]) < p.lengths[:, None]
+    phases, configs = (jnp.where(real, x, 0) for x in (phases, configs))
+    return Path(phases, configs, log_prob(p, phases, configs))
 
 
 def _at_once(potentials: Potentials) -> int:

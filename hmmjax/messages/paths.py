@@ -92,7 +92,7 @@ def _viterbi(p: Potentials, chunks: Any, *, again: bool) -> Path:
         return following, (carry if again else (score, mixed), tops)
 
     first = _logs(p.initial.T, 1).astype(phases.dtype)
-    frames = jax.tree.map(scan.in_chunks, (p.configs, phases, jnp.arange(num_frames)))
+    frames = (*map(scan.in_chunks, (p.configs, phases)), scan.numbers(num_frames))
     (_, final), (kept, tops) = scan.loop(run, (first, jnp.full_like(first, -jnp.inf)), frames, chunks)
     tops = jnp.where(jnp.arange(num_frames) < length, tops.reshape(-1)[:num_frames], 0)
     log_prob = jnp.where(length > 0, num.accurate_sum(tops) + jnp.max(final), 0)

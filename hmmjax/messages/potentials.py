@@ -2,6 +2,9 @@
 
 from typing import Any
 
+import jax.numpy as jnp
+
+from hmmjax import _numerics as num
 from hmmjax._pytree import pytree
 from hmmjax._typing import Array
 
@@ -60,3 +63,18 @@ class Path:
     phases: Array
     configs: Array
     log_prob: Array
+
+
+def log_prob(p: Potentials, phases: Array, configs: Array) -> Array:
+    """Log-probability (B,) of paths (B, T) with the evidence, summed along them."""
+    frames, length = jnp.arange(phases.shape[1]), p.lengths[:, None]
+    steps, right = num.log(p.transition)[phases[:, :-1], phases[:, 1:]], p.configs.shape[-1]
+    for block in p.blocks:
+        n = block.shape[-1]
+        right //= n
+        own = (configs // right) % n
+        steps += num.log(block)[phases[:, 1:], own[:, :-1], own[:, 1:]]
+    first = num.log(p.initial).astype(p.phases.dtype)[phases[:, 0], configs[:, 0]]
+    seen = jnp.take_along_axis(p.phases, phases[..., None], -1) + jnp.take_along_axis(p.configs, configs[..., None], -1)
+    parts = jnp.concatenate([first[:, None], jnp.where(frames[1:] < length, steps, 0)], 1)
+    return num.accurate_sum(jnp.where(frames < length, parts + seen[..., 0], 0))

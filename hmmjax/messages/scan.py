@@ -198,6 +198,12 @@ def in_chunks(x: Array) -> Array:
     return x.reshape(-1, chunk, *x.shape[1:])
 
 
+def numbers(num_frames: int) -> Array:
+    """Of the frames in chunks; padding goes on counting, so that it lies after every end."""
+    chunk = min(CHUNK, num_frames)
+    return jnp.arange(num_frames + -num_frames % chunk).reshape(-1, chunk)
+
+
 def _forward(potentials: Potentials, chunks: Any, *, keep: str) -> tuple[Array, Any]:
     """One video, forwards: its log-normaliser, and "messages" of all frames, "entries" of chunks, or "nothing"."""
     chain = _chain(potentials)
@@ -299,7 +305,7 @@ def _backward(potentials: Potentials, chunks: Any, saved: Any, entries: bool) ->
     none, nothing = jnp.zeros_like(chain.evidence.scale[0]), jnp.zeros_like(chain.initial)
     after = Incoming(none, nothing, nothing, none)
     totals = jax.tree.map(jnp.zeros_like, (mantissas, mantissas, counted(potentials.blocks)))
-    inputs = (*jax.tree.map(in_chunks, (frames, jnp.arange(frames[0].shape[0]))), saved)
+    inputs = (jax.tree.map(in_chunks, frames), numbers(num_frames), saved)
     (first, (counts, forbidden, blocks)), marginals = loop(sweep, (after, totals), inputs, chunks, reverse=True)
 
     phases, configs = (m.reshape(-1, m.shape[-1])[:num_frames] for m in marginals)
