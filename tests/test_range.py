@@ -238,3 +238,35 @@ def test_wrong_kinds_of_objects_are_named():
     with pytest.raises(TypeError, match="give a tuple of emission families"):
         hmmjax.posterior(params, Observations((obs.phases, obs.phases), obs.tools))
     assert hmmjax.sample(params, jax.random.key(0), np.array([], int))[2].shape == (0, 0)
+
+
+@pytest.mark.parametrize("backend", ["scan", "gpu"])
+@pytest.mark.parametrize(("num_tools", "rare"), [(4, 1e-7), (7, 1e-13)])
+def test_a_phase_far_behind_another_is_not_lost_where_both_move_on(backend, num_tools, rare):
+    """Phase 0 leads by 16 or 30 nats, but what follows from it is denied: all tools are in view in phase 1 only."""
+    stay, frames = 0.999, 6
+    phases = hmmjax.PhaseChain(
+        np.float32([0.5, 0.5, 0]),
+        np.float32([[0.5, 0, 0.5], [0, 0.5, 0.5], [0, 0, 1]]),
+        hmmjax.emissions.PhaseConfusion(
+            np.float32([[0.5, 0.25, 0.25], [rare, 0.5, 0.5 - rare], [0.5, 0.25, 0.25]]),
+        ),
+    )
+    tools = hmmjax.ToolChains(
+        np.tile(np.float32([1 - stay, stay, 0.5]), (num_tools, 1)),
+        hmmjax.transitions.PhaseConditioned(
+            np.tile(np.float32([[stay, 1 - stay], [1 - stay, stay]]), (num_tools, 3, 1, 1))
+        ),
+        hmmjax.emissions.ToolBeta(np.tile(np.float32([[1, 5], [5, 1]]), (num_tools, 1, 1))),
+    )
+    params = hmmjax.Params(phases, tools)
+    seen = np.full((1, frames, num_tools), 0.99, np.float32)
+    seen[:, 0] = 0.5
+    obs = Observations(np.zeros((1, frames), int), seen)
+    labels = hmmjax.Labels(phases=np.array([[-1, 2, -1, -1, -1, -1]], np.int32))
+    got, want = (hmmjax.posterior(params, obs, None, labels, backend=b) for b in (backend, "logspace"))
+    assert_allclose(got.log_likelihood, want.log_likelihood, rtol=1e-6)
+    assert_allclose(got.phases, want.phases, atol=2e-6)
+    assert_allclose(got.tools, want.tools, atol=2e-6)
+    past, plain = (hmmjax.filter(params, obs, backend=b) for b in (backend, "logspace"))
+    assert_allclose(past.tools, plain.tools, atol=2e-6)

@@ -112,7 +112,7 @@ def _backward(potentials: Potentials, kept: Any, cotangent: Array) -> Potentials
     top = scaled.finite(jnp.max(first_scale + scaled.exponent(totals), -1))[:, None]
     weights = scaled.to_one(scaled.power(first_scale - top), scaled.power(first_scale - top) * totals, -1)
     some = (potentials.lengths > 0)[:, None, None]
-    start = jnp.where(some, cotangent[:, None, None] * weights[..., None] * first, 0).sum(0)
+    start = jnp.where(some & (first > 0), cotangent[:, None, None] * weights[..., None] * first, 0).sum(0)
     return Potentials(start[:n], transition, blocks, phases[..., :n], configs, potentials.lengths)
 
 

@@ -81,18 +81,19 @@ def _sweep(configs, phases, scales, mantissas, exponents, tables, initial, lengt
         x = jnp.where(forwards & (i == 0), rows, x)
         x = x * jnp.where(forwards, c, 1.0) * jnp.where(forwards, p, 1.0)[:, None]
         totals, scale = jnp.sum(x, 1), scale + s
-        # What is kept is of order one: products of two messages are made of it.
-        kept, factor = scaled.order_one(scale, totals)
-        scale_out[direction, video, t] = kept
+        # Of order one: products of two messages and mixtures over phases are made of it.
+        scale, factor = scaled.order_one(scale, totals)
+        x, totals = x * factor[:, None], totals * factor
+        scale_out[direction, video, t] = scale
         if keep:
-            rows_out[direction, video, t] = x * factor[:, None]
+            rows_out[direction, video, t] = x
         if keep and both:
             at = (slice(None), *_place(after_out, video, t, configs.shape[0]))
             pl.when(~forwards)(lambda: after_out.__setitem__(at, own * factor[:, None]))
         weights, scale, reference = scaled.reweigh(scale, totals, mantissa, exponent)
         rows = jnp.sum(weights[:, :, None] * x[:, None, :], 0)
         reference_out[direction, video, t] = reference
-        return scale, rows, totals * factor, following
+        return scale, rows, totals, following
 
     start = jnp.where(forwards, initial[0], initial[1])
     zero = jnp.zeros(start.shape[0], start.dtype)

@@ -117,22 +117,22 @@ def order_one(scale: Array, totals: Array) -> tuple[Array, Array]:
 def reweigh(scale: Array, totals: Array, mantissas: Array, exponents: Array) -> tuple[Array, Array, Array]:
     """Weights that mix rows over phases and keep them of order one.
 
-    The mixture's row q is sum_p weights[p, q] rows[p], of scale `scale[q]`.
+    The mixture's row q is sum_p weights[p, q] rows[p], of scale `scale[q]`. Rows must be of order one themselves: a
+    weight that also took 2**LIFT out of them would vanish for a phase a millionth as probable as another.
 
     Args:
         scale: (..., L) of the rows.
-        totals: (..., L) their sums.
+        totals: (..., L) their sums, in [1, 2) or 0.
         mantissas: (L, L) of the table, `split`.
         exponents: (L, L) likewise.
 
     Returns:
         weights (..., L, L), scale of the mixture (..., L) less the largest, and that largest (...).
     """
-    e = exponent(totals)
-    shifts = (scale + e)[..., :, None] + exponents
+    shifts = jnp.where(totals > 0, scale, -jnp.inf)[..., :, None] + exponents
     top = jnp.max(shifts, -2)
-    # Shifts are at most the top, so that each power is at most one; rows are brought to order one first.
-    weights = mantissas * power(shifts - finite(top)[..., None, :]) * power(-finite(e))[..., :, None]
+    # Shifts are at most the top, so that each power is at most one.
+    weights = mantissas * power(shifts - finite(top)[..., None, :])
     reference = finite(jnp.max(top, -1))
     return weights, top - reference[..., None], reference
 

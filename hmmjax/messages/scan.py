@@ -55,7 +55,7 @@ class Stacks:
     Attributes:
         scale: (T, L) of the rows.
         totals: (T, L) their sums.
-        rows: (T, C, L) what the past and the frame itself say, or None.
+        rows: (T, C, L) what the past and the frame itself say, of order one, or None.
         mixed: (T, C, L) the same of the next frame's phase and this one's configuration, or None.
     """
 
@@ -122,13 +122,21 @@ def _sum_rows(chain: Chain, rows: Array) -> Array:
     return num.einsum("c,cq->q", chain.ones, rows)
 
 
+def _order_one(chain: Chain, scale: Array, rows: Array) -> tuple[Array, Array, Array]:
+    """New scale (L,), sums (L,) and factor (L,) of rows that are brought to order one."""
+    totals = _sum_rows(chain, rows)
+    scale, factor = scaled.order_one(scale, totals)
+    return scale, totals * factor, factor
+
+
 def _run(chain: Chain, predicted: Message, frames: tuple, keep: bool) -> tuple[Message, Stacks]:
     """Scan forwards over `frames` from a predicted message; rows are stacked with `keep` only."""
 
     def step(predicted: Message, frame: tuple) -> tuple:
         configs, phases, scale = frame
         rows = predicted.rows * configs[:, None] * phases
-        totals, scale = _sum_rows(chain, rows), predicted.scale + scale
+        scale, totals, factor = _order_one(chain, predicted.scale + scale, rows)
+        rows = rows * factor
         weights, following, _ = scaled.reweigh(scale, totals, *chain.forwards)
         mixed = num.einsum("cp,pq->cq", rows, weights)
         # In one array, because each one costs a step time; what follows from these two is computed afterwards.
@@ -220,8 +228,7 @@ def _filter(potentials: Potentials, chunks: Any) -> Filtered:
     chain = _chain(potentials)
 
     def out(_: Message, stacks: Stacks) -> tuple[Array, Array]:
-        scale, factor = scaled.order_one(stacks.scale, stacks.totals)
-        return _marginals(scale, stacks.totals * factor, stacks.rows * factor[:, None])
+        return _marginals(stacks.scale, stacks.totals, stacks.rows)
 
     value, marginals = _in_chunks(chain, True, out, chunks)
     phases, configs = (m.reshape(-1, m.shape[-1])[: potentials.phases.shape[0]] for m in marginals)
@@ -233,8 +240,9 @@ class Incoming:
     """What frame t + 1 and all after it say: of its own state (rows), and of frame t's configuration (pulled)."""
 
     scale: Array  # (..., L)
-    rows: Array  # (..., C, L)
-    pulled: Array  # (..., C, L) rows pulled back through the tools' transition
+    rows: Array  # (..., C, L), of that scale when multiplied by the factor
+    factor: Array  # (..., L)
+    pulled: Array  # (..., C, L) rows pulled back through the tools' transition, of order one
     totals: Array  # (..., L) sums of pulled
 
 
@@ -261,8 +269,9 @@ def _backward(potentials: Potentials, chunks: Any, saved: Any, entries: bool) ->
         beta = jnp.where(last, 1, num.einsum("cq,qp->cp", after.pulled, weights))
         rows = beta * configs[:, None] * phases
         pulled = kronecker.push(rows, back)
-        incoming = Incoming(before + scale, rows, pulled, _sum_rows(chain, pulled))
-        return incoming, (jnp.stack([after.scale, after.totals]), after.pulled, after.rows)
+        scale, totals, factor = _order_one(chain, before + scale, pulled)
+        incoming = Incoming(scale, rows, factor, pulled * factor, totals)
+        return incoming, (jnp.stack([after.scale, after.factor]), after.pulled, after.rows)
 
     def sweep(carry: tuple, inputs: tuple) -> tuple[tuple, tuple]:
         after, totals = carry
@@ -270,11 +279,9 @@ def _backward(potentials: Potentials, chunks: Any, saved: Any, entries: bool) ->
         if entries:
             kept = _run(chain, kept, frames, True)[1]
         _, following, reference = scaled.reweigh(kept.scale, kept.totals, *chain.forwards)
-        own, lift = scaled.order_one(kept.scale, kept.totals)
-        alpha = kept.rows * lift[:, None]
+        own, alpha = kept.scale, kept.rows
         first, (sums, pulled, rows) = lax.scan(step, after, (*frames, t), reverse=True)
-        scale, factor = scaled.order_one(sums[:, 0], sums[:, 1])
-        pulled = pulled * factor[:, None]
+        scale, factor = sums[:, 0], sums[:, 1]
 
         # Pairs (t, t + 1), each frame normalised by its own two-sided sum so that counts add up to the frames. Sums
         # over configurations are matrix products: CPUs run those well, large reductions badly.
@@ -296,25 +303,27 @@ def _backward(potentials: Potentials, chunks: Any, saved: Any, entries: bool) ->
         ones = jnp.ones(pulled.shape[-1], pulled.dtype)
         seen = jnp.sum(expected, -1), num.einsum("tcq,q->tc", before * pulled, ones)
         end = jnp.clip(length - 1 - t[0], 0, len(t) - 1)
-        last = _marginals(*(lax.dynamic_slice_in_dim(x, end, 1) for x in (own, kept.totals * lift, alpha)))
+        last = _marginals(*(lax.dynamic_slice_in_dim(x, end, 1) for x in (own, kept.totals, alpha)))
         is_last = (t == length - 1)[:, None]
         marginals = jax.tree.map(lambda x, y: jnp.where(is_last, y, x), seen, last)
         return (first, jax.tree.map(jnp.add, totals, (jnp.sum(expected, 0), forbidden, blocks))), marginals
 
     frames = _frames(chain)
     none, nothing = jnp.zeros_like(chain.evidence.scale[0]), jnp.zeros_like(chain.initial)
-    after = Incoming(none, nothing, nothing, none)
+    after = Incoming(none, nothing, none, nothing, none)
     totals = jax.tree.map(jnp.zeros_like, (mantissas, mantissas, counted(potentials.blocks)))
     inputs = (jax.tree.map(in_chunks, frames), numbers(num_frames), saved)
     (first, (counts, forbidden, blocks)), marginals = loop(sweep, (after, totals), inputs, chunks, reverse=True)
 
     phases, configs = (m.reshape(-1, m.shape[-1])[:num_frames] for m in marginals)
-    scale, factor = scaled.order_one(first.scale, jnp.sum(chain.initial * first.rows, 0))
-    rows = first.rows * factor
+    # The first frame's own rows: of order one not by themselves but where a video may begin.
+    rows = first.rows * first.factor
+    scale, factor = scaled.order_one(first.scale, jnp.sum(chain.initial * rows, 0))
+    rows = rows * factor
     totals = jnp.sum(chain.initial * rows, 0)
     weights = scaled.power(scale - _top(scale + scaled.exponent(totals), -1))
     weights = weights / jnp.where((weights * totals).sum() > 0, (weights * totals).sum(), 1)
-    initial = jnp.where(length > 0, weights * rows, 0)
+    initial = jnp.where((length > 0) & (rows > 0), weights * rows, 0)
     return Potentials(
         initial.T[:num_phases],
         _derivative(counts, forbidden, potentials.transition),
