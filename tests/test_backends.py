@@ -151,6 +151,22 @@ def test_the_best_path_is_the_one_whose_probability_is_told(backend, frames):
         assert_allclose(best.log_prob[v], value, rtol=1e-5)
 
 
+@pytest.mark.parametrize(("backend", "nats"), [("scan", 70.0), ("scan", 110.0), ("gpu", 70.0)])
+def test_a_beginning_that_evidence_denies(backend, nats):
+    """Where a video may begin its derivative is exact; elsewhere it may be beyond float32, and is never NaN."""
+    p = chain(6, 1, 4, 2, 1, sharpness=1.0)
+    initial = jnp.float32([[0.5, 0], [0.5, 0]])
+    p = dataclasses.replace(p, initial=initial, configs=p.configs.at[0, 0].set(jnp.array([-nats, 0.0])))
+
+    def slope(backend):
+        return jax.grad(lambda x: messages.log_normalizer(dataclasses.replace(p, initial=x), backend).sum())(initial)
+
+    got, want = slope(backend), slope("logspace")
+    assert_allclose(got[:, 0], want[:, 0], rtol=1e-5)
+    assert_allclose(got[:, 0].sum(), 2, rtol=1e-5)
+    assert (got[:, 1] > 1e28).all()
+
+
 def _allowed(x, p, name):
     """What the derivative at a zero is worth differs between recursions, as a path that cannot be does."""
     return jnp.where(p.transition > 0, x, 0) if name == "transition" else x

@@ -108,7 +108,7 @@ def _backward(potentials: Potentials, kept: Any, cotangent: Array) -> Potentials
     # What all frames say of the first one's state, each video normalised by its own sum.
     first = jnp.swapaxes(after[:, :: after.shape[1] // len(cotangent), 0], 0, 1)
     first_scale = scale[1][:, 0]
-    totals = jnp.sum(initial * first, -1)
+    totals = jnp.sum(jnp.where(initial > 0, initial * first, 0), -1)
     top = scaled.finite(jnp.max(first_scale + scaled.exponent(totals), -1))[:, None]
     weights = scaled.to_one(scaled.power(first_scale - top), scaled.power(first_scale - top) * totals, -1)
     some = (potentials.lengths > 0)[:, None, None]

@@ -316,13 +316,15 @@ def _backward(potentials: Potentials, chunks: Any, saved: Any, entries: bool) ->
     (first, (counts, forbidden, blocks)), marginals = loop(sweep, (after, totals), inputs, chunks, reverse=True)
 
     phases, configs = (m.reshape(-1, m.shape[-1])[:num_frames] for m in marginals)
-    # The first frame's own rows: of order one not by themselves but where a video may begin.
-    rows = first.rows * first.factor
-    scale, factor = scaled.order_one(first.scale, jnp.sum(chain.initial * rows, 0))
-    rows = rows * factor
-    totals = jnp.sum(chain.initial * rows, 0)
+    # The first frame's rows are brought to order one where the video may begin. Elsewhere they may overflow: the
+    # derivative of a zero that evidence is all in favour of.
+    possible = chain.initial > 0
+    totals = jnp.sum(jnp.where(possible, chain.initial * first.rows, 0), 0)
+    scale, factor = scaled.order_one(first.scale + scaled.exponent(first.factor), totals)
+    totals = totals * factor
     weights = scaled.power(scale - _top(scale + scaled.exponent(totals), -1))
-    weights = weights / jnp.where((weights * totals).sum() > 0, (weights * totals).sum(), 1)
+    weights = scaled.to_one(weights, weights * totals, -1)
+    rows = first.rows * factor
     initial = jnp.where((length > 0) & (rows > 0), weights * rows, 0)
     return Potentials(
         initial.T[:num_phases],
