@@ -79,7 +79,7 @@ def test_taking_turns_changes_nothing(backend, monkeypatch):
     p = chain(2, 3, 300, 3, 0 if backend == "parallel" else 2, sharpness=1.0)
     value, grads = jax.jit(derivatives, static_argnums=1)(p, backend)
     best = messages.viterbi(p, backend)
-    monkeypatch.setattr("hmmjax.messages.scan.STORED_BYTES", 1)
+    monkeypatch.setattr("hmmjax.messages.batching.STORED_BYTES", 1)
     again = jax.jit(derivatives, static_argnums=1)(p, backend)
     same(again, (value, grads))
     jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=1e-6), messages.viterbi(p, backend), best)

@@ -2,7 +2,8 @@
 
 A backend is a module with `forward`, `backward` and `filter` that takes `Potentials`; `log_normalizer` adds the
 derivative rule that joins the two sweeps. `logspace` is the plain one to read first; `scan` and `gpu` are the fast
-ones, on the arithmetic of `scaled` (`paths` is `scan`'s best path); `parallel` is for phases or tools alone.
+ones, on the arithmetic of `scaled` (`paths` is `scan`'s best path, `batching` how both go through a batch);
+`parallel` is for phases or tools alone.
 
 The fast ones stop at each video's end or are kernels, neither of which JAX differentiates: derivatives of posteriors,
 filters and gradients are those of `scan` run to the end of the padding, and a best path's is its log-probability's.
@@ -78,7 +79,7 @@ def _sweep(potentials: Potentials, backend: str, keep: bool) -> tuple[Array, Any
         return run(potentials)
 
     def again(potentials: Potentials) -> tuple[Array, Any]:
-        # Whoever is differentiated with respect to what was kept starts from the potentials himself.
+        # Whoever is differentiated with respect to what was kept starts from the potentials.
         kept = jax.tree.map(jnp.zeros_like, jax.eval_shape(run, potentials)[1])
         return scan.forward(potentials, keep=False, whole=True)[0], kept
 

@@ -13,7 +13,7 @@ from jax import lax
 
 from hmmjax import _numerics as num
 from hmmjax._typing import Array
-from hmmjax.messages import scan
+from hmmjax.messages import batching
 from hmmjax.messages.potentials import Path, Potentials
 
 COLUMN = 16
@@ -22,7 +22,7 @@ COLUMN = 16
 
 def _logs(x: Array, *axes: int) -> Array:
     """Logarithms, padded by phases that cannot be."""
-    widths = [(0, -n % scan.LANES if axis in axes else 0) for axis, n in enumerate(x.shape)]
+    widths = [(0, -n % batching.LANES if axis in axes else 0) for axis, n in enumerate(x.shape)]
     return jnp.pad(jnp.log(x), widths, constant_values=-jnp.inf)
 
 
@@ -73,7 +73,7 @@ def _viterbi(p: Potentials, chunks: Any, *, again: bool) -> Path:
     transition = _logs(p.transition, 0, 1)
     blocks = tuple(_logs(jnp.moveaxis(b, 0, -1), 2) for b in p.blocks)
     columns = _added(blocks)
-    padding = [(0, 0), (0, -p.phases.shape[-1] % scan.LANES)]
+    padding = [(0, 0), (0, -p.phases.shape[-1] % batching.LANES)]
     phases = jnp.pad(p.phases, padding, constant_values=-jnp.inf)
 
     def step(carry: tuple, frame: tuple) -> tuple:
@@ -92,8 +92,8 @@ def _viterbi(p: Potentials, chunks: Any, *, again: bool) -> Path:
         return following, (carry if again else (score, mixed), tops)
 
     first = _logs(p.initial.T, 1).astype(phases.dtype)
-    frames = (*map(scan.in_chunks, (p.configs, phases)), scan.numbers(num_frames))
-    (_, final), (kept, tops) = scan.loop(run, (first, jnp.full_like(first, -jnp.inf)), frames, chunks)
+    frames = (*map(batching.in_chunks, (p.configs, phases)), batching.numbers(num_frames))
+    (_, final), (kept, tops) = batching.loop(run, (first, jnp.full_like(first, -jnp.inf)), frames, chunks)
     tops = jnp.where(jnp.arange(num_frames) < length, tops.reshape(-1)[:num_frames], 0)
     log_prob = jnp.where(length > 0, num.accurate_sum(tops) + jnp.max(final), 0)
 
@@ -114,7 +114,7 @@ def _viterbi(p: Potentials, chunks: Any, *, again: bool) -> Path:
 
     best = jnp.argmax(final).astype(jnp.int32)
     state = best % final.shape[1], best // final.shape[1]
-    _, path = scan.loop(back_chunk, state, (kept, frames), chunks, reverse=True)
+    _, path = batching.loop(back_chunk, state, (kept, frames), chunks, reverse=True)
     phases, configs = (x.reshape(-1)[:num_frames] for x in path)
     return Path(phases, configs, log_prob)
 
@@ -122,8 +122,6 @@ def _viterbi(p: Potentials, chunks: Any, *, again: bool) -> Path:
 def viterbi(potentials: Potentials) -> Path:
     """Most probable paths (B, T). Time as for one forward pass and C + L a step back.
 
-    Memory: 2 T L C floats a video; above `scan.STORED_BYTES` 2 L C floats a chunk, for a second forward pass.
+    Memory: 2 T L C floats a video; above `batching.STORED_BYTES` 2 L C floats a chunk, for a second forward pass.
     """
-    videos, num_frames, _ = potentials.configs.shape
-    size = 2 * videos * num_frames * scan.size(potentials) * potentials.phases.dtype.itemsize
-    return scan.map_videos(partial(_viterbi, again=size > scan.STORED_BYTES), potentials)
+    return batching.map_videos(partial(_viterbi, again=batching.too_large(potentials)), potentials)

@@ -1,7 +1,7 @@
 """Forward-backward as scaled `lax.scan`s over time: the backend for CPUs, and for whatever has no kernel of its own.
 
 Messages are `scaled`: a power of two per phase. Rows are (C, L), phases last and padded to a whole vector register.
-Videos are taken few at a time (`map_videos`): on a CPU small steps fuse into a handful of loops, large ones do not.
+Videos are taken few at a time (`batching`): on a CPU small steps fuse into a handful of loops, large ones do not.
 
 Source: the recursions of the paper's Appendix S2.2 with its misprints put right (docs/maths.md).
 """
@@ -18,26 +18,14 @@ from jax import lax
 from hmmjax import _numerics as num
 from hmmjax._pytree import pytree
 from hmmjax._typing import Array
-from hmmjax.messages import kronecker, scaled
+from hmmjax.messages import batching, kronecker, scaled
 from hmmjax.messages.potentials import Filtered, Potentials
-
-CHUNK = 128
-"""Frames whose messages are worked on at once; their counts are a few matrix products per chunk."""
-
-LANES = 8
-"""Phases are padded to a multiple of this."""
 
 DENSE = 128
 """Configurations up to which pairs of them are counted by one matrix product a phase; beyond, bits are in groups."""
 
 GROUP = 16
 """Configurations of such a group."""
-
-STEP = 1024
-"""Numbers in one step's state up to which a CPU runs it as a few fused loops, one tool at a time."""
-
-STORED_BYTES = 2**30
-"""Above this many bytes of forward messages only one message per chunk is kept, and the rest computed again."""
 
 
 @pytree
@@ -81,7 +69,7 @@ class Chain:
 
 def _pad(x: Array, axis: int) -> Array:
     widths = [(0, 0)] * x.ndim
-    widths[axis] = (0, -x.shape[axis] % LANES)
+    widths[axis] = (0, -x.shape[axis] % batching.LANES)
     return jnp.pad(x, widths)
 
 
@@ -93,16 +81,11 @@ def _counted(blocks: tuple[Array, ...], num_configs: int) -> tuple[Array, ...]:
     return kronecker.group(_factors(blocks), DENSE if num_configs <= DENSE else GROUP)
 
 
-def size(p: Potentials) -> int:
-    """Numbers in one video's message."""
-    return p.configs.shape[-1] * -(-p.phases.shape[-1] // LANES) * LANES
-
-
 def _chain(p: Potentials) -> Chain:
     dtype = p.phases.dtype
     table = scaled.split(_pad(_pad(p.transition, 0), 1))
     steps = _factors(p.blocks)
-    if size(p) > STEP:
+    if batching.size(p) > batching.STEP:
         steps = kronecker.group(steps, GROUP)
     evidence = scaled.evidence(p.phases, p.configs)
     evidence = scaled.Evidence(evidence.configs, _pad(evidence.phases, -1), _pad(evidence.scale, -1), evidence.top)
@@ -162,31 +145,8 @@ def _in_chunks(chain: Chain, keep: bool, out: Callable[[Message, Stacks], Any], 
         after, stacks = _run(chain, predicted, frames, keep)
         return after, ((stacks.scale, stacks.totals), out(predicted, stacks))
 
-    _, (sums, kept) = loop(chunk, _first(chain), jax.tree.map(in_chunks, _frames(chain)), chunks)
+    _, (sums, kept) = batching.loop(chunk, _first(chain), jax.tree.map(batching.in_chunks, _frames(chain)), chunks)
     return _value(chain, *(x.reshape(-1, x.shape[-1]) for x in sums)), kept
-
-
-def loop(body: Callable, carry: Any, inputs: Any, number: Any, reverse: bool = False) -> tuple[Any, Any]:
-    """`lax.scan` over the first `number` inputs only; outputs of the others are zero.
-
-    With None over all of them, and differentiation keeps one carry an input and computes the rest again.
-    """
-    total = len(jax.tree.leaves(inputs)[0])
-    if total == 1:
-        carry, output = body(carry, jax.tree.map(lambda x: x[0], inputs))
-        return carry, jax.tree.map(lambda x: x[None], output)
-    if number is None:
-        return lax.scan(jax.checkpoint(body), carry, inputs, reverse=reverse)
-
-    def one(i: Any, state: tuple) -> tuple:
-        carry, outputs = state
-        at = number - 1 - i if reverse else i
-        carry, output = body(carry, jax.tree.map(lambda x: lax.dynamic_index_in_dim(x, at, keepdims=False), inputs))
-        return carry, jax.tree.map(lambda all, x: lax.dynamic_update_index_in_dim(all, x, at, 0), outputs, output)
-
-    shapes = jax.eval_shape(lambda c, x: body(c, jax.tree.map(lambda x: x[0], x))[1], carry, inputs)
-    outputs = jax.tree.map(lambda x: jnp.zeros((total, *x.shape), x.dtype), shapes)
-    return lax.fori_loop(0, number, one, (carry, outputs))
 
 
 def _value(chain: Chain, scale: Array, totals: Array) -> Array:
@@ -197,19 +157,6 @@ def _value(chain: Chain, scale: Array, totals: Array) -> Array:
     top = jnp.where(jnp.arange(top.shape[0]) < length, top, 0)
     whole = num.accurate_sum(references) * scaled.LN2 + num.accurate_sum(top)
     return jnp.where(length > 0, whole + scaled.log_total(scale[last], totals[last]), 0)
-
-
-def in_chunks(x: Array) -> Array:
-    """(T, ...) to (T / CHUNK, CHUNK, ...), padded with zeros."""
-    chunk = min(CHUNK, x.shape[0])
-    x = jnp.pad(x, [(0, -x.shape[0] % chunk)] + [(0, 0)] * (x.ndim - 1))
-    return x.reshape(-1, chunk, *x.shape[1:])
-
-
-def numbers(num_frames: int) -> Array:
-    """Of the frames in chunks; padding goes on counting, so that it lies after every end."""
-    chunk = min(CHUNK, num_frames)
-    return jnp.arange(num_frames + -num_frames % chunk).reshape(-1, chunk)
 
 
 def _forward(potentials: Potentials, chunks: Any, *, keep: str) -> tuple[Array, Any]:
@@ -312,8 +259,9 @@ def _backward(potentials: Potentials, chunks: Any, saved: Any, entries: bool) ->
     none, nothing = jnp.zeros_like(chain.evidence.scale[0]), jnp.zeros_like(chain.initial)
     after = Incoming(none, nothing, none, nothing, none)
     totals = jax.tree.map(jnp.zeros_like, (mantissas, mantissas, counted(potentials.blocks)))
-    inputs = (jax.tree.map(in_chunks, frames), numbers(num_frames), saved)
-    (first, (counts, forbidden, blocks)), marginals = loop(sweep, (after, totals), inputs, chunks, reverse=True)
+    inputs = (jax.tree.map(batching.in_chunks, frames), batching.numbers(num_frames), saved)
+    carry, marginals = batching.loop(sweep, (after, totals), inputs, chunks, reverse=True)
+    first, (counts, forbidden, blocks) = carry
 
     phases, configs = (m.reshape(-1, m.shape[-1])[:num_frames] for m in marginals)
     # The first frame's rows are brought to order one where the video may begin. Elsewhere they may overflow: the
@@ -367,77 +315,29 @@ def _top(x: Array, axis: int | tuple[int, ...]) -> Array:
 
 # The backend's interface: batches of videos. ----------------------------------------------------------------------
 
-_AXES = Potentials(None, None, None, 0, 0, 0)
-
-
-def map_videos(run: Callable, potentials: Potentials, *per_video: Any, whole: bool = False) -> Any:
-    """`run` for every video and the number of chunks to run, None with `whole`.
-
-    On a CPU as many videos at a time as keep a step small, videos of like length together, so that no frame is
-    computed in vain but those of a group's last chunks; elsewhere all at once.
-    """
-    batch = jax.vmap(run, (_AXES, None, *[0] * len(per_video)))
-    lengths = potentials.lengths
-    videos, num_frames = potentials.phases.shape[:2]
-
-    def chunks(lengths: Array) -> Any:
-        return None if whole else -(-jnp.max(lengths) // min(CHUNK, num_frames))
-
-    together = max(1, STEP // size(potentials))
-    if jax.default_backend() != "cpu" or videos <= together:
-        return batch(potentials, chunks(lengths), *per_video)
-    groups = -(-videos // together)
-    together = -(-videos // groups)
-    order = jnp.argsort(lengths) if together > 1 else jnp.arange(videos)
-
-    def grouped(x: Array) -> Array:
-        x = jnp.pad(x[order] if together > 1 else x, [(0, groups * together - videos)] + [(0, 0)] * (x.ndim - 1))
-        return x.reshape(groups, together, *x.shape[1:])
-
-    data = (potentials.phases, potentials.configs, lengths)
-
-    def some(inputs: tuple) -> Any:
-        (phases, configs, lengths), rest = inputs
-        p = dataclasses.replace(potentials, phases=phases, configs=configs, lengths=lengths)
-        return batch(p, chunks(lengths), *rest)
-
-    out = lax.map(some, jax.tree.map(grouped, (data, per_video)))
-    back = jnp.argsort(order)
-
-    def ungrouped(x: Array) -> Array:
-        x = x.reshape(-1, *x.shape[2:])[:videos]
-        return x[back] if together > 1 else x
-
-    return jax.tree.map(ungrouped, out)
-
-
-def _keeps_entries(potentials: Potentials) -> bool:
-    videos, num_frames, _ = potentials.configs.shape
-    return 2 * videos * num_frames * size(potentials) * potentials.phases.dtype.itemsize > STORED_BYTES
-
 
 def forward(potentials: Potentials, keep: bool, whole: bool = False) -> tuple[Array, Any]:
     """Log-normalisers (B,), and with `keep` whatever `backward` needs again.
 
     With `whole` the padding is run through as well, as in the functions below: slower, and differentiable.
     """
-    what = "nothing" if not keep else "entries" if _keeps_entries(potentials) else "messages"
-    return map_videos(partial(_forward, keep=what), potentials, whole=whole)
+    what = "nothing" if not keep else "entries" if batching.too_large(potentials) else "messages"
+    return batching.map_videos(partial(_forward, keep=what), potentials, whole=whole)
 
 
 def backward(potentials: Potentials, kept: Any, cotangent: Array, whole: bool = False) -> Potentials:
     """Derivative of sum(cotangent * log-normalisers) with respect to every potential; cotangent is (B,)."""
-    entries = _keeps_entries(potentials)
+    entries = batching.too_large(potentials)
 
     def weighted(potentials: Potentials, chunks: Any, kept: Any, cotangent: Array) -> Potentials:
         grads = _backward(potentials, chunks, kept, entries)
         return jax.tree.map(lambda g: g * cotangent, dataclasses.replace(grads, lengths=()))
 
-    grads = map_videos(weighted, potentials, kept, cotangent, whole=whole)
+    grads = batching.map_videos(weighted, potentials, kept, cotangent, whole=whole)
     initial, transition, blocks = jax.tree.map(lambda g: g.sum(0), (grads.initial, grads.transition, grads.blocks))
     return Potentials(initial, transition, blocks, grads.phases, grads.configs, potentials.lengths)
 
 
 def filter(potentials: Potentials, whole: bool = False) -> Filtered:
     """Marginals given the past. Memory: T (L + C) floats a video."""
-    return map_videos(_filter, potentials, whole=whole)
+    return batching.map_videos(_filter, potentials, whole=whole)
