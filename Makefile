@@ -11,7 +11,7 @@ demo: $(VENV)/demo.stamp
 	$(BIN)/python -m models.demo --out demo-output $(if $(QUICK),--quick)
 
 # Most of the tests' time is compilation. Those marked `shipped` are compiled as users' programs are; the others with
-# less optimisation, by the flags below that the installed jaxlib knows.
+# less optimization, by the flags below that the installed jaxlib knows.
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "shipped and not slow and not gpu" tests
 	XLA_FLAGS="$(call known,$(HASTY))" $(BIN)/python -m pytest -n 2 -m "not shipped and not slow and not gpu" tests

@@ -1,8 +1,8 @@
 """What calibration and durations add on real predictions: ``python benchmarks/calibrated.py``.
 
 TMRNet's phases (videos 41-60, five-fold), MS-TCN's softmax (videos 71-75, leave one out), Faster R-CNN's tools
-(videos 61 and 62, leave one out, no phase recogniser), and two stages of MS-TCN as two recognisers. Emissions and
-powers are learnt in the other videos only; starts, transitions and the number of stages in the labels of videos 1-40.
+(videos 61 and 62, leave one out, no phase recognizer), and two stages of MS-TCN as two recognizers. Emissions and
+powers are learned in the other videos only; starts, transitions and the number of stages in the labels of videos 1-40.
 Writes ``benchmarks/results/calibrated.json``.
 """
 
@@ -75,7 +75,7 @@ def chains(with_stages: bool) -> Params:
 
 
 def tmrnet(split: str, with_stages: bool, refined: bool = False) -> dict[str, Any]:
-    """One split of TMRNet's videos: powers, or powers and then every table, learnt in the other folds."""
+    """One split of TMRNet's videos: powers, or powers and then every table, learned in the other folds."""
     truth, said = tmrnet_videos()
     chain, found = chains(with_stages).phases, []
     smoothed: list[Any] = [None] * 20
@@ -85,8 +85,8 @@ def tmrnet(split: str, with_stages: bool, refined: bool = False) -> dict[str, An
         others = np.setdiff1d(np.arange(20), held_out)
         labels, mask = real.stack([truth[i] for i in others], -1)
         obs = Observations(real.stack([said[i] for i in others])[0])
-        learnt = hmmjax.estimate(Labels(labels), obs, mask, num_phases=7, priors=real.PRIORS).phases.emission
-        plain = Params(dataclasses.replace(chain, emission=learnt))
+        learned = hmmjax.estimate(Labels(labels), obs, mask, num_phases=7, priors=real.PRIORS).phases.emission
+        plain = Params(dataclasses.replace(chain, emission=learned))
         best = hmmjax.calibrate(plain, obs, mask, Labels(labels), priors=real.PRIORS).params
         if refined:
             best = hmmjax.refine(best, obs, mask, Labels(labels), strength=STRENGTH).params
@@ -130,8 +130,8 @@ def mstcn() -> dict[str, Any]:
             if kind == "confusion":
                 seen, one = seen.discretize(), one.discretize()
             options = {"emissions": kind, "num_phases": 7, "priors": real.PRIORS}
-            learnt = hmmjax.estimate(Labels(labels), seen, mask, **options).phases.emission
-            plain = Params(dataclasses.replace(chain, emission=learnt))
+            learned = hmmjax.estimate(Labels(labels), seen, mask, **options).phases.emission
+            plain = Params(dataclasses.replace(chain, emission=learned))
             tempered = hmmjax.calibrate(plain, seen, mask, Labels(labels), priors=real.PRIORS).params
             refined = hmmjax.refine(tempered, seen, mask, Labels(labels), strength=STRENGTH).params
             for name, params in (("powers of one", plain), ("calibrated", tempered), ("refined", refined)):
@@ -141,7 +141,7 @@ def mstcn() -> dict[str, Any]:
 
 
 def fused() -> dict[str, Any]:
-    """The first and the last stage of MS-TCN alone and as two recognisers of the same videos, calibrated."""
+    """The first and the last stage of MS-TCN alone and as two recognizers of the same videos, calibrated."""
     videos = range(71, 76)
     with np.load(real.DATA / "mstcn" / "phase_logits_1fps.npz") as file:
         said = [[file[f"stages_{v}"][stage].argmax(-1).astype(np.int32) for v in videos] for stage in (0, 3)]
@@ -155,8 +155,8 @@ def fused() -> dict[str, Any]:
             labels, mask = real.stack([truth[j] for j in others], -1)
             seen, one = tuple(real.stack([s[j] for j in others])[0] for s in sources), tuple(s[i] for s in sources)
             options = {"emissions": "confusion", "num_phases": 7, "priors": real.PRIORS}
-            learnt = hmmjax.estimate(Labels(labels), Observations(seen), mask, **options).phases.emission
-            plain = Params(dataclasses.replace(chain, emission=learnt))
+            learned = hmmjax.estimate(Labels(labels), Observations(seen), mask, **options).phases.emission
+            plain = Params(dataclasses.replace(chain, emission=learned))
             found = hmmjax.calibrate(plain, Observations(seen), mask, Labels(labels), priors=real.PRIORS).params
             answers.append(np.argmax(hmmjax.posterior(found, Observations(one)).phases, -1))
         results[f"{name}, raw"] = phase_figures(truth, sources[0]) if len(sources) == 1 else {}
@@ -182,10 +182,10 @@ def frcnn() -> dict[str, Any]:
                 if kind == "confusion":
                     seen, one = seen.discretize(), one.discretize()
                 labels = Labels(tools=truth[other])
-                learnt = hmmjax.estimate(labels, seen, emissions=kind, priors=real.PRIORS).tools.emission
+                learned = hmmjax.estimate(labels, seen, emissions=kind, priors=real.PRIORS).tools.emission
                 plain = Params(
                     None if tools_only else dataclasses.replace(chain.phases, emission=None),
-                    dataclasses.replace(chain.tools, emission=learnt),
+                    dataclasses.replace(chain.tools, emission=learned),
                 )
                 tempered = hmmjax.calibrate(plain, seen, None, labels).params
                 powers.append(np.asarray(tempered.tools.emission.power).tolist())

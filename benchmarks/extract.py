@@ -26,7 +26,7 @@ from models.data.video_extract import extract
 
 FPS, SECONDS, HEIGHT, WIDTH = 25, 20, 480, 854
 REPEATS = 120  # 40 minutes
-NOISE = 2.5  # standard deviation in grey levels
+NOISE = 2.5  # standard deviation in gray levels
 
 
 def main() -> None:

@@ -6,7 +6,7 @@
     python benchmarks/hmm.py gpu --tracks .device/cholec80.npz
     python benchmarks/hmm.py plot
 
-A coupled model of L phases and K tools is one chain of S = L 2^K states to the other libraries: hard recogniser
+A coupled model of L phases and K tools is one chain of S = L 2^K states to the other libraries: hard recognizer
 outputs become one symbol a frame. Each part writes ``benchmarks/results/hmm_<part>.json`` (or --out). Times are the
 best of several calls after compilation; peers run in the same process.
 """
@@ -147,7 +147,7 @@ def single_tracks(_: Any) -> dict[str, Any]:
 
 
 def cholec80(tracks: str | None) -> dict[str, Any]:
-    """EM to convergence on the 80 real label tracks of Cholec80 seen through simulated recogniser noise."""
+    """EM to convergence on the 80 real label tracks of Cholec80 seen through simulated recognizer noise."""
     with np.load(tracks or DATA / "cholec80" / "labels_1fps.npz") as file:
         phases = [file[f"phase_{v:02d}"].astype(np.int32) for v in range(1, 81)]
         tools = [file[f"tools_{v:02d}"].astype(np.int32) for v in range(1, 81)]
@@ -162,7 +162,7 @@ def cholec80(tracks: str | None) -> dict[str, Any]:
         present = np.take_along_axis(noise.tools.emission.matrix[..., 1].T, np.maximum(tools[i], 0), 0)
         said.tools[i, :n] = rng.random((n, 7)) < present
     mask = np.arange(shape[1]) < lengths[:, None]
-    # Learnt without labels, from a rough start: sticky chains and recognisers that are mostly right.
+    # Learned without labels, from a rough start: sticky chains and recognizers that are mostly right.
     start = hmmjax.init_params(7, 7)
     sticky = np.float32(0.99 * np.eye(7) + 0.01 / 7)
     start = hmmjax.Params(
@@ -353,11 +353,11 @@ def plot() -> None:
     rows = [*results["states"], results["one video"]]
     rows = [r for r in rows if r["states"] < rows[-1]["states"]] + rows[-1:]
     figure, axes = plt.subplots(1, 3, figsize=(11, 3.6), sharey=True, layout="constrained")
-    colours = {"hmmjax": "#0072B2", "dynamax": "#D55E00", "hmmlearn": "#009E73"}
+    colors = {"hmmjax": "#0072B2", "dynamax": "#D55E00", "hmmlearn": "#009E73"}
     for axis, (key, title) in zip(
         axes, {"filter": "Filter", "e_step": "EM step", "viterbi": "Viterbi"}.items(), strict=True
     ):
-        for name, colour in colours.items():
+        for name, color in colors.items():
             points = [
                 (r["states"], v)
                 for r in rows
@@ -365,7 +365,7 @@ def plot() -> None:
                 if n.split()[0].strip(",") == name and "plain" not in n and "alone" not in n
             ]
             if points:
-                axis.loglog(*zip(*points, strict=True), marker="o", color=colour, label=name)
+                axis.loglog(*zip(*points, strict=True), marker="o", color=color, label=name)
         axis.set(title=title, xlabel="joint states S = 7 · 2ᴷ")
         axis.grid(True, which="major", alpha=0.3)
     axes[0].set_ylabel("microseconds a frame")

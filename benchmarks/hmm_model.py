@@ -8,12 +8,12 @@ import numpy as np
 
 import hmmjax
 from hmmjax import em, emissions
-from hmmjax._data import collect
+from hmmjax._core.batch import collect
 from hmmjax.priors import Priors
 
 
 def model(num_phases: int = 7, num_tools: int = 7, seed: int = 0) -> hmmjax.Params:
-    """Sticky phases and tools with confusions like a real recogniser's."""
+    """Sticky phases and tools with confusions like a real recognizer's."""
     rng = np.random.default_rng(seed)
     stay = 0.995
 
@@ -58,7 +58,7 @@ def dense(params: hmmjax.Params) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def draw(params: hmmjax.Params, lengths: Any, seed: int = 0) -> hmmjax.Observations:
-    """Hard outputs of the recogniser."""
+    """Hard outputs of the recognizer."""
     _, obs, _ = hmmjax.sample(params, jax.random.key(seed), lengths)
     return jax.tree.map(np.asarray, obs)
 
@@ -76,7 +76,7 @@ def e_step(backend: str = "auto") -> Callable:
     def run(params: hmmjax.Params, obs: hmmjax.Observations) -> Any:
         data, _ = collect(obs, None, None)
         value, expected = em.expectations(params, data, backend)
-        return value, em.maximise(params, expected, Priors(), frozenset())
+        return value, em.maximize(params, expected, Priors(), frozenset())
 
     return run
 

@@ -1,7 +1,7 @@
-"""Stabilise real predictions with plain library calls: ``python benchmarks/real.py``.
+"""Stabilize real predictions with plain library calls: ``python benchmarks/real.py``.
 
 TMRNet's phases of Cholec80 videos 41-60 (emissions by five-fold cross-validation) and Faster R-CNN's tools of videos
-61 and 62 (leave one out, no phase recogniser at all); transitions counted in videos 1-40. Writes
+61 and 62 (leave one out, no phase recognizer at all); transitions counted in videos 1-40. Writes
 ``benchmarks/results/real.json``. The data's place is the environment variable HMMJAX_DATA, default ../shared/data.
 """
 
@@ -91,8 +91,8 @@ def tmrnet() -> dict[str, Any]:
         others = np.setdiff1d(np.arange(20), held_out)
         labels, mask = stack([truth[i] for i in others], -1)
         obs, _ = stack([said[i] for i in others])
-        learnt = hmmjax.estimate(Labels(labels), Observations(obs), mask, num_phases=7, priors=PRIORS)
-        params = Params(dataclasses.replace(model, emission=learnt.phases.emission))
+        learned = hmmjax.estimate(Labels(labels), Observations(obs), mask, num_phases=7, priors=PRIORS)
+        params = Params(dataclasses.replace(model, emission=learned.phases.emission))
         phases, mask = stack([said[i] for i in held_out])
         obs = Observations(phases)
         answers["smoothed"] += metrics.unpad(np.argmax(hmmjax.posterior(params, obs, mask).phases, -1), mask)
@@ -118,10 +118,10 @@ def frcnn() -> dict[str, Any]:
         for held_out in (0, 1):
             other = 1 - held_out
             said = Observations(tools=scores[other]).discretize()
-            learnt = hmmjax.estimate(Labels(tools=truth[other]), said, priors=PRIORS)
+            learned = hmmjax.estimate(Labels(tools=truth[other]), said, priors=PRIORS)
             params = Params(
                 None if tools_only else dataclasses.replace(model.phases, emission=None),
-                dataclasses.replace(model.tools, emission=learnt.tools.emission),
+                dataclasses.replace(model.tools, emission=learned.tools.emission),
             )
             obs = Observations(tools=scores[held_out]).discretize()
             posterior = hmmjax.posterior(params, obs)

@@ -1,4 +1,4 @@
-"""Frames that are seconds to minutes apart, stabilised: what a network says of m2cai16-tool-locations' val frames.
+"""Frames that are seconds to minutes apart, stabilized: what a network says of m2cai16-tool-locations' val frames.
 
     python benchmarks/train_real.py fit .device/m2cai16.npz models/recipes/frcnn_m2cai16.yaml --out $OUT
     python benchmarks/real_gaps.py $OUT/frcnn_m2cai16_seed0_last.npz --out gaps.json
@@ -49,7 +49,7 @@ def closed(mask: np.ndarray, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
     return tuple(np.take_along_axis(x, order.reshape(*order.shape, *[1] * (x.ndim - 2)), 1) for x in (*arrays, mask))
 
 
-def stabilised(
+def stabilized(
     truth: np.ndarray, said: np.ndarray, mask: np.ndarray, model: Params, emissions: str, calibrated: bool
 ) -> dict[str, np.ndarray]:
     """Smoothed and filtered presence (B, T, K), each video by the others' emissions."""
@@ -61,9 +61,9 @@ def stabilised(
     for row in range(len(said)):
         others, own = np.delete(np.arange(len(said)), row), np.array([row])
         labels = Labels(tools=truth[others])
-        learnt = hmmjax.estimate(labels, observed(others), mask[others], emissions=emissions, priors=PRIORS)
+        learned = hmmjax.estimate(labels, observed(others), mask[others], emissions=emissions, priors=PRIORS)
         phases = None if model.phases is None else dataclasses.replace(model.phases, emission=None)
-        params = Params(phases, dataclasses.replace(model.tools, emission=learnt.tools.emission))
+        params = Params(phases, dataclasses.replace(model.tools, emission=learned.tools.emission))
         if calibrated:
             params = hmmjax.calibrate(params, observed(others), mask[others], labels).params
         answers["smoothed"][row] = hmmjax.posterior(params, observed(own), mask[own]).tools[0]
@@ -102,7 +102,7 @@ def main() -> None:
         runs += [(f"{name}, calibrated", *rest, True) for name, *rest in settings if name.startswith("gaps, coupled")]
         for name, arrays, model, emissions, calibrated in runs:
             begin = time.perf_counter()
-            for kind, answer in stabilised(*arrays, model, emissions, calibrated).items():
+            for kind, answer in stabilized(*arrays, model, emissions, calibrated).items():
                 figures[f"{name}, {kind}"] = score(arrays[0], answer, arrays[2])
             results["systems"][file.stem] = figures
             Path(options.out).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")

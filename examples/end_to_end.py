@@ -2,8 +2,8 @@
 
     python examples/end_to_end.py --steps 300
 
-A linear layer reads noisy features frame by frame. Trained on its own it minimises cross-entropy; trained end to end it
-minimises the conditional likelihood of the labels *after* stabilisation, -log p(labels | its outputs), which leaves to
+A linear layer reads noisy features frame by frame. Trained on its own it minimizes cross-entropy; trained end to end it
+minimizes the conditional likelihood of the labels *after* stabilization, -log p(labels | its outputs), which leaves to
 the chain what the chain can do.
 """
 
@@ -18,7 +18,7 @@ import hmmjax
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, float]:
-    """Print and return stabilised accuracy on held-out videos for both ways of training."""
+    """Print and return stabilized accuracy on held-out videos for both ways of training."""
     parser = argparse.ArgumentParser(description="Train a small network through the hidden Markov model.")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--frames", type=int, default=200)
@@ -42,14 +42,14 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
     chain = hmmjax.PhaseChain(world.phases.initial, world.phases.transition, Softmax(4))
     params = hmmjax.Params(chain)
 
-    def stabilised(weights: jax.Array) -> jax.Array:
+    def stabilized(weights: jax.Array) -> jax.Array:
         said = hmmjax.Observations(jnp.exp(outputs(weights)[train]))
         known = hmmjax.Labels(phases[train])
         joint = hmmjax.log_likelihood(params, said, mask[train], known)
         return (hmmjax.log_likelihood(params, said, mask[train]) - joint).sum() / mask[train].sum()
 
     found = {}
-    for name, loss in (("cross-entropy", cross_entropy), ("through the model", stabilised)):
+    for name, loss in (("cross-entropy", cross_entropy), ("through the model", stabilized)):
         step = jax.jit(jax.value_and_grad(loss))
         weights = jnp.zeros((16, 4))
         for _ in range(options.steps):
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
             weights = weights - 0.5 * gradient
         posterior = hmmjax.posterior(params, hmmjax.Observations(jnp.exp(outputs(weights)[test])), mask[test])
         found[name] = float((np.asarray(posterior.phases).argmax(-1) == phases[test]).mean())
-        print(f"{name:<18} loss {float(value):.4f}   accuracy of held-out videos, stabilised {found[name]:.4f}")
+        print(f"{name:<18} loss {float(value):.4f}   accuracy of held-out videos, stabilized {found[name]:.4f}")
     return found
 
 

@@ -1,9 +1,9 @@
-"""A family of your own, with parameters that no closed form gives, learnt by gradient through the exact likelihood.
+"""A family of your own, with parameters that no closed form gives, learned by gradient through the exact likelihood.
 
     python examples/learn_a_family.py --steps 200
 
 The family sees logits and says that those of phase p are Gaussian about a mean, with one width for all phases: far from
-any network's softmax, but one page. Gradient ascent on the likelihood of unlabelled videos finds means and width;
+any network's softmax, but one page. Gradient ascent on the likelihood of unlabeled videos finds means and width;
 labels never enter.
 """
 

@@ -1,9 +1,9 @@
-"""Every emission family on the same videos, learnt from some and scored on the others.
+"""Every emission family on the same videos, learned from some and scored on the others.
 
     python examples/swap_families.py --videos 12 --minutes 38
 
-Simulated recognisers err as real ones do: over-confident, in runs. Which family does best is a property of the
-recogniser, so try this on your own files (see docs/pytorch.md) before choosing.
+Simulated recognizers err as real ones do: over-confident, in runs. Which family does best is a property of the
+recognizer, so try this on your own files (see docs/pytorch.md) before choosing.
 """
 
 import argparse

@@ -5,19 +5,19 @@ transition models are objects inside `Params`, swapped by swapping the object.
 """
 
 from hmmjax import diagnostics, draws, durations, emissions, rates, transitions
-from hmmjax._pytree import pytree, static
+from hmmjax._core.pytree import pytree, static
 from hmmjax.calibration import Calibration, calibrate
 from hmmjax.comparison import compare
 from hmmjax.counting import estimate
 from hmmjax.draws import sample_posterior
 from hmmjax.inference import decode, filter, log_likelihood, posterior
+from hmmjax.initialize import init_params
 from hmmjax.interactions import OddsRatios, odds_ratios
 from hmmjax.learning import fit
 from hmmjax.priors import Priors
 from hmmjax.refinement import Refinement, refine
 from hmmjax.sampling import sample
 from hmmjax.sharding import shard
-from hmmjax.starting import init_params
 from hmmjax.streaming import Stream
 from hmmjax.types import Decoded, FitResult, Labels, Observations, Params, PhaseChain, Posterior, ToolChains
 

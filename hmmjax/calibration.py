@@ -1,4 +1,4 @@
-"""How much is a recogniser's frame worth? Powers for the emissions, by the labels' conditional likelihood."""
+"""How much is a recognizer's frame worth? Powers for the emissions, by the labels' conditional likelihood."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax import _model
-from hmmjax import _numerics as num
-from hmmjax._data import Data, dtype_of, known_frames, require_known
-from hmmjax._minimise import check_options, minimise
-from hmmjax._pytree import pytree
-from hmmjax._typing import Array
-from hmmjax.counting import labelled
+from hmmjax._core import lowering
+from hmmjax._core import numerics as num
+from hmmjax._core.batch import Data, dtype_of, known_frames, require_known
+from hmmjax._core.minimize import check_options, minimize
+from hmmjax._core.pytree import pytree
+from hmmjax._core.typing import Array
+from hmmjax.counting import labeled
 from hmmjax.emissions.fused import Fused
 from hmmjax.emissions.tempered import Tempered
 from hmmjax.inference import prepare
@@ -23,11 +23,11 @@ from hmmjax.priors import Priors, check_priors, of_source
 from hmmjax.types import Labels, Observations, Params
 
 FOLDS = 5
-"""Parts into which labelled videos are split where nothing else is asked for."""
+"""Parts into which labeled videos are split where nothing else is asked for."""
 
 FEW_VIDEOS = 4
-"""With fewer labelled videos than this, tables of the others would differ from the model's own by more than the
-powers could mend: powers are then found on the videos that the tables were learnt from."""
+"""With fewer labeled videos than this, tables of the others would differ from the model's own by more than the
+powers could mend: powers are then found on the videos that the tables were learned from."""
 
 
 @pytree
@@ -38,8 +38,8 @@ class Calibration:
         params: the model with tempered emissions.
         before: conditional log-likelihood of the labels given the observations, in nats, with powers of one.
         after: the same with the powers found.
-        iterations: optimiser iterations.
-        folds: parts of the videos, each seen through tables that were learnt from the others; 0 when the powers were
+        iterations: optimizer iterations.
+        folds: parts of the videos, each seen through tables that were learned from the others; 0 when the powers were
             found with the given tables.
     """
 
@@ -63,24 +63,24 @@ def calibrate(
     iterations: int = 30,
     backend: str = "auto",
 ) -> Calibration:
-    """Temper the emissions of the observed tracks so that the labels of labelled videos become most probable.
+    """Temper the emissions of the observed tracks so that the labels of labeled videos become most probable.
 
-    Maximises log P(labels | observations) = log-likelihood with the labels clamped minus log-likelihood without, over
-    one power for the phases (or one a phase) and one a tool. Emissions that were learnt from the same videos look
-    better there than they are: the videos are split into folds, and each is looked at through tables learnt from the
-    labelled frames of the others. The tables of the answer are those given.
+    Maximizes log P(labels | observations) = log-likelihood with the labels clamped minus log-likelihood without, over
+    one power for the phases (or one a phase) and one a tool. Emissions that were learned from the same videos look
+    better there than they are: the videos are split into folds, and each is looked at through tables learned from the
+    labeled frames of the others. The tables of the answer are those given.
 
     Args:
         params: a model, emissions included; emissions that are already tempered start from their powers.
-        obs: (B, T, ...) observations of labelled videos.
+        obs: (B, T, ...) observations of labeled videos.
         mask: (B, T) bool, True where observed.
         labels: known states; -1 is unknown.
-        folds: parts of the labelled videos (every folds-th is one), 0 for none: the given tables, at best not
-            learnt from these videos. None is `FOLDS`, or one video a part where there are fewer, or 0 with fewer than
+        folds: parts of the labeled videos (every folds-th is one), 0 for none: the given tables, at best not
+            learned from these videos. None is `FOLDS`, or one video a part where there are fewer, or 0 with fewer than
             `FEW_VIDEOS` videos that have labels.
         per_phase: a power for every phase instead of one for all.
-        strength: nats that pull each log-power towards zero, per unit squared: what a few frames can overrule.
-        priors: pseudo-counts for the folds' emissions; give those that `params` was learnt with.
+        strength: nats that pull each log-power toward zero, per unit squared: what a few frames can overrule.
+        priors: pseudo-counts for the folds' emissions; give those that `params` was learned with.
         iterations: at most so many quasi-Newton iterations.
         backend: as in `posterior`.
 
@@ -99,12 +99,12 @@ def calibrate(
     data, _ = prepare(params, obs, mask, labels)
     require_known(data, "calibrate")
     if not jax.tree.leaves((data.phases, data.tools)):
-        raise ValueError("calibrate weighs what recognisers say, and obs is empty: give obs.phases or obs.tools.")
+        raise ValueError("calibrate weighs what recognizers say, and obs is empty: give obs.phases or obs.tools.")
     check_priors(params, priors)
     start = _tempered(params, data, per_phase)
     parts = _parts(data, folds)
     evidence = _evidence(start, data, parts, priors)
-    name = _model.choose_backend(backend, params)
+    name = lowering.choose_backend(backend, params)
     bare = _bare(start)
 
     def objective(theta: np.ndarray) -> tuple[float, np.ndarray]:
@@ -119,7 +119,7 @@ def calibrate(
             "the labels are impossible under params (conditional log-likelihood not finite): give pseudo-counts where "
             "the tables were estimated (hmmjax.Priors), or correct the labels."
         )
-    theta, done = minimise(objective, theta, iterations)
+    theta, done = minimize(objective, theta, iterations)
     after, _ = _objective(theta, powers, bare, evidence, data, 0.0, name)
     found = {n: p.astype(dtype_of(params)) for n, p in _split(jnp.asarray(theta), powers).items()}
 
@@ -138,7 +138,7 @@ def plain(params: Params) -> Params:
 
 
 def _map_families(params: Params, function: Callable[[str, int, Any], Any]) -> Params:
-    """The model with every family replaced by ``function(track, source, family)``; one recogniser is source 0."""
+    """The model with every family replaced by ``function(track, source, family)``; one recognizer is source 0."""
 
     def replace(track: str, chain: Any) -> Any:
         if chain is None or chain.emission is None:
@@ -168,7 +168,7 @@ def _tempered(params: Params, data: Data, per_phase: bool) -> Params:
 
 
 def _source(data: Data, track: str, source: int) -> Any:
-    """What one recogniser says; None when it says nothing."""
+    """What one recognizer says; None when it says nothing."""
     said = getattr(data, track)
     return said[source] if isinstance(said, tuple) else said
 
@@ -203,7 +203,7 @@ def _bare(params: Params) -> Params:
 
 
 def _parts(data: Data, folds: int | None) -> list[np.ndarray]:
-    """Positions of the labelled videos of each fold; none where the given tables are to be used."""
+    """Positions of the labeled videos of each fold; none where the given tables are to be used."""
     known = known_frames(data).any(1)
     if folds is None:
         folds = 0 if known.sum() < FEW_VIDEOS else min(FOLDS, int(known.sum()))
@@ -213,11 +213,11 @@ def _parts(data: Data, folds: int | None) -> list[np.ndarray]:
 
 
 def _evidence(params: Params, data: Data, parts: Sequence[np.ndarray], priors: Priors) -> dict[str, Array]:
-    """Untempered log-evidence of each source, each part's by tables that were learnt from the other parts."""
+    """Untempered log-evidence of each source, each part's by tables that were learned from the other parts."""
     out = {}
     for name, (track, tempered, said) in _sources(params, data).items():
         # One source of its own: a frame in which it says nothing is then no evidence.
-        family, said = Fused((tempered.family,)), (_model.harmless(said, jnp.asarray(data.observed), dtype_of(params)),)
+        family, said = Fused((tempered.family,)), (lowering.fill_masked(said, jnp.asarray(data.observed), dtype_of(params)),)
         labels = data.phase_labels if track == "phases" else data.tool_labels
         pseudo = priors.phase_emission if track == "phases" else priors.tool_emission
         pseudo = of_source(pseudo, int(name.split("/")[1]))
@@ -242,13 +242,13 @@ def _log_prob(family: Any, observations: Any) -> Array:
 
 @partial(jax.jit, static_argnames="size")
 def _refit(family: Any, said: Any, labels: Any, data: Data, videos: Array, pseudo_counts: Any, size: int) -> Any:
-    """The family fitted to the labelled, observed frames of some videos; states they do not show keep theirs."""
+    """The family fitted to the labeled, observed frames of some videos; states they do not show keep theirs."""
     seen = data.observed.reshape(*data.observed.shape, *[1] * (labels.ndim - 2)) & _over(videos, labels)
     weights = jax.nn.one_hot(labels, size) * seen[..., None]
-    statistics = family.statistics(said, labelled(family, weights))
+    statistics = family.statistics(said, labeled(family, weights))
     (fitted,) = family.maximize(statistics, pseudo_counts).families
-    if hasattr(fitted, "counted"):
-        fitted = fitted.counted(statistics[0], pseudo_counts)
+    if hasattr(fitted, "from_counts"):
+        fitted = fitted.from_counts(statistics[0], pseudo_counts)
     return Fused((fitted,))
 
 
@@ -266,7 +266,7 @@ def conditional(params: Params, evidence: dict[str, Array], data: Data, backend:
         data: observed frames and labels.
         backend: a name in `hmmjax.messages.BACKENDS`.
     """
-    blank = _model.tables(_bare(params), dataclasses.replace(data, phase_labels=None, tool_labels=None))
+    blank = lowering.tables(_bare(params), dataclasses.replace(data, phase_labels=None, tool_labels=None))
 
     phases, tools, configs = blank.phases, blank.tools, blank.configs
     for source, more in evidence.items():
@@ -280,7 +280,7 @@ def conditional(params: Params, evidence: dict[str, Array], data: Data, backend:
             configs = (0 if configs is None else configs) + more.sum(-2).astype(tools.dtype)
 
     free = dataclasses.replace(blank, phases=phases, tools=tools, configs=configs)
-    return _model.conditional(params, free, data, backend)
+    return lowering.conditional(params, free, data, backend)
 
 
 def _loss(theta: Array, powers: dict, params: Params, evidence: dict, data: Data, strength: Any, backend: str) -> Array:

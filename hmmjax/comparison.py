@@ -1,4 +1,4 @@
-"""Which emission family suits a recogniser: families ranked on videos that they were not learnt from."""
+"""Which emission family suits a recognizer: families ranked on videos that they were not learned from."""
 
 import dataclasses
 import math
@@ -9,18 +9,18 @@ import jax
 import numpy as np
 
 from hmmjax import metrics
-from hmmjax._checks import check_array
-from hmmjax._data import count_videos
+from hmmjax._core.batch import count_videos
+from hmmjax._core.checks import check_array
 from hmmjax.calibration import calibrate, plain
 from hmmjax.counting import estimate
 from hmmjax.inference import log_likelihood, posterior
+from hmmjax.initialize import FAMILIES, LABELS
 from hmmjax.priors import Priors
-from hmmjax.starting import FAMILIES, LABELS
 from hmmjax.types import Labels, Observations, Params
 
 
 class Agreement(NamedTuple):
-    """How far labels agree with the truth, in the frames that have it; NaN for a track that nobody labelled.
+    """How far labels agree with the truth, in the frames that have it; NaN for a track that nobody labeled.
 
     Attributes:
         phase_accuracy: share of frames whose phase is right, all videos pooled.
@@ -39,7 +39,7 @@ class Rank:
     """One family on held-out videos, in nats per frame that has a label.
 
     Attributes:
-        family: a name of `hmmjax.starting.FAMILIES`.
+        family: a name of `hmmjax.initialize.FAMILIES`.
         conditional: log-probability of the labels given the observations, calibrated; the larger the better.
         uncalibrated: the same with powers of one.
         marginal: log-probability (density) of the observations with powers of one. It compares families that see the
@@ -79,21 +79,21 @@ class Ranking(tuple[Rank, ...]):
     """Ranks, best first, each with its distance from the best; printed as a table.
 
     Attributes:
-        recogniser: how far the recogniser's own labels agree with the truth, in the same frames.
+        recognizer: how far the recognizer's own labels agree with the truth, in the same frames.
     """
 
-    recogniser: Agreement
+    recognizer: Agreement
 
-    def __new__(cls, ranks: Iterable[Rank], recogniser: Agreement) -> "Ranking":
+    def __new__(cls, ranks: Iterable[Rank], recognizer: Agreement) -> "Ranking":
         """Sort ranks of the same videos."""
         ranks = sorted(ranks, key=lambda rank: -rank.conditional)
         ranking = super().__new__(cls, (_behind(rank, ranks[0]) for rank in ranks))
-        ranking.recogniser = recogniser
+        ranking.recognizer = recognizer
         return ranking
 
     def rows(self) -> list[tuple[str, ...]]:
-        """The table's cells: a row of titles, one of each family, best first, and the recogniser's own."""
-        tracks = [name for name in Agreement._fields if not math.isnan(getattr(self.recogniser, name))]
+        """The table's cells: a row of titles, one of each family, best first, and the recognizer's own."""
+        tracks = [name for name in Agreement._fields if not math.isnan(getattr(self.recognizer, name))]
         titles = ["family", "conditional", "behind", "±", "uncalibrated", "marginal"]
         rows = []
         for rank in self:
@@ -102,8 +102,8 @@ class Ranking(tuple[Rank, ...]):
             rows.append((rank.family, *map(_nats, nats), *map(_share, shares)))
         for name in tracks:
             titles += [f"{_TITLES[name]} as it is", f"{_TITLES[name]} calibrated"]
-        own = (cell for name in tracks for cell in (_share(getattr(self.recogniser, name)), ""))
-        return [tuple(titles), *rows, ("recogniser", *[""] * 5, *own)]
+        own = (cell for name in tracks for cell in (_share(getattr(self.recognizer, name)), ""))
+        return [tuple(titles), *rows, ("recognizer", *[""] * 5, *own)]
 
     def __str__(self) -> str:
         """Families, best first, with what they are worth."""
@@ -148,7 +148,7 @@ def comparable(floats: bool) -> list[str]:
         floats: whether the outputs are probabilities, not labels.
 
     Returns:
-        Names of `hmmjax.starting.FAMILIES`.
+        Names of `hmmjax.initialize.FAMILIES`.
     """
     return [name for name in (FAMILIES if floats else LABELS) if name != "logistic"]
 
@@ -184,15 +184,15 @@ def compare(
 ) -> Ranking:
     """Rank emission families by how well they explain held-out videos.
 
-    Every folds-th video is held out in turn; emissions and powers are learnt in the others.
+    Every folds-th video is held out in turn; emissions and powers are learned in the others.
 
     Args:
         labels: phases (B, T) and/or tools (B, T, K); -1 is unknown. At least two videos.
-        obs: (B, T, ...) what the recogniser said; probabilities are turned into labels for "confusion" and
+        obs: (B, T, ...) what the recognizer said; probabilities are turned into labels for "confusion" and
             "logistic".
         mask: (B, T) bool, True where observed.
-        families: names of `hmmjax.starting.FAMILIES`; by default all that `obs` allows but "logistic", which is dearer.
-        chains: start and transitions; by default counted in the videos that are learnt from.
+        families: names of `hmmjax.initialize.FAMILIES`; by default all that `obs` allows but "logistic", which is dearer.
+        chains: start and transitions; by default counted in the videos that are learned from.
         folds: parts, as many as videos at most.
         priors: pseudo-counts; by default half a count of everything, without which a video may be impossible.
         num_phases: L, as in `estimate`.
@@ -209,7 +209,7 @@ def compare(
         raise ValueError("compare needs observations: hmmjax.Observations(phases=..., tools=...).")
     for x in both:
         if isinstance(x, tuple):
-            raise TypeError("compare takes one recogniser at a time: give an array, not a tuple of them.")
+            raise TypeError("compare takes one recognizer at a time: give an array, not a tuple of them.")
         check_array("obs", x)
     floats = all(x.dtype.kind == "f" for x in both)
     names = tuple(comparable(floats) if families is None else families)
@@ -237,7 +237,7 @@ def agreement(labels: Labels, said: Observations, mask: np.ndarray) -> Agreement
         mask: (B, T) bool, True where observed.
 
     Returns:
-        `Agreement`, NaN for a track that either lacks or that is labelled nowhere.
+        `Agreement`, NaN for a track that either lacks or that is labeled nowhere.
     """
     accuracy = f1 = math.nan
     if labels.phases is not None and said.phases is not None and (known := mask & (labels.phases >= 0)).any():

@@ -1,4 +1,4 @@
-"""Parameters of labelled videos by counting, in one pass: the paper's shortcut."""
+"""Parameters of labeled videos by counting, in one pass: the paper's shortcut."""
 
 import dataclasses
 from typing import Any
@@ -7,15 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax import _numerics as num
-from hmmjax._checks import check_array, check_label_dtype, is_concrete
-from hmmjax._configs import product
-from hmmjax._data import Data, collect, dtype_of
-from hmmjax.em import Expected, maximise, statistics
+from hmmjax._core import numerics as num
+from hmmjax._core.batch import Data, collect, dtype_of
+from hmmjax._core.checks import check_array, check_label_dtype, is_concrete
+from hmmjax._core.configurations import multiply_over_tools
+from hmmjax.em import Expected, maximize, statistics
 from hmmjax.emissions import Fused
 from hmmjax.inference import prepare
+from hmmjax.initialize import init_params
 from hmmjax.priors import Priors, check_priors, of_source
-from hmmjax.starting import init_params
 from hmmjax.types import Labels, Observations, Params
 
 
@@ -29,11 +29,11 @@ def estimate(
     num_phases: int | None = None,
     interacting: bool = False,
 ) -> Params:
-    """Parameters of labelled videos by counting, in one pass: the paper's shortcut, no EM.
+    """Parameters of labeled videos by counting, in one pass: the paper's shortcut, no EM.
 
     Args:
         labels: phases (B, T) and/or tools (B, T, K); -1 is unknown and enters no count (nor do its pairs).
-        obs: what the recogniser said, for the emissions; None, or a track that is None, leaves that track's emission
+        obs: what the recognizer said, for the emissions; None, or a track that is None, leaves that track's emission
             at its default start (`init_params`).
         mask: (B, T) bool; frames after the last observed one are ignored, unobserved frames do not enter emissions.
         emissions: families by name, see `init_params`; must suit `obs`. A tuple of names, one a source, where `obs` is
@@ -44,12 +44,12 @@ def estimate(
             are. Both are regressions on the labels; `priors` are then a ridge.
 
     Returns:
-        `Params` with a track for each that is labelled. Rows that no label visits are those of `init_params`.
+        `Params` with a track for each that is labeled. Rows that no label visits are those of `init_params`.
 
     Raises:
         TypeError, ValueError: bad input, or no labels at all.
 
-    Source: the paper's section 4.2 (e_k, s, B_{k,p}); equals a fully labelled `fit` where rows are visited.
+    Source: the paper's section 4.2 (e_k, s, B_{k,p}); equals a fully labeled `fit` where rows are visited.
     """
     obs = Observations() if obs is None else obs
     if not isinstance(labels, Labels) or (labels.phases is None and labels.tools is None):
@@ -130,22 +130,22 @@ def _estimate(start: Params, data: Data, priors: Priors) -> Params:
             expected["tool_initial"] = num.einsum("bkj,bq->kqj", first, phase[:, 0])
             into = phase[:, 1:]
         expected["tool_transition"] = start.tools.transition.count(tool[:, :-1], tool[:, 1:], into)
-        expected["tool_emission"] = statistics(start.tools, data.tools, labelled(start.tools.emission, tool), data)
-    params = maximise(start, Expected(**expected), priors, frozenset())
+        expected["tool_emission"] = statistics(start.tools, data.tools, labeled(start.tools.emission, tool), data)
+    params = maximize(start, Expected(**expected), priors, frozenset())
     return Params(
         _count_frequencies(params.phases, expected["phase_emission"], priors.phase_emission),
         _count_frequencies(params.tools, expected["tool_emission"], priors.tool_emission),
     )
 
 
-def labelled(emission: Any, states: Any) -> Any:
+def labeled(emission: Any, states: Any) -> Any:
     """One-hot states (..., K, 2) of tools, zeros where unknown, as the weights that an emission's statistics take.
 
     A joint emission takes whole configurations (..., K, 2**K): those of frames in which every tool is known.
     """
-    if emission is None or not emission.joint:
+    if emission is None or not emission.is_joint:
         return states
-    configs = product(states)
+    configs = multiply_over_tools(states)
     return jnp.broadcast_to(configs[..., None, :], (*states.shape[:-1], configs.shape[-1]))
 
 
@@ -156,8 +156,8 @@ def _count_frequencies(chain: Any, statistics: Any, pseudo_counts: Any) -> Any:
         if isinstance(family, Fused):
             sources = enumerate(zip(family.families, statistics, strict=True))
             return Fused(tuple(count(f, s, of_source(pseudo_counts, i)) for i, (f, s) in sources))
-        known = statistics is not None and hasattr(family, "counted")
-        return family.counted(statistics, pseudo_counts) if known else family
+        known = statistics is not None and hasattr(family, "from_counts")
+        return family.from_counts(statistics, pseudo_counts) if known else family
 
     if chain is None or statistics is None:
         return chain

@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmmjax import learning
-from hmmjax._data import collect, count_videos, dtype_of
-from hmmjax._spaces import fields, moved
-from hmmjax._switching import switched
+from hmmjax._core.batch import collect, count_videos, dtype_of
+from hmmjax._core.constraints import apply_update, fields
+from hmmjax._core.label_switching import find_label_switching
 from hmmjax.inference import log_likelihood
 from hmmjax.priors import frozen_blocks
 from hmmjax.types import FitResult, Labels, Observations, Params
 
-__all__ = ["bic", "fit_best", "held_out", "num_parameters", "switched"]
+__all__ = ["bic", "find_label_switching", "fit_best", "held_out", "num_parameters"]
 
 
 def fit_best(
@@ -61,7 +61,7 @@ def fit_best(
     best, objectives = None, []
     for start in range(restarts):
         step = generator.normal(0, spread, free.size) * free
-        first = moved(params, jnp.asarray(step, dtype_of(params)), frozen) if start else params
+        first = apply_update(params, jnp.asarray(step, dtype_of(params)), frozen) if start else params
         found = learning.fit(first, obs, mask, labels, **options)
         objectives.append(float(found.history[-1]))
         if best is None or objectives[-1] > max(objectives[:-1]):
@@ -83,10 +83,10 @@ def num_parameters(params: Params) -> int:
     total = 0
     for value, space in fields(params):
         table = np.asarray(value)
-        if space == "rows":
+        if space == "simplex":
             total += int(np.maximum((table > 0).sum(-1) - 1, 0).sum())
         else:
-            total += int(((table > 0) & (table < 1)).sum()) if space == "chances" else table.size
+            total += int(((table > 0) & (table < 1)).sum()) if space == "unit_interval" else table.size
     return total
 
 

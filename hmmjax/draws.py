@@ -12,10 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax import _configs, _model, durations
-from hmmjax._checks import is_concrete
-from hmmjax._data import Data
-from hmmjax._typing import Array, Float, Int
+from hmmjax import durations
+from hmmjax._core import configurations, lowering
+from hmmjax._core.batch import Data
+from hmmjax._core.checks import is_concrete
+from hmmjax._core.typing import Array, Float, Int
 from hmmjax.inference import prepare
 from hmmjax.messages import online
 from hmmjax.messages.potentials import Potentials
@@ -56,7 +57,7 @@ def sample_posterior(
     first = next(x for x in (mask, *jax.tree.leaves((obs, labels))) if x is not None)
     num_frames = first.shape[1 if batched else 0]
     keys = jax.random.split(key, len(data.observed))
-    exact = not is_concrete(params) or not _model.mixes(params)
+    exact = not is_concrete(params) or not lowering.scaled_is_exact(params)
     drawn = []
     for video, key in enumerate(keys):
         one = jax.tree.map(lambda x, i=video: x[i : i + 1], data)
@@ -75,8 +76,8 @@ def sample_posterior(
 
 @partial(jax.jit, static_argnames=("num_samples", "exact"))
 def _draw(params: Params, key: jax.Array, data: Data, num_samples: int, exact: bool) -> tuple[Any, Any]:
-    table = _model.tables(params, data)
-    p = _model.potentials(params, table, data.lengths)
+    table = lowering.tables(params, data)
+    p = lowering.potentials(params, table, data.lengths)
     length = data.lengths[0]
     keys = jax.random.split(key, num_samples)
 
@@ -86,9 +87,9 @@ def _draw(params: Params, key: jax.Array, data: Data, num_samples: int, exact: b
         phases, configs = jax.vmap(lambda key: online.sample_back(chain, messages, length, key))(keys)
         return phases, configs, value
 
-    if _model.separate(params, table):
+    if lowering.is_factorial(params, table):
         keys = jax.vmap(lambda key: jax.random.split(key, params.num_tools), out_axes=1)(keys)
-        tools, _, value = jax.vmap(chain, (_model.PER_TOOL, 0))(p, keys)
+        tools, _, value = jax.vmap(chain, (lowering.PER_TOOL, 0))(p, keys)
         phases, tools, value = None, jnp.moveaxis(tools, 0, -1), value.sum()
     else:
         phases, configs, value = chain(p, keys)
@@ -96,7 +97,7 @@ def _draw(params: Params, key: jax.Array, data: Data, num_samples: int, exact: b
             phases = None
         elif params.phases.stages is not None:
             phases = jnp.asarray(durations.owners(params.phases.stages))[phases]
-        tools = None if params.tools is None else _configs.bits(params.num_tools)[configs]
+        tools = None if params.tools is None else configurations.bits(params.num_tools)[configs]
     real = (jnp.arange(data.observed.shape[1]) < length) & (value > -jnp.inf)
     phases = None if phases is None else jnp.where(real, phases, -1).astype(jnp.int32)
     tools = None if tools is None else jnp.where(real[:, None], tools, -1).astype(jnp.int32)

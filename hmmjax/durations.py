@@ -15,10 +15,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax import _numerics as num
-from hmmjax._checks import check_label_dtype, check_mask, is_concrete
-from hmmjax._data import collect
-from hmmjax._typing import Array, Float
+from hmmjax._core import numerics as num
+from hmmjax._core.batch import collect
+from hmmjax._core.checks import check_label_dtype, check_mask, is_concrete
+from hmmjax._core.typing import Array, Float
 from hmmjax.types import Labels, Observations, Params
 
 Stages = tuple[int, ...]
@@ -60,7 +60,7 @@ def staged_transition(transition: Float[Array, "L L"], stages: Stages) -> Float[
     out = jnp.zeros((count, count), transition.dtype)
     out = out.at[np.arange(count), np.arange(count)].set(jnp.diagonal(transition)[owner])
     # A stage ends for a reason, some next phase, whether or not another stage comes first: as a sum over the row this
-    # keeps the M-step of `fit` plain normalised counts.
+    # keeps the M-step of `fit` plain normalized counts.
     out = out.at[inner, inner + 1].set(away.sum(-1)[owner[inner]])
     return out.at[last[:, None], first].add(away)
 
@@ -149,7 +149,7 @@ def check_stages(stages: Any, num_phases: int) -> None:
 
 
 def choose(labels: Labels, mask: Any = None, *, most: int = 6, num_phases: int | None = None) -> Stages:
-    """How many stages each phase needs, by the durations in labelled videos.
+    """How many stages each phase needs, by the durations in labeled videos.
 
     For every phase and every number of stages, the likelihood of each video's durations is computed with the mean
     that the other videos have; the number with the largest sum wins. The last run of a video, and one that an unknown

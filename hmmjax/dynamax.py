@@ -9,12 +9,13 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax import _configs, _model, durations
-from hmmjax._data import Data
+from hmmjax import durations
+from hmmjax._core import configurations, lowering
+from hmmjax._core.batch import Data
+from hmmjax._core.validation import check_params
 from hmmjax.emissions import PhaseConfusion, ToolConfusion
 from hmmjax.transitions import PhaseConditioned
 from hmmjax.types import Observations, Params, PhaseChain, ToolChains
-from hmmjax.validation import check_params
 
 MAX_STATES = 1024
 """Joint states beyond which a matrix of them squared is no longer reasonable."""
@@ -78,7 +79,7 @@ def to_emissions(obs: Observations) -> Any:
         (T, columns) int, the phase first and then each tool.
 
     Raises:
-        TypeError: probabilities, or several recognisers.
+        TypeError: probabilities, or several recognizers.
         ValueError: a batch of videos, no observations, or tracks of different lengths.
     """
     columns = []
@@ -87,7 +88,7 @@ def to_emissions(obs: Observations) -> Any:
             continue
         if isinstance(x, tuple) or (x := np.asarray(x)).dtype.kind not in "biu":
             raise TypeError(
-                f"obs.{name} must be one recogniser's labels; obs.discretize() makes them of probabilities."
+                f"obs.{name} must be one recognizer's labels; obs.discretize() makes them of probabilities."
             )
         if x.ndim != axes:
             meaning = "(T,)" if axes == 1 else "(T, K)"
@@ -111,7 +112,7 @@ def joint_states(params: Params) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """
     chain = params.phases
     stages = (1,) if chain is None else chain.stages or (1,) * chain.num_phases
-    bits = np.asarray(_configs.bits(params.num_tools)) if params.num_tools else np.zeros((1, 0), int)
+    bits = np.asarray(configurations.bits(params.num_tools)) if params.num_tools else np.zeros((1, 0), int)
     stage = np.repeat(np.arange(sum(stages)), len(bits))
     return durations.owners(tuple(stages))[stage], np.tile(bits, (sum(stages), 1)), stage
 
@@ -119,8 +120,8 @@ def joint_states(params: Params) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def _expand(params: Params, stage: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Initial (S,) and transition (S, S) over joint states, from the tables that inference itself uses."""
     empty = Data(None, None, np.zeros((1, 1), bool), None, None)
-    p = _model.potentials(params, _model.tables(params, empty), np.zeros(1, np.int32))
-    if _model.separate(params):
+    p = lowering.potentials(params, lowering.tables(params, empty), np.zeros(1, np.int32))
+    if lowering.is_factorial(params):
         initial, transition = np.ones(1), np.ones((1, 1))
         for start, move in zip(np.asarray(p.initial)[..., 0], np.asarray(p.transition), strict=True):
             initial, transition = np.kron(initial, start), np.kron(transition, move)
@@ -138,7 +139,7 @@ def from_dynamax(params: Any) -> Params:
     """Phases alone from dynamax's `ParamsCategoricalHMM`; for tools see `tool_from_dynamax`.
 
     Args:
-        params: with one emission column over as many classes as there are states: a recogniser of phases.
+        params: with one emission column over as many classes as there are states: a recognizer of phases.
 
     Returns:
         The model, with `PhaseConfusion`.
@@ -156,7 +157,7 @@ def from_dynamax(params: Any) -> Params:
     if columns != 1 or classes != states:
         raise ValueError(
             f"{states} states seen through {columns} columns of {classes} classes: only one column with a class for "
-            "every state is a recogniser of phases."
+            "every state is a recognizer of phases."
         )
     transition = jnp.asarray(params.transitions.transition_matrix)
     return Params(

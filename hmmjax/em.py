@@ -1,4 +1,4 @@
-"""The two steps of expectation-maximisation, as pure functions."""
+"""The two steps of expectation-maximization, as pure functions."""
 
 import dataclasses
 from collections.abc import Collection
@@ -7,11 +7,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hmmjax import _model
-from hmmjax._categorical import normalise_counts
-from hmmjax._data import Data
-from hmmjax._pytree import pytree
-from hmmjax._typing import Array
+from hmmjax._core import lowering
+from hmmjax._core.batch import Data
+from hmmjax._core.categorical import normalize_counts
+from hmmjax._core.pytree import pytree
+from hmmjax._core.typing import Array
 from hmmjax.priors import Priors, as_pairs
 from hmmjax.sharding import Split
 from hmmjax.types import Params
@@ -41,8 +41,8 @@ def expectations(
     """
     if split is not None:
         return split.map(lambda p, d: expectations(p, d, backend, freeze), total=True)(params, data)
-    table = _model.tables(params, data)
-    value, vjp = jax.vjp(lambda t: _model.log_normalizer(params, t, data.lengths, backend), table)
+    table = lowering.tables(params, data)
+    value, vjp = jax.vjp(lambda t: lowering.log_normalizer(params, t, data.lengths, backend), table)
     (grads,) = vjp(jnp.ones_like(value))
 
     def counts(t: Any, g: Any) -> Any:
@@ -74,12 +74,12 @@ def statistics(chain: Any, observations: Any, marginals: Any, data: Data) -> Any
     if chain is None or chain.emission is None or observations is None:
         return None
     seen = data.observed.reshape(*data.observed.shape, *[1] * (marginals.ndim - 2))
-    observations = _model.harmless(observations, data.observed, marginals.dtype)
+    observations = lowering.fill_masked(observations, data.observed, marginals.dtype)
     return chain.emission.statistics(observations, jnp.where(seen, marginals, 0))
 
 
-def maximise(params: Params, expected: Expected, priors: Priors, freeze: Collection[str]) -> Params:
-    """One M-step: every block that is not frozen maximises its part of the expected objective."""
+def maximize(params: Params, expected: Expected, priors: Priors, freeze: Collection[str]) -> Params:
+    """One M-step: every block that is not frozen maximizes its part of the expected objective."""
 
     def free(block: str) -> bool:
         return block not in freeze
@@ -88,19 +88,19 @@ def maximise(params: Params, expected: Expected, priors: Priors, freeze: Collect
     if phases is not None:
         new: dict[str, Any] = {}
         if free("phases.initial"):
-            new["initial"] = normalise_counts(expected.phase_initial, phases.initial, priors.phase_initial)
+            new["initial"] = normalize_counts(expected.phase_initial, phases.initial, priors.phase_initial)
         if free("phases.transition"):
             counts = expected.phase_transition
-            new["transition"] = normalise_counts(counts, phases.transition, priors.phase_transition)
+            new["transition"] = normalize_counts(counts, phases.transition, priors.phase_transition)
         if free("phases.emission") and expected.phase_emission is not None:
             new["emission"] = phases.emission.maximize(expected.phase_emission, priors.phase_emission)
         phases = dataclasses.replace(phases, **new)
     if tools is not None:
         new = {}
         if free("tools.initial"):
-            previous = _model.both_states(tools.initial)
+            previous = lowering.both_states(tools.initial)
             pseudo = as_pairs(priors.tool_initial, previous)
-            new["initial"] = normalise_counts(expected.tool_initial, previous, pseudo)[..., 1]
+            new["initial"] = normalize_counts(expected.tool_initial, previous, pseudo)[..., 1]
         if free("tools.transition"):
             new["transition"] = tools.transition.maximize(expected.tool_transition, priors.tool_transition)
         if free("tools.emission") and expected.tool_emission is not None:

@@ -9,11 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax import _configs, _data, _model, durations, messages, validation
-from hmmjax import _numerics as num
-from hmmjax._checks import check_label_dtype, check_mask, is_concrete
-from hmmjax._data import Data
-from hmmjax._typing import Array
+from hmmjax import durations, messages
+from hmmjax._core import batch, configurations, lowering, validation
+from hmmjax._core import numerics as num
+from hmmjax._core.batch import Data
+from hmmjax._core.checks import check_label_dtype, check_mask, is_concrete
+from hmmjax._core.typing import Array
 from hmmjax.sharding import Split, on_host, split_of
 from hmmjax.types import Decoded, Labels, Observations, Params, Posterior
 
@@ -30,19 +31,19 @@ def prepare(params: Params, obs: Observations, mask: Any, labels: Labels | None)
         if labels is not None:
             check_label_dtype("labels.phases", getattr(labels, "phases", None))
             check_label_dtype("labels.tools", getattr(labels, "tools", None))
-    data, batched = _data.collect(obs, mask, labels)
+    data, batched = batch.collect(obs, mask, labels)
     if concrete:
         if here:
             validation.check_data(params, data)
-        data = _data.pad_frames(data, _data.bucket(data.observed.shape[1]))
-    return _data.pad_frames(data, 1), batched
+        data = batch.pad_frames(data, batch.bucket(data.observed.shape[1]))
+    return batch.pad_frames(data, 1), batched
 
 
 def _call(run: Callable, params: Params, obs: Observations, mask: Any, labels: Labels | None, backend: str) -> Any:
     data, batched = prepare(params, obs, mask, labels)
     first = next(x for x in (mask, *jax.tree.leaves((obs, labels))) if x is not None)
     num_frames = first.shape[1 if batched else 0]
-    name = _model.choose_backend(backend, params)
+    name = lowering.choose_backend(backend, params)
     split = split_of(obs, mask, labels) if is_concrete(params, obs, mask, labels) else None
     if split is not None:
         per_video, per_frame = _spread(run, split, name)(*split.replicate(params), data)
@@ -74,16 +75,16 @@ def _trim(x: Array, num_frames: int, batched: bool) -> Array:
 
 @partial(jax.jit, static_argnames="backend")
 def _log_likelihood(params: Params, data: Data, backend: str) -> tuple[Array, None]:
-    return _model.log_normalizer(params, _model.tables(params, data), data.lengths, backend), None
+    return lowering.log_normalizer(params, lowering.tables(params, data), data.lengths, backend), None
 
 
 @partial(jax.jit, static_argnames="backend")
 def _posterior(params: Params, data: Data, backend: str) -> tuple[Array, tuple]:
-    table = _model.tables(params, data)
+    table = lowering.tables(params, data)
 
     def run(phases: Any, tools: Any) -> Array:
         changed = dataclasses.replace(table, phases=phases, tools=tools)
-        return _model.log_normalizer(params, changed, data.lengths, backend)
+        return lowering.log_normalizer(params, changed, data.lengths, backend)
 
     value, vjp = jax.vjp(run, table.phases, table.tools)
     phases, tools = vjp(jnp.ones_like(value))
@@ -94,12 +95,12 @@ def _posterior(params: Params, data: Data, backend: str) -> tuple[Array, tuple]:
 
 @partial(jax.jit, static_argnames="backend")
 def _filter(params: Params, data: Data, backend: str) -> tuple[Array, tuple]:
-    table = _model.tables(params, data)
-    p = _model.potentials(params, table, data.lengths)
+    table = lowering.tables(params, data)
+    p = lowering.potentials(params, table, data.lengths)
     real = (jnp.arange(data.observed.shape[1]) < data.lengths[:, None])[..., None]
     run = partial(messages.filter, backend=backend)
-    if _model.separate(params, table):
-        out = jax.vmap(lambda p: run(p), (_model.PER_TOOL,))(p)
+    if lowering.is_factorial(params, table):
+        out = jax.vmap(lambda p: run(p), (lowering.PER_TOOL,))(p)
         value = num.accurate_sum(out.log_normalizer, 0)
         # One impossible tool makes the whole video impossible.
         tools = jnp.where((value > -jnp.inf)[:, None, None], jnp.moveaxis(out.phases[..., 1], 0, -1), 0)
@@ -112,18 +113,18 @@ def _filter(params: Params, data: Data, backend: str) -> tuple[Array, tuple]:
         phases = out.phases if stages is None else durations.merge(out.phases, stages)
         phases = jnp.where(possible, phases, 0)
     if params.tools is not None:
-        presence = _configs.bits(params.num_tools).astype(out.configs.dtype)
+        presence = configurations.bits(params.num_tools).astype(out.configs.dtype)
         tools = jnp.where(possible, num.einsum("btc,ck->btk", out.configs, presence), 0)
     return out.log_normalizer, (phases, tools)
 
 
 @partial(jax.jit, static_argnames="backend")
 def _decode(params: Params, data: Data, backend: str) -> tuple[Array, tuple]:
-    table = _model.tables(params, data)
-    p = _model.potentials(params, table, data.lengths)
+    table = lowering.tables(params, data)
+    p = lowering.potentials(params, table, data.lengths)
     real = jnp.arange(data.observed.shape[1]) < data.lengths[:, None]
-    if _model.separate(params, table):
-        path = jax.vmap(partial(messages.viterbi, backend=backend), (_model.PER_TOOL,))(p)
+    if lowering.is_factorial(params, table):
+        path = jax.vmap(partial(messages.viterbi, backend=backend), (lowering.PER_TOOL,))(p)
         value = num.accurate_sum(path.log_prob, 0)
         phases, tools = None, jnp.moveaxis(path.phases, 0, -1)
     else:
@@ -132,7 +133,7 @@ def _decode(params: Params, data: Data, backend: str) -> tuple[Array, tuple]:
         if params.phases is not None:
             phases, stages = path.phases, params.phases.stages
             phases = phases if stages is None else jnp.asarray(durations.owners(stages), jnp.int32)[phases]
-        tools = None if params.tools is None else _configs.bits(params.num_tools)[path.configs]
+        tools = None if params.tools is None else configurations.bits(params.num_tools)[path.configs]
     real = real & (value > -jnp.inf)[:, None]
     phases = None if phases is None else jnp.where(real, phases, -1)
     tools = None if tools is None else jnp.where(real[..., None], tools, -1).astype(jnp.int32)
@@ -151,7 +152,7 @@ def log_likelihood(
         labels: known states, evidence in their own right.
         backend: "auto" or a name in `hmmjax.messages.BACKENDS`. "auto" takes the fast scaled recursions where they are
             exact whatever the evidence, and logarithms where the tools' transitions or starts are (nearly) zero
-            (`hmmjax._model.mixes`). Inside your own `jax.jit` or `jax.grad` it cannot see the parameters and takes the
+            (`hmmjax._core.lowering.scaled_is_exact`). Inside your own `jax.jit` or `jax.grad` it cannot see the parameters and takes the
             fast ones: pass "logspace" yourself for such models.
 
     Returns:

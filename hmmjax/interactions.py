@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax import _logistic, _model
-from hmmjax._typing import Float
+from hmmjax._core import logistic, lowering
+from hmmjax._core.typing import Float
 from hmmjax.em import expectations
 from hmmjax.emissions import Fused, Tempered, ToolLogistic
 from hmmjax.inference import prepare
@@ -112,7 +112,7 @@ def odds_ratios(
     given the videos, and p its probability under the weights. A tempered emission's frames count as their power.
 
     Those errors take frames for independent and the expected states for seen: what is lost by not seeing them is not
-    in there (Louis 1982), nor are errors that come in runs. They are exact where every frame is labelled, and too small
+    in there (Louis 1982), nor are errors that come in runs. They are exact where every frame is labeled, and too small
     where the tools are in doubt.
 
     Args:
@@ -121,8 +121,8 @@ def odds_ratios(
         mask: (B, T) bool, True where observed; None is all.
         labels: known states; -1 is unknown.
         block: "tools.emission" or "tools.transition".
-        source: which of several fused recognisers.
-        priors: those that `params` was learnt with: their ridge is information too.
+        source: which of several fused recognizers.
+        priors: those that `params` was learned with: their ridge is information too.
         tool_names: (K,) names; by default "tool 0" and so on.
         phase_names: (L,) names likewise.
         backend: as in `posterior`.
@@ -146,7 +146,7 @@ def odds_ratios(
     family: Any = None if params.tools is None else getattr(params.tools, block.split(".")[1])
     families = family.families if isinstance(family, Fused) else (family,)
     if not 0 <= source < len(families):
-        raise ValueError(f"source={source} is none of the {len(families)} recognisers, numbered from 0.")
+        raise ValueError(f"source={source} is none of the {len(families)} recognizers, numbered from 0.")
     pseudo = of_source(priors.tool_emission, source) if emission else priors.tool_transition
     chosen = families[source]
     chosen = chosen.family if isinstance(chosen, Tempered) else chosen
@@ -158,13 +158,13 @@ def odds_ratios(
         )
     said = data.tools[source] if isinstance(data.tools, tuple) else data.tools
     if emission and said is None:
-        raise ValueError("obs.tools says nothing, so nothing is known of how tools are recognised: give labels 0 or 1.")
+        raise ValueError("obs.tools says nothing, so nothing is known of how tools are recognized: give labels 0 or 1.")
     weights = np.asarray(chosen.weights, np.float64)
     phases = _names(phase_names, "phase", weights.shape[0]) if weights.ndim == 3 else ()
     tools = _names(tool_names, "tool", weights.shape[-2])
     if not data.observed.size:
         raise ValueError("odds_ratios needs videos: there is no frame at all.")
-    values, expected = _expected(params, data, _model.choose_backend(backend, params))
+    values, expected = _expected(params, data, lowering.choose_backend(backend, params))
     if (bad := np.flatnonzero(~np.isfinite(np.asarray(values)))).size:
         raise ValueError(
             f"video {bad[0]} is impossible under params (log-likelihood {float(values[bad[0]])}), so nothing is "
@@ -172,8 +172,8 @@ def odds_ratios(
         )
     counts = expected.tool_emission if emission else expected.tool_transition
     counts = counts[source] if isinstance(counts, tuple) else counts
-    penalty = np.asarray(_logistic.ridge(pseudo, jnp.asarray(chosen.weights)), np.float64)
-    errors = _logistic.standard_errors(weights, np.asarray(counts), penalty)
+    penalty = np.asarray(logistic.ridge(pseudo, jnp.asarray(chosen.weights)), np.float64)
+    errors = logistic.standard_errors(weights, np.asarray(counts), penalty)
     return OddsRatios(block, weights[..., 1:], errors[..., 1:], tools, phases)
 
 

@@ -1,4 +1,4 @@
-"""Learning from partly labelled videos by expectation-maximisation."""
+"""Learning from partly labeled videos by expectation-maximization."""
 
 import warnings
 from collections.abc import Callable, Collection
@@ -10,12 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from hmmjax import _model, messages
-from hmmjax import _numerics as num
-from hmmjax._checks import is_concrete
-from hmmjax._data import Data, dtype_of
-from hmmjax._typing import Array
-from hmmjax.em import expectations, maximise
+from hmmjax import messages
+from hmmjax._core import lowering
+from hmmjax._core import numerics as num
+from hmmjax._core.batch import Data, dtype_of
+from hmmjax._core.checks import is_concrete
+from hmmjax._core.typing import Array
+from hmmjax.em import expectations, maximize
 from hmmjax.emissions._concentration import MAX_CONCENTRATION
 from hmmjax.inference import prepare
 from hmmjax.priors import Priors, check_priors, frozen_blocks, log_prior
@@ -34,7 +35,7 @@ def _em_step(
     values, expected = expectations(params, data, backend, freeze, split)
     likelihood = num.accurate_sum(values)
     objective = likelihood + log_prior(params, priors, freeze, data)
-    return maximise(params, expected, priors, freeze), objective, likelihood, values
+    return maximize(params, expected, priors, freeze), objective, likelihood, values
 
 
 def fit(
@@ -50,11 +51,11 @@ def fit(
     backend: str = "auto",
     callback: Callable[[int, float], None] | None = None,
 ) -> FitResult:
-    """Learn by expectation-maximisation from videos of which any part may be labelled.
+    """Learn by expectation-maximization from videos of which any part may be labeled.
 
     Args:
-        params: where to start; its types say what is learnt (which tracks, families, transition model).
-        obs: (B, T, ...) observations, or one video without B. A batch spread over devices by `hmmjax.shard` is learnt
+        params: where to start; its types say what is learned (which tracks, families, transition model).
+        obs: (B, T, ...) observations, or one video without B. A batch spread over devices by `hmmjax.shard` is learned
             from where it is: the answer is that of one device.
         mask: (B, T) bool, True where observed; None is all.
         labels: known phases and tools; -1 is unknown. Known states are clamped.
@@ -98,7 +99,7 @@ def fit(
     converged = False
     while True:
         # Learning may drive tables to zero, and so from one backend to the other.
-        name = _model.choose_backend(backend, params)
+        name = lowering.choose_backend(backend, params)
         following, objective, likelihood, values = _em_step(params, data, prior, name, frozen, split)
         _require_possible(np.asarray(values), history)
         history.append(float(objective))

@@ -7,11 +7,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax import _model
-from hmmjax._categorical import dirichlet_log_prior
-from hmmjax._data import Data, dtype_of
-from hmmjax._pytree import pytree
-from hmmjax._typing import Array
+from hmmjax._core import lowering
+from hmmjax._core.batch import Data, dtype_of
+from hmmjax._core.categorical import dirichlet_log_prior
+from hmmjax._core.pytree import pytree
+from hmmjax._core.typing import Array
 from hmmjax.types import Params
 
 BLOCKS = (
@@ -116,7 +116,7 @@ def _block_shape(params: Params, name: str) -> Any:
 
 
 def log_prior(params: Params, priors: Priors, freeze: Collection[str], data: Data) -> Array:
-    """The log-density, up to a constant, of the priors on the blocks that are being learnt."""
+    """The log-density, up to a constant, of the priors on the blocks that are being learned."""
     total = jnp.zeros((), dtype_of(params))
     phases, tools = params.phases, params.tools
     if phases is not None:
@@ -128,7 +128,7 @@ def log_prior(params: Params, priors: Priors, freeze: Collection[str], data: Dat
             total += _emission_prior(phases.emission, priors.phase_emission)
     if tools is not None:
         if "tools.initial" not in freeze:
-            both = _model.both_states(tools.initial)
+            both = lowering.both_states(tools.initial)
             total += dirichlet_log_prior(both, as_pairs(priors.tool_initial, both))
         if "tools.transition" not in freeze:
             total += _emission_prior(tools.transition, priors.tool_transition)

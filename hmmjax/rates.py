@@ -13,10 +13,10 @@ import numpy as np
 from scipy.linalg import fractional_matrix_power
 
 from hmmjax import durations
-from hmmjax._checks import check_array, check_label_dtype
+from hmmjax._core.checks import check_array, check_label_dtype
+from hmmjax._core.validation import check_observations, check_params
 from hmmjax.io.batch import MOST_GAPS
 from hmmjax.types import Labels, Observations, Params
-from hmmjax.validation import check_observations, check_params
 
 
 def rescale(params: Params, factor: float) -> Params:

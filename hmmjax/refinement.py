@@ -1,4 +1,4 @@
-"""Tables moved to where known states become most probable, rather than the recogniser's outputs."""
+"""Tables moved to where known states become most probable, rather than the recognizer's outputs."""
 
 import dataclasses
 from collections.abc import Collection
@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax import _model
-from hmmjax import _numerics as num
-from hmmjax._data import Data, dtype_of, require_known
-from hmmjax._minimise import check_options, minimise
-from hmmjax._pytree import pytree
-from hmmjax._spaces import fields, moved
-from hmmjax._typing import Array
+from hmmjax._core import lowering
+from hmmjax._core import numerics as num
+from hmmjax._core.batch import Data, dtype_of, require_known
+from hmmjax._core.constraints import apply_update, fields
+from hmmjax._core.minimize import check_options, minimize
+from hmmjax._core.pytree import pytree
+from hmmjax._core.typing import Array
 from hmmjax.inference import prepare
 from hmmjax.priors import frozen_blocks
 from hmmjax.types import Labels, Observations, Params
@@ -29,7 +29,7 @@ class Refinement:
         params: the refined model.
         before: conditional log-likelihood of the labels given the observations, in nats, at the start.
         after: the same of `params`, on the same videos; held-out videos gain less, or lose.
-        iterations: optimiser iterations.
+        iterations: optimizer iterations.
     """
 
     params: Params
@@ -49,17 +49,17 @@ def refine(
     iterations: int = 30,
     backend: str = "auto",
 ) -> Refinement:
-    """Move tables and powers so that the labels of labelled videos become most probable (discriminative learning).
+    """Move tables and powers so that the labels of labeled videos become most probable (discriminative learning).
 
-    Maximises log P(labels | observations) = log-likelihood with the labels clamped minus log-likelihood without, as
+    Maximizes log P(labels | observations) = log-likelihood with the labels clamped minus log-likelihood without, as
     `calibrate` does, but over every table that is not frozen. Probabilities move in logarithms and keep their sums and
     zeros, positive parameters move in logarithms, so the answer is a valid model whatever the steps. Counted or fitted
-    tables say how recognisers behave; refined ones say which states follow from what they said, and no longer explain
-    the recogniser: do not go on with `fit`. Judge the result on videos that were not refined on.
+    tables say how recognizers behave; refined ones say which states follow from what they said, and no longer explain
+    the recognizer: do not go on with `fit`. Judge the result on videos that were not refined on.
 
     Args:
         params: where to start, best a calibrated model (`calibrate`): powers are moved as well.
-        obs: (B, T, ...) observations of labelled videos.
+        obs: (B, T, ...) observations of labeled videos.
         mask: (B, T) bool, True where observed.
         labels: known states; -1 is unknown.
         freeze: blocks to leave as they are, as in `fit`.
@@ -81,7 +81,7 @@ def refine(
     data, _ = prepare(params, obs, mask, labels)
     require_known(data, "refine")
     frozen = frozen_blocks(freeze)
-    name = _model.choose_backend(backend, params)
+    name = lowering.choose_backend(backend, params)
     if not (sizes := [np.size(value) for value, _ in fields(params, frozen)]):
         raise ValueError("refine has nothing to move: every block is frozen.")
     theta = np.zeros(sum(sizes))
@@ -96,17 +96,17 @@ def refine(
             "the labels are impossible under params (conditional log-likelihood not finite): give pseudo-counts where "
             "the tables were estimated (hmmjax.Priors), or correct the labels."
         )
-    theta, done = minimise(objective, theta, iterations)
+    theta, done = minimize(objective, theta, iterations)
     after = float(_objective(theta, params, data, 0.0, frozen, name)[0])
-    return Refinement(moved(params, jnp.asarray(theta, dtype_of(params)), frozen), -before, -after, done)
+    return Refinement(apply_update(params, jnp.asarray(theta, dtype_of(params)), frozen), -before, -after, done)
 
 
 @partial(jax.jit, static_argnames=("frozen", "backend"))
 @partial(jax.value_and_grad, argnums=0)
 def _objective(theta: Array, params: Params, data: Data, strength: Any, frozen: frozenset[str], backend: str) -> Array:
-    """Minus the labels' conditional log-likelihood, and the pull towards the start."""
+    """Minus the labels' conditional log-likelihood, and the pull toward the start."""
     theta = jnp.asarray(theta, dtype_of(params))
-    model = moved(params, theta, frozen)
-    free = _model.tables(model, dataclasses.replace(data, phase_labels=None, tool_labels=None))
-    value = _model.conditional(model, free, data, backend)
+    model = apply_update(params, theta, frozen)
+    free = lowering.tables(model, dataclasses.replace(data, phase_labels=None, tool_labels=None))
+    value = lowering.conditional(model, free, data, backend)
     return -num.accurate_sum(value) + strength * jnp.sum(theta**2)

@@ -8,15 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from hmmjax import _configs, _model, durations, validation
-from hmmjax import _numerics as num
-from hmmjax._checks import is_concrete
-from hmmjax._data import Data, bucket
+from hmmjax import durations
+from hmmjax._core import configurations, lowering, validation
+from hmmjax._core import numerics as num
+from hmmjax._core.batch import Data, bucket
+from hmmjax._core.checks import is_concrete
 from hmmjax.types import Labels, Observations, Params
 
 
 def sample(params: Params, key: jax.Array, lengths: Any) -> tuple[Labels, Observations, Any]:
-    """Draw hidden states and what the recogniser would say of them.
+    """Draw hidden states and what the recognizer would say of them.
 
     Args:
         params: the model.
@@ -51,7 +52,7 @@ def sample(params: Params, key: jax.Array, lengths: Any) -> tuple[Labels, Observ
 @partial(jax.jit, static_argnames="num_frames")
 def _sample(params: Params, key: jax.Array, length: Any, num_frames: int) -> tuple[Labels, Observations, Any]:
     empty = Data(None, None, jnp.zeros((1, num_frames), bool), None, None)
-    table = _model.tables(params, empty)
+    table = lowering.tables(params, empty)
     key_chain, key_phases, key_tools = jax.random.split(key, 3)
     with_phases, with_tools = params.phases is not None, params.tools is not None
     # The chain below is of stages, which are the phases themselves where there is one each.
@@ -94,7 +95,7 @@ def _sample(params: Params, key: jax.Array, length: Any, num_frames: int) -> tup
             # Interacting tools: one joint table, drawn as a whole configuration.
             config = jnp.sum(tools * 2 ** jnp.arange(params.num_tools - 1, -1, -1))
             config = jax.random.categorical(key, num.log(chosen[0][config]))
-            return _configs.bits(params.num_tools)[config]
+            return configurations.bits(params.num_tools)[config]
         return jax.random.bernoulli(key, present).astype(jnp.int32)
 
     keys = jax.random.split(key_chain, num_frames)

@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from hmmjax._checks import is_concrete
+from hmmjax._core.checks import is_concrete
 from hmmjax.types import Labels, Observations
 
 

@@ -1,16 +1,16 @@
-"""Simulated surgeries, with a recogniser that errs the way real ones do.
+"""Simulated surgeries, with a recognizer that errs the way real ones do.
 
 Everything runs on numpy alone and is a function of the seed. The surgeries follow the published statistics of the
 Cholec80 training and test videos (how often each phase order occurs, how long phases last, how common and how
-persistent each tool is); no label file is read. The recogniser is one formula for both tracks:
+persistent each tool is); no label file is read. The recognizer is one formula for both tracks:
 
     score_t       = what is there + drift of the video + slow noise + flicker
     probability_t = softmax or sigmoid of gain * score_t
 
 Slow noise makes runs of errors, flicker makes changes that never happened, and a gain above the honest one makes
-the probabilities over-confident. Phases are recognised from a window of time, as recurrent networks do: a change is
-noticed late, and flicker is weaker than for tools, which are recognised frame by frame. How certain the tool
-recogniser sounds has little to do with how far it is from changing its mind, so that wrong frames are sure of
+the probabilities over-confident. Phases are recognized from a window of time, as recurrent networks do: a change is
+noticed late, and flicker is weaker than for tools, which are recognized frame by frame. How certain the tool
+recognizer sounds has little to do with how far it is from changing its mind, so that wrong frames are sure of
 themselves as well.
 """
 
@@ -60,18 +60,18 @@ TOOL_USE = np.array(
 
 
 @dataclasses.dataclass(frozen=True)
-class Recogniser:
+class Recognizer:
     """How the simulated network errs. The defaults give the accuracies of published frame-wise networks.
 
     Attributes:
-        noise: standard deviation of all noise together; 0 is a perfect (if late) recogniser.
+        noise: standard deviation of all noise together; 0 is a perfect (if late) recognizer.
         drift: share of the noise's variance that is constant over a video (its light, its patient).
         phase_flicker: share that is independent from second to second, for phases.
         tool_flicker: the same for tools.
         phase_run_seconds: correlation time of the rest, which makes whole runs of errors, for phases.
         tool_run_seconds: the same for tools.
-        window_seconds: past seconds that the phase is recognised from.
-        phase_gap: how far the scores of neighbouring phases are apart.
+        window_seconds: past seconds that the phase is recognized from.
+        phase_gap: how far the scores of neighboring phases are apart.
         phase_gain: factor on phase scores before the softmax.
         tool_gain: factor on tool scores before the sigmoid.
         candour: how much a tool's score says about its own reliability: 1 all, 0 nothing.
@@ -102,8 +102,8 @@ class Surgery:
         name: "sim01" and so on.
         phases: (T,) int32 true phase, an index into `PHASES`.
         tools: (T, K) int32 true presence, 0 or 1, in the order of `TOOLS`.
-        phase_probabilities: (T, L) float32 what the recogniser says; rows sum to one.
-        tool_probabilities: (T, K) float32 what the recogniser says.
+        phase_probabilities: (T, L) float32 what the recognizer says; rows sum to one.
+        tool_probabilities: (T, K) float32 what the recognizer says.
     """
 
     name: str
@@ -117,9 +117,9 @@ class Surgery:
 
 
 def simulate_surgeries(
-    num_videos: int, seed: int = 0, *, minutes: float = MEAN_MINUTES, recogniser: Recogniser | None = None
+    num_videos: int, seed: int = 0, *, minutes: float = MEAN_MINUTES, recognizer: Recognizer | None = None
 ) -> tuple[Surgery, ...]:
-    """Simulate surgeries and what a recogniser says of them.
+    """Simulate surgeries and what a recognizer says of them.
 
     Video n of a seed is the same however many videos are asked for.
 
@@ -127,21 +127,21 @@ def simulate_surgeries(
         num_videos: how many.
         seed: of all randomness.
         minutes: mean length of a video; phases shrink in proportion, tools keep their pace.
-        recogniser: how the network errs; `Recogniser()` when left out.
+        recognizer: how the network errs; `Recognizer()` when left out.
 
     Returns:
         The surgeries, "sim01" first.
 
     Raises:
-        ValueError: when `num_videos` is negative, `minutes` is not positive, or the recogniser's noise is no number.
+        ValueError: when `num_videos` is negative, `minutes` is not positive, or the recognizer's noise is no number.
     """
     if num_videos < 0:
         raise ValueError(f"num_videos is {num_videos}: give 0 or more.")
     if not 0 < minutes < math.inf:
         raise ValueError(f"minutes is {minutes}: a video's mean length must be positive.")
-    recogniser = recogniser or Recogniser()
-    if not 0 <= recogniser.noise < math.inf:
-        raise ValueError(f"noise is {recogniser.noise}: give a standard deviation, 0 or more.")
+    recognizer = recognizer or Recognizer()
+    if not 0 <= recognizer.noise < math.inf:
+        raise ValueError(f"noise is {recognizer.noise}: give a standard deviation, 0 or more.")
     surgeries = []
     for n in range(num_videos):
         truth, errors = (np.random.default_rng([seed, n, stream]) for stream in (0, 1))
@@ -152,8 +152,8 @@ def simulate_surgeries(
                 f"sim{n + 1:02d}",
                 phases,
                 tools,
-                recognise_phases(errors, phases, recogniser),
-                recognise_tools(errors, tools, recogniser),
+                recognize_phases(errors, phases, recognizer),
+                recognize_tools(errors, tools, recognizer),
             )
         )
     return tuple(surgeries)
@@ -206,36 +206,36 @@ def simulate_tools(rng: np.random.Generator, phases: np.ndarray) -> np.ndarray:
     return tools
 
 
-def recognise_phases(rng: np.random.Generator, phases: np.ndarray, recogniser: Recogniser) -> np.ndarray:
-    """What a recogniser says of phases: neighbouring ones are confused more than distant ones.
+def recognize_phases(rng: np.random.Generator, phases: np.ndarray, recognizer: Recognizer) -> np.ndarray:
+    """What a recognizer says of phases: neighboring ones are confused more than distant ones.
 
     Args:
         rng: what is drawn from.
         phases: (T,) int indices into `PHASES`, one a second.
-        recogniser: how the network errs.
+        recognizer: how the network errs.
 
     Returns:
         (T, L) float32 probabilities; rows sum to one.
     """
     num = len(PHASES)
     distance = np.abs(np.arange(num)[:, None] - np.arange(num))
-    score = -np.where(distance == 0, 0.0, recogniser.phase_gap + 0.35 * (distance - 1))[phases]
+    score = -np.where(distance == 0, 0.0, recognizer.phase_gap + 0.35 * (distance - 1))[phases]
     lasting, flicker = _noise(
-        rng, score.shape, recogniser.drift, recogniser.phase_flicker, recogniser.phase_run_seconds
+        rng, score.shape, recognizer.drift, recognizer.phase_flicker, recognizer.phase_run_seconds
     )
-    seen = _window_mean(score + recogniser.noise * lasting, recogniser.window_seconds)
-    logits = recogniser.phase_gain * (seen + recogniser.noise * flicker)
+    seen = _window_mean(score + recognizer.noise * lasting, recognizer.window_seconds)
+    logits = recognizer.phase_gain * (seen + recognizer.noise * flicker)
     odds = np.exp(logits - logits.max(-1, keepdims=True))
     return (odds / odds.sum(-1, keepdims=True)).astype(np.float32)
 
 
-def recognise_tools(rng: np.random.Generator, tools: np.ndarray, recogniser: Recogniser) -> np.ndarray:
-    """What a recogniser says of tools, at its hit and false alarm rates.
+def recognize_tools(rng: np.random.Generator, tools: np.ndarray, recognizer: Recognizer) -> np.ndarray:
+    """What a recognizer says of tools, at its hit and false alarm rates.
 
     Args:
         rng: what is drawn from.
         tools: (T, K) presence, 0 or 1, in the order of `TOOLS`, one a second.
-        recogniser: how the network errs.
+        recognizer: how the network errs.
 
     Returns:
         (T, K) float32 probabilities of presence.
@@ -244,14 +244,14 @@ def recognise_tools(rng: np.random.Generator, tools: np.ndarray, recogniser: Rec
         ValueError: a rate that does not lie strictly between 0 and 1.
     """
     quantile = NormalDist().inv_cdf
-    hit = np.array([quantile(rate) for rate in recogniser.hit_rate])
-    false_alarm = np.array([quantile(rate) for rate in recogniser.false_alarm_rate])
+    hit = np.array([quantile(rate) for rate in recognizer.hit_rate])
+    false_alarm = np.array([quantile(rate) for rate in recognizer.false_alarm_rate])
     score = np.where(tools == 1, hit, false_alarm)
-    lasting, flicker = _noise(rng, score.shape, recogniser.drift, recogniser.tool_flicker, recogniser.tool_run_seconds)
-    score = score + recogniser.noise * (lasting + flicker)
-    mood = np.exp((1 - recogniser.candour) * rng.standard_normal(score.shape))
-    certainty = np.abs(score) ** recogniser.candour * mood
-    logits = np.clip(recogniser.tool_gain * np.sign(score) * certainty, -50, 50)
+    lasting, flicker = _noise(rng, score.shape, recognizer.drift, recognizer.tool_flicker, recognizer.tool_run_seconds)
+    score = score + recognizer.noise * (lasting + flicker)
+    mood = np.exp((1 - recognizer.candour) * rng.standard_normal(score.shape))
+    certainty = np.abs(score) ** recognizer.candour * mood
+    logits = np.clip(recognizer.tool_gain * np.sign(score) * certainty, -50, 50)
     return (1 / (1 + np.exp(-logits))).astype(np.float32)
 
 

@@ -3,7 +3,7 @@
 Example::
 
     stream = hmmjax.Stream(params, lag=30)
-    for softmax, scores in recogniser:
+    for softmax, scores in recognizer:
         now = stream.step(hmmjax.Observations(softmax, scores))
         now.phases, now.tools                    # given every frame so far
         now.lagged_phases, now.lagged_frame      # of the frame 30 before, given every frame so far
@@ -20,11 +20,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax import _configs, _model, durations, validation
-from hmmjax import _numerics as num
-from hmmjax._data import Data, collect, dtype_of
-from hmmjax._pytree import pytree
-from hmmjax._typing import Array
+from hmmjax import durations
+from hmmjax._core import configurations, lowering, validation
+from hmmjax._core import numerics as num
+from hmmjax._core.batch import Data, collect, dtype_of
+from hmmjax._core.pytree import pytree
+from hmmjax._core.typing import Array
 from hmmjax.io.arrays import load_arrays
 from hmmjax.io.write import save_npz
 from hmmjax.messages import online
@@ -132,7 +133,7 @@ class Stream:
             raise ValueError(f"lag must be a number of frames, 0 or more, got {lag!r}.")
         self.params = jax.tree.map(partial(jnp.asarray, dtype=dtype_of(params)), params)
         self.lag = lag
-        self._chain = _chain(self.params, not _model.mixes(self.params))
+        self._chain = _chain(self.params, not lowering.scaled_is_exact(self.params))
         self.state = _start(self._chain, self.params, lag)
 
     def step(self, obs: Observations | None = None) -> Moment:
@@ -253,11 +254,11 @@ def _fingerprint(params: Params) -> str:
 @partial(jax.jit, static_argnames="exact")
 def _chain(params: Params, exact: bool) -> Chain:
     """The chain's tables; without phases K of them, stacked."""
-    table = _model.tables(params, Data(None, None, jnp.zeros((1, 1), bool), None, None))
+    table = lowering.tables(params, Data(None, None, jnp.zeros((1, 1), bool), None, None))
     # Any backend's potentials hold the same tables.
-    p = _model.potentials(params, table, jnp.zeros((1,), jnp.int32))
+    p = lowering.potentials(params, table, jnp.zeros((1,), jnp.int32))
     tables = partial(online.chain_of, exact=exact)
-    return jax.vmap(tables, (_model.PER_TOOL,))(p) if _model.separate(params) else tables(p)
+    return jax.vmap(tables, (lowering.PER_TOOL,))(p) if lowering.is_factorial(params) else tables(p)
 
 
 def _start(chain: Chain, params: Params, lag: int) -> StreamState:
@@ -277,20 +278,20 @@ def _start(chain: Chain, params: Params, lag: int) -> StreamState:
 @jax.jit
 def _evidence(params: Params, data: Data) -> tuple[Array, Array]:
     """One frame's log-evidence about stages (S,) and configurations (C,); without phases (K, 2) and (K, 1)."""
-    p = _model.potentials(params, _model.tables(params, data), data.lengths)
+    p = lowering.potentials(params, lowering.tables(params, data), data.lengths)
     return p.phases[..., 0, 0, :], p.configs[..., 0, 0, :]
 
 
 @jax.jit
 def _step(params: Params, chain: Chain, state: StreamState, new: tuple[Array, Array]) -> tuple[StreamState, Moment]:
-    alone = _model.separate(params)
+    alone = lowering.is_factorial(params)
 
     def one(chain: Chain, predicted: Array, kept: Array, phases: Array, configs: Array, new: tuple) -> tuple:
-        message, total = online.normalise(predicted + new[0][:, None] + new[1])
+        message, total = online.normalize(predicted + new[0][:, None] + new[1])
         kept = jnp.concatenate([kept[1:], message[None]])
         phases, configs = (jnp.concatenate([old, n[None]])[1:] for old, n in ((phases, new[0]), (configs, new[1])))
         after, _ = _look_back(chain, phases, configs)
-        lagged, _ = online.normalise(kept[0] + after)
+        lagged, _ = online.normalize(kept[0] + after)
         return online.push(chain, message), kept, phases, configs, total, _marginals(message), _marginals(lagged)
 
     old = (state.predicted, state.kept, state.phases, state.configs)
@@ -318,9 +319,9 @@ def _finish(params: Params, chain: Chain, state: StreamState) -> tuple[Any, Any]
         # What comes after each kept frame but the oldest; nothing comes after the newest.
         _, after = _look_back(chain, phases, configs)
         after = jnp.concatenate([after[1:], jnp.zeros_like(kept[:1])])[: phases.shape[0]]
-        return jax.vmap(lambda m: _marginals(online.normalise(m)[0]))(kept[1:] + after)
+        return jax.vmap(lambda m: _marginals(online.normalize(m)[0]))(kept[1:] + after)
 
-    run = jax.vmap(one, out_axes=1) if _model.separate(params) else one
+    run = jax.vmap(one, out_axes=1) if lowering.is_factorial(params) else one
     return _answers(params, run(chain, state.kept, state.phases, state.configs))
 
 
@@ -342,7 +343,7 @@ def _marginals(message: Array) -> tuple[Array, Array]:
 def _answers(params: Params, marginals: tuple[Array, Array]) -> tuple[Any, Any]:
     """Marginals of stages and configurations to those of phases (..., L) and tools (..., K)."""
     phases, configs = marginals
-    if _model.separate(params):
+    if lowering.is_factorial(params):
         return None, phases[..., 1]
     if params.phases is None:
         phases = None
@@ -350,4 +351,4 @@ def _answers(params: Params, marginals: tuple[Array, Array]) -> tuple[Any, Any]:
         phases = durations.merge(phases, params.phases.stages)
     if params.tools is None:
         return phases, None
-    return phases, num.einsum("...c,ck->...k", configs, _configs.bits(params.num_tools).astype(configs.dtype))
+    return phases, num.einsum("...c,ck->...k", configs, configurations.bits(params.num_tools).astype(configs.dtype))

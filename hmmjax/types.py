@@ -9,8 +9,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax._pytree import pytree, static
-from hmmjax._typing import Array
+from hmmjax._core.pytree import pytree, static
+from hmmjax._core.typing import Array
 from hmmjax.emissions.fused import Fused
 
 
@@ -22,12 +22,12 @@ def _fuse(chain: Any) -> None:
 
 @pytree
 class PhaseChain:
-    """The phases' Markov chain and what the recogniser says of it.
+    """The phases' Markov chain and what the recognizer says of it.
 
     Attributes:
         initial: (L,) probabilities of the first frame's phase.
         transition: (L, L) probabilities of the next phase (column) given the current one (row); rows sum to one.
-        emission: a phase emission family of `hmmjax.emissions`, or a tuple of them where several recognisers watch;
+        emission: a phase emission family of `hmmjax.emissions`, or a tuple of them where several recognizers watch;
             None where none does.
         stages: (L,) stages that each phase goes through, see `hmmjax.durations`; a row of `transition` is then that of
             a stage. None is one stage each: durations are geometric.
@@ -56,7 +56,7 @@ class ToolChains:
     Attributes:
         initial: (K, L) probability that tool k is present in the first frame given its phase; (K,) without phases.
         transition: a transition model of `hmmjax.transitions`.
-        emission: a tool emission family of `hmmjax.emissions`, or a tuple of them where several recognisers watch; None
+        emission: a tool emission family of `hmmjax.emissions`, or a tuple of them where several recognizers watch; None
             where none does.
 
     Source: beta (start) of the paper's tool model; for transitions see theirs.
@@ -100,14 +100,14 @@ class Params:
 
 @pytree
 class Observations:
-    """What a recogniser says, frame by frame.
+    """What a recognizer says, frame by frame.
 
     Attributes:
         phases: int labels (B, T), or probabilities (B, T, L); None when nobody looks at the phase.
         tools: int labels (B, T, K), or probabilities of presence (B, T, K); None when nobody looks at the tools.
 
-    Where several recognisers watch a track it is a tuple with one entry each (see `hmmjax.emissions.Fused`), in which
-    an entry may be None, and a frame NaN or -1 where that recogniser says nothing.
+    Where several recognizers watch a track it is a tuple with one entry each (see `hmmjax.emissions.Fused`), in which
+    an entry may be None, and a frame NaN or -1 where that recognizer says nothing.
     """
 
     phases: Any = None
@@ -121,7 +121,7 @@ class Observations:
 
         Returns:
             Observations with phases (B, T) and tools (B, T, K), int32. Labels pass through unchanged. Undefined (NaN)
-            frames become label 0 and must be masked, as before; of several recognisers on one track, where NaN is a
+            frames become label 0 and must be masked, as before; of several recognizers on one track, where NaN is a
             frame in which one says nothing, they become -1, which says the same.
         """
 

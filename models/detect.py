@@ -19,10 +19,10 @@ from models.commands import check_out, progress, reported
 from models.data.cache import open_source
 from models.data.frames import FrameTable, take
 from models.detection.faster_rcnn import FasterRCNN
-from models.detection.localise import map_boxes
+from models.detection.localize import map_boxes
 from models.detection.scores import BoxPrecision, box_precision
 from models.predict import Reading, add_reading, check_inputs, collect, reading_of
-from models.recogniser import Recogniser
+from models.recognizer import Recognizer
 from models.runs import read_run
 from models.systems import Answer
 
@@ -39,8 +39,8 @@ def _check_locates(run: str | Path) -> None:
         raise FormatError(f"{system} finds no boxes", file=run, fix=f"give a run of {', '.join(LOCATORS)}")
 
 
-class Locator(Recogniser):
-    """A trained detector: `Recogniser` that answers with "boxes", "box_scores" and "box_tools"; FCN also with "maps".
+class Locator(Recognizer):
+    """A trained detector: `Recognizer` that answers with "boxes", "box_scores" and "box_tools"; FCN also with "maps".
 
     Args:
         run: folder of the run.

@@ -20,7 +20,7 @@ from models.data.cache import open_source
 from models.data.frames import Source, decode
 from models.data.video import probe, read_frames
 from models.data.video_images import RULES, SUFFIXES, check_spacing, find_images
-from models.recogniser import Recogniser
+from models.recognizer import Recognizer
 from models.runs import read_run
 
 VIDEO_SUFFIXES = (".mp4", ".avi", ".mkv", ".mov", ".webm")
@@ -141,12 +141,12 @@ def _clips_of_source(source: Source, reading: Reading) -> Iterator[Clip]:
 
 
 def collect(
-    recogniser: Recogniser, inputs: Sequence[str], reading: Reading, show: Callable[[str, int], None]
+    recognizer: Recognizer, inputs: Sequence[str], reading: Reading, show: Callable[[str, int], None]
 ) -> dict[str, np.ndarray]:
-    """What a recogniser says of all videos of some inputs.
+    """What a recognizer says of all videos of some inputs.
 
     Args:
-        recogniser: to ask.
+        recognizer: to ask.
         inputs: see `open_clips`.
         reading: how they are read.
         show: told each video's name and how many of its frames have been read.
@@ -171,7 +171,7 @@ def collect(
                     fix="run videos of each rate apart",
                 )
             try:
-                answer = recogniser.predict(_counted(clip, show), reading.batch)
+                answer = recognizer.predict(_counted(clip, show), reading.batch)
             except FormatError as error:
                 raise FormatError(f"{clip.video}: {error}") from error
             arrays |= {f"{name}_{suffix}": x for name, x in answer.items()}
@@ -204,10 +204,10 @@ def predict(
             rates.
     """
     check_inputs(inputs)
-    recogniser = Recogniser(run, which)
+    recognizer = Recognizer(run, which)
     with progress(quiet) as show:
-        arrays = collect(recogniser, inputs, reading, show)
-    for track, names in recogniser.names.items():
+        arrays = collect(recognizer, inputs, reading, show)
+    for track, names in recognizer.names.items():
         arrays[f"{track[:-1]}_names"] = np.array(names)
     return arrays
 

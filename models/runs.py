@@ -26,7 +26,7 @@ def read_run(folder: str | Path) -> Config:
 
 
 def read_classes(folder: str | Path) -> dict[str, list[str]]:
-    """The names of the classes that a run has learnt.
+    """The names of the classes that a run has learned.
 
     Args:
         folder: of the run.

@@ -1,9 +1,9 @@
-"""Self-training: stabilised predictions of unlabelled videos become labels, and the network is trained on.
+"""Self-training: stabilized predictions of unlabeled videos become labels, and the network is trained on.
 
     python -m models.selftrain RUN CACHE --out FOLDER --rounds 2 epochs=5
 
 The paper's third extension. A round predicts the validation videos and those without any label, learns a hidden Markov
-model from what is labelled (`models.experiment.stabilise`), takes its most probable phases and tools of the unlabelled
+model from what is labeled (`models.experiment.stabilize`), takes its most probable phases and tools of the unlabeled
 videos as labels, each with the weight that its calibrated posterior gives it, and trains the network on from its best
 parameters. The best round by validation is kept; the first that is no better ends it.
 
@@ -28,7 +28,7 @@ from models.data.cache import read_cache
 from models.data.frames import FrameTable, take
 from models.experiment.cell import lessons, predict
 from models.experiment.figures import measure
-from models.experiment.stabilise import Predictions, apply_model, learn_model, pad, rows_of, seconds
+from models.experiment.stabilize import Predictions, apply_model, learn_model, pad, rows_of, seconds
 from models.experiment.videos import write_view
 from models.runs import read_run
 from models.systems import SYSTEMS
@@ -77,13 +77,13 @@ def pseudo_label(table: FrameTable, videos: Sequence[str], posterior: Observatio
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Judged:
-    """A run's predictions, stabilised.
+    """A run's predictions, stabilized.
 
     Attributes:
         val_score: of M on the validation frames, see `models.training.scores`.
         calibration: expected calibration error of M_H's posteriors on the validation videos, by track.
         test: figures of M and M_H on the part test, where there is one.
-        posterior: of the unlabelled videos.
+        posterior: of the unlabeled videos.
     """
 
     val_score: float
@@ -92,22 +92,22 @@ class Judged:
     posterior: Observations
 
 
-def judge(run: Path, cache: Path, unlabelled: list[str], emissions: str) -> Judged:
-    """Predict, stabilise and measure with what a run has learnt so far."""
+def judge(run: Path, cache: Path, unlabeled: list[str], emissions: str) -> Judged:
+    """Predict, stabilize and measure with what a run has learned so far."""
     table = read_cache(cache).table
     tracks = [t for t in ("phases", "tools") if t in SYSTEMS[read_run(run).system].heads]
     test = "test" in table.parts
-    predicted = predict(run, cache, ["val", "unlabelled", *(["test"] if test else [])], tracks)
+    predicted = predict(run, cache, ["val", "unlabeled", *(["test"] if test else [])], tracks)
     own = {part: [str(table.videos[rows[0]]) for rows in video_rows(table, part)] for part in set(table.parts)}
     val, dynamics, sizes = lessons(table, predicted, tracks)
     kept = [track for track, size in sizes.items() if size]
     model, _ = learn_model(val, dynamics, sizes, emissions)
 
-    def stabilised(videos: list[str]) -> Observations:
+    def stabilized(videos: list[str]) -> Observations:
         found = apply_model(model, pad(table, videos, predicted, kept), emissions)["M_H"]
         return Observations(**{t: getattr(found, t) for t in tracks})
 
-    answer = stabilised(own["val"])
+    answer = stabilized(own["val"])
     calibration: dict[str, float] = {}
     if answer.phases is not None:
         found = metrics.phase_calibration(*_at(val.labels.phases, answer.phases, val.mask))
@@ -119,7 +119,7 @@ def judge(run: Path, cache: Path, unlabelled: list[str], emissions: str) -> Judg
     said = {t: _rows(predicted, table, rows, t) for t in tracks}
     figures: dict[str, dict[str, float]] = {}
     if test:
-        smooth = stabilised(own["test"])
+        smooth = stabilized(own["test"])
         answers = {
             video: {t: getattr(smooth, t)[n, seconds(table, rows_of(table, video))] for t in tracks}
             for n, video in enumerate(own["test"])
@@ -128,7 +128,7 @@ def judge(run: Path, cache: Path, unlabelled: list[str], emissions: str) -> Judg
             "M": measure({video: predicted[video] for video in own["test"]}, table, tracks),
             "M_H": measure(answers, table, tracks),
         }
-    return Judged(score(said, take(table, rows))["score"], calibration, figures, stabilised(unlabelled))
+    return Judged(score(said, take(table, rows))["score"], calibration, figures, stabilized(unlabeled))
 
 
 def _at(labels: np.ndarray, values: np.ndarray, mask: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -159,7 +159,7 @@ def selftrain(
 
     Args:
         run: a trained run, frame-wise or on a frozen backbone.
-        cache: its frames; videos all of whose frames are in the part "unlabelled" are learnt from.
+        cache: its frames; videos all of whose frames are in the part "unlabeled" are learned from.
         out: folder for the rounds.
         rounds: at most.
         emissions: family of the hidden Markov model.
@@ -185,29 +185,29 @@ def selftrain(
             f"{config.system} learns from boxes, which pseudo-labels do not have. Fix: give a run of {config.system}_l"
         )
     table = read_cache(cache).table
-    unlabelled = [v for v in np.unique(table.videos).tolist() if (table.parts[table.videos == v] == "unlabelled").all()]
-    if not unlabelled:
+    unlabeled = [v for v in np.unique(table.videos).tolist() if (table.parts[table.videos == v] == "unlabeled").all()]
+    if not unlabeled:
         raise ValueError(
-            f"{cache} has no video whose frames are all in the part 'unlabelled'. Fix: list videos in its "
-            "manifest with part: unlabelled"
+            f"{cache} has no video whose frames are all in the part 'unlabeled'. Fix: list videos in its "
+            "manifest with part: unlabeled"
         )
     out.mkdir(parents=True, exist_ok=True)
-    tell(f"predicting and stabilising with {run}, {len(unlabelled)} video(s) without labels")
-    best, said, other = run, judge(run, cache, unlabelled, emissions), run
+    tell(f"predicting and stabilizing with {run}, {len(unlabeled)} video(s) without labels")
+    best, said, other = run, judge(run, cache, unlabeled, emissions), run
     history = [_row(0, said, 0.0, None, "kept")]
     tell(_words(history[-1]))
     for number in range(1, rounds + 1):
         view, now = out / f"view{number}", out / f"round{number}"
-        labelled = pseudo_label(table, unlabelled, said.posterior)
-        write_view(cache.resolve() / "images.npy", labelled, view)
+        labeled = pseudo_label(table, unlabeled, said.posterior)
+        write_view(cache.resolve() / "images.npy", labeled, view)
         words = [f"data.val={cache}", "tensorboard=false", f"seed={config.seed + number}", *settings]
         tell(f"training round {number}")
         took = _train_on(best, now, [*words, f"data.train={view}"])
-        again = judge(now, cache, unlabelled, emissions)
+        again = judge(now, cache, unlabeled, emissions)
         better = again.val_score > said.val_score
         weights = np.concatenate(
             [
-                getattr(labelled, f"{t}_weights")[np.isin(labelled.videos, unlabelled)].reshape(-1)
+                getattr(labeled, f"{t}_weights")[np.isin(labeled.videos, unlabeled)].reshape(-1)
                 for t in ("phase", "tool")
             ]
         )
@@ -215,12 +215,12 @@ def selftrain(
         tell(_words(history[-1]))
         if control:
             # As many updates on fewer frames, to the nearest whole pass.
-            more = len(labelled.rows("train")) / len(table.rows("train"))
+            more = len(labeled.rows("train")) / len(table.rows("train"))
             epochs = max(1, round(read_config(now / "config.yaml").epochs * more))
             before, other = other, out / f"control{number}"
             tell(f"training round {number} without the new labels")
             took = _train_on(before, other, [*words, f"data.train={cache}", f"epochs={epochs}"])
-            history.append(_row(number, judge(other, cache, unlabelled, emissions), took, None, "control"))
+            history.append(_row(number, judge(other, cache, unlabeled, emissions), took, None, "control"))
             tell(_words(history[-1]))
         (out / "rounds.json").write_text(json.dumps(history, indent=1) + "\n", encoding="utf-8")
         if not better:
@@ -260,7 +260,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m models.selftrain", description=(__doc__ or "").partition(":")[0])
     parser.add_argument("run", type=Path, help="folder of a training run")
-    parser.add_argument("cache", type=Path, help="its frames, with videos in the part 'unlabelled'")
+    parser.add_argument("cache", type=Path, help="its frames, with videos in the part 'unlabeled'")
     parser.add_argument("--out", type=Path, required=True, help="folder for the rounds")
     parser.add_argument("--rounds", type=count, default=2, help="at most (2)")
     parser.add_argument(

@@ -196,7 +196,7 @@ class System(nnx.Module):
     def features(self, images: Array, *, key: Array | None = None) -> Array:
         """The backbone's pooled features (..., D) of images (..., H, W, 3)."""
         leading = images.shape[:-3]
-        pooled = self.backbone(normalise(images, self.mean, self.std).reshape(-1, *images.shape[-3:]), key=key).pooled
+        pooled = self.backbone(normalize(images, self.mean, self.std).reshape(-1, *images.shape[-3:]), key=key).pooled
         return pooled.reshape(*leading, pooled.shape[-1])
 
     def maps(self, answer: Answer) -> Array:
@@ -240,7 +240,7 @@ class System(nnx.Module):
         return found
 
 
-def normalise(images: Array, mean: tuple[float, ...], std: tuple[float, ...]) -> Array:
+def normalize(images: Array, mean: tuple[float, ...], std: tuple[float, ...]) -> Array:
     """Images (..., 3), uint8 or floats in [0, 1], to the scale that a network was trained on.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Train a recogniser: ``python -m models.train --config FILE key=value ...``, or ``--resume RUN``."""
+"""Train a recognizer: ``python -m models.train --config FILE key=value ...``, or ``--resume RUN``."""
 
 import argparse
 import os

@@ -92,7 +92,7 @@ def load_state(network: Backbone, state: Mapping[str, np.ndarray]) -> None:
 
     Raises:
         WeightsError: lists every missing, unexpected and mis-shaped entry.
-        ValueError: for entries that are no floating-point numbers, such as quantised weights.
+        ValueError: for entries that are no floating-point numbers, such as quantized weights.
     """
     ours = {entry.name: entry for entry in entries(network)}
     if state and all(name.startswith(_WRAPPER) for name in state):

@@ -65,7 +65,7 @@ def frcnn(data_dir):
 
 @pytest.fixture(scope="session")
 def world(tmp_path_factory):
-    """Five videos of files: true phases and tools, and a recogniser that errs in one frame of six."""
+    """Five videos of files: true phases and tools, and a recognizer that errs in one frame of six."""
     import commands  # not above: it imports hmmjax, whose annotations are to be checked
 
     folder = tmp_path_factory.mktemp("world")

@@ -171,7 +171,7 @@ def tool_logistic(weights, labels) -> np.ndarray:
 def ridge_regression(counts, penalty) -> tuple[np.ndarray, np.ndarray]:
     """Weights (K + 1,) of a logistic regression on configurations, and the Hessian of its loss, from (C, 2) counts.
 
-    By scipy's minimiser, and by differences of its gradient.
+    By scipy's minimizer, and by differences of its gradient.
     """
     counts, penalty = np.asarray(counts, np.float64), np.asarray(penalty, np.float64)
     size = len(penalty)
@@ -413,7 +413,7 @@ def simulate(rng: np.random.Generator, model: Model, num_frames: int):
 
 
 def observe(rng: np.random.Generator, family: str, table: np.ndarray, states: np.ndarray) -> np.ndarray:
-    """Draw what a recogniser of `family` with parameters `table` says of hidden `states` (T,) or (T, K)."""
+    """Draw what a recognizer of `family` with parameters `table` says of hidden `states` (T,) or (T, K)."""
     if family == "PhaseConfusion":
         return np.array([rng.choice(table.shape[1], p=table[p]) for p in states], np.int32)
     if family == "PhaseDirichlet":

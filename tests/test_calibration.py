@@ -17,7 +17,7 @@ LABELS, CLEAN, MASK = hmmjax.sample(
 
 
 def _in_runs(obs):
-    """Errors that last: what the recogniser says is held for eight frames at a time."""
+    """Errors that last: what the recognizer says is held for eight frames at a time."""
     held = np.arange(obs.phases.shape[1]) // 8 * 8
     return Observations(obs.phases[:, held], obs.tools[:, held])
 
@@ -61,7 +61,7 @@ def test_calibration_finds_that_repeated_errors_are_worth_less():
     clamped = hmmjax.log_likelihood(found.params, obs, MASK, LABELS).sum()
     free = hmmjax.log_likelihood(found.params, obs, MASK).sum()
     assert found.after == pytest.approx(float(clamped - free), rel=1e-4)
-    # And no nearby power is better by more than the pull towards one.
+    # And no nearby power is better by more than the pull toward one.
     for factor in (0.8, 1.25):
         power = found.params.phases.emission.power * factor
         nearby = _tempered(_params(obs), power, found.params.tools.emission.power)
@@ -98,8 +98,8 @@ def test_held_out_folds_look_through_tables_of_the_other_videos():
     assert found.before == pytest.approx(expected, rel=1e-4)
 
 
-def test_folds_are_of_labelled_videos_whatever_the_padding_holds():
-    """Padding's labels are none, and unlabelled videos between do not put all the labelled ones into one part."""
+def test_folds_are_of_labeled_videos_whatever_the_padding_holds():
+    """Padding's labels are none, and unlabeled videos between do not put all the labeled ones into one part."""
     labels, obs, mask = hmmjax.sample(hmmjax.init_params(2, 0, emissions="confusion"), jax.random.key(6), [20] * 11)
     known = np.array(labels.phases)
     known[np.arange(11) % 5 > 0] = -1  # videos 0, 5 and 10

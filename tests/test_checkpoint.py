@@ -7,7 +7,8 @@ import pytest
 
 import hmmjax
 from hmmjax import io
-from hmmjax.io import FormatError, fit_with_checkpoint
+from hmmjax.checkpoint import fit_with_checkpoint
+from hmmjax.io import FormatError
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +78,7 @@ def test_checkpoint_that_does_not_say_how_far_it_came_is_refused(job, tmp_path, 
 
 
 def test_jobs_with_the_same_arrays_in_other_places_differ():
-    from hmmjax.io.checkpoint import _fingerprint
+    from hmmjax.checkpoint import _fingerprint
 
     x = np.zeros((1, 3, 2), np.int32)
     jobs = [hmmjax.Observations(x, None), hmmjax.Observations(None, x)]

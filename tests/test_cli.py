@@ -1,4 +1,4 @@
-"""The command line on small files: one command gives everything, and nothing is scored on what it was learnt from."""
+"""The command line on small files: one command gives everything, and nothing is scored on what it was learned from."""
 
 import csv
 import dataclasses
@@ -11,8 +11,8 @@ from commands import NAMES, PHASES, TOOLS, read_both, run
 import hmmjax
 from hmmjax import io
 from hmmjax import stabilize as job
-from hmmjax.stabilize.doubts import harmed_classes, harmed_videos
 from hmmjax.stabilize.table import System
+from hmmjax.stabilize.warnings import harmed_classes, harmed_videos
 
 # --- what is written ---------------------------------------------------------------------------------------------
 
@@ -24,7 +24,7 @@ def test_one_command_writes_everything(world, both):
     assert sorted(p.name for p in (out / "pictures").iterdir()) == [f"video{v:02d}.png" for v in range(1, 6)]
     assert "held out, one video at a time, 5 videos" in result.stdout
     assert "scikit-learn step AP" in result.stdout and "M_H online" in result.stdout and "2 classes" in result.stdout
-    assert "recogniser's errors counted" in result.stderr and "\x1b" not in result.stdout
+    assert "recognizer's errors counted" in result.stderr and "\x1b" not in result.stdout
 
 
 def test_predictions_come_back_in_the_files_own_layout(world, both):
@@ -132,7 +132,7 @@ def test_a_single_annotated_video_is_called_in_sample(world):
     assert all(m.n_videos == 1 for row in result.table for m in row.metrics.values())
 
 
-def test_videos_without_annotations_are_stabilised_but_not_scored(world):
+def test_videos_without_annotations_are_stabilized_but_not_scored(world):
     predictions, annotations = read_both(world)
     result = job.stabilize(predictions, [t for t in annotations if t.video != "video04"], folds=2)
     assert result.folds == (0, 0, 1, -1, 1)
@@ -144,7 +144,7 @@ def test_videos_without_annotations_are_stabilised_but_not_scored(world):
 # --- ways of learning --------------------------------------------------------------------------------------------
 
 
-def test_partly_labelled_videos_are_learnt_by_em(world):
+def test_partly_labeled_videos_are_learnt_by_em(world):
     predictions, annotations = read_both(world)
     predictions, annotations = (io.select(tracks, "1-4") for tracks in (predictions, annotations))
     sparse = [dataclasses.replace(t, values=t.values.copy()) for t in annotations]
@@ -315,7 +315,7 @@ def test_classes_that_come_out_worse_are_named():
     truth = [np.array([0, 0, 1, 1]), np.array([-1, -1, -1, -1])]
     good, bad = System("M", truth), System("M_H", [np.array([0, 0, 0, 1]), np.array([0, 0, 0, 0])])
     (said,) = harmed_classes(good, bad, truth, None, ("Alpha", "Beta"), None)
-    assert said.startswith("2 of 2 phases got worse by stabilising (Jaccard: Beta 1.000 to 0.500, Alpha 1.000 to 0.667")
+    assert said.startswith("2 of 2 phases got worse by stabilizing (Jaccard: Beta 1.000 to 0.500, Alpha 1.000 to 0.667")
     assert harmed_classes(bad, good, truth, None, None, None) == [] == harmed_classes(good, bad, None, None, None, None)
     presence = [np.array([[1, 1], [0, 0], [0, 1]])]
     said = System("M", None, [presence[0].astype(np.float32)])

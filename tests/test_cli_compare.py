@@ -36,7 +36,7 @@ def asked(monkeypatch):
         )  # fmt: skip
         return Ranking([rank], Agreement(float("nan"), 0.75))
 
-    monkeypatch.setattr("hmmjax.stabilize.families.compare_families", answer)
+    monkeypatch.setattr("hmmjax.stabilize.rank.compare_families", answer)
     return calls
 
 
@@ -59,8 +59,8 @@ def test_the_core_is_asked_about_the_files(world, asked, tmp_path):
         "behind": 0.0, "error": 0.0, "tied": True, "phase_accuracy": None, "tool_f1": 0.25,
         "phase_accuracy_calibrated": None, "tool_f1_calibrated": 0.5,
     }  # fmt: skip
-    assert found["recogniser"] == {"phase_accuracy": None, "tool_f1": 0.75}
-    assert "no family gets as many tools right as the recogniser itself (0.750)" in " ".join(found["notices"])
+    assert found["recognizer"] == {"phase_accuracy": None, "tool_f1": 0.75}
+    assert "no family gets as many tools right as the recognizer itself (0.750)" in " ".join(found["notices"])
     assert found["protocol"] == "held out, 2 folds, 4 videos" and found["videos"][0] == "video01"
     with open(tmp_path / "t.csv", newline="") as file:
         (line,) = csv.DictReader(file)
@@ -73,7 +73,7 @@ def test_people_get_one_table_of_all_families_and_what_it_means(world, asked, tm
     assert not asked
     result = run("compare", *tools(world))
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in result.stdout.splitlines() if "│" in line]
-    assert [row[0] for row in rows] == [*comparable(True), "recogniser"] and rows[0][1] == "-1"
+    assert [row[0] for row in rows] == [*comparable(True), "recognizer"] and rows[0][1] == "-1"
     # The second's videos are one nat in ten frames behind, one less and one more: 2 sqrt(2) / sqrt(2) over 20 frames.
     assert rows[1][2:4] == ["1", "0.1"] and rows[-1][-2:] == ["0.750", ""] and rows[0][-2:] == ["0.250", "0.500"]
     assert rows[-2][5] == "-" and "larger is better" in result.stdout and "no density" in result.stdout

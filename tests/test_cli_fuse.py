@@ -1,4 +1,4 @@
-"""Several recognisers on the command line: joined by frame, each with errors of its own, missing ones allowed."""
+"""Several recognizers on the command line: joined by frame, each with errors of its own, missing ones allowed."""
 
 import dataclasses
 import json
@@ -16,7 +16,7 @@ from hmmjax.stabilize.learn import _families
 
 @pytest.fixture(scope="module")
 def second(world, tmp_path_factory):
-    """Another recogniser's phase probabilities: every frame of videos 1-4, of video 1 only the first 30 rows."""
+    """Another recognizer's phase probabilities: every frame of videos 1-4, of video 1 only the first 30 rows."""
     folder, rng = tmp_path_factory.mktemp("second"), np.random.default_rng(1)
     for v in range(1, 5):
         truth = io.read_annotations(world / "truth" / f"video{v:02d}-phase.txt", phase_names=PHASES)[0].values
@@ -40,7 +40,7 @@ def fused(world, second, tmp_path_factory):
     return out, run("stabilize", *phases, *options)
 
 
-def test_each_recogniser_and_what_is_fused_stand_in_the_table(world, fused, second):
+def test_each_recognizer_and_what_is_fused_stand_in_the_table(world, fused, second):
     out, result = fused
     table = json.loads((out / "table.json").read_text())["table"]
     accuracy = {r["system"]: r for r in table if r["figure"] == "phase accuracy, pooled"}
@@ -51,8 +51,8 @@ def test_each_recogniser_and_what_is_fused_stand_in_the_table(world, fused, seco
     assert accuracy["M 2"]["frames"] == sum(frames) and accuracy["M"]["frames"] == sum(40 + 5 * v for v in range(1, 6))
     assert "M 2" in result.stdout and str(second) in result.stdout
     told = result.stderr.replace("\n", " ")
-    assert "recogniser 2 says nothing of phases in 1 video(s): video05" in told
-    assert "video01: recogniser 2 says nothing of phases in 15 of 45 frames" in told
+    assert "recognizer 2 says nothing of phases in 1 video(s): video05" in told
+    assert "video01: recognizer 2 says nothing of phases in 15 of 45 frames" in told
 
 
 def test_it_is_what_the_core_says_of_fused_observations(world, fused, second):
@@ -73,16 +73,16 @@ def test_it_is_what_the_core_says_of_fused_observations(world, fused, second):
 def test_results_read_back_and_files_come_back(world, fused):
     out, _ = fused
     found = job.read_results(out)
-    assert [s.name for s in found.recognisers] == ["M", "M 2"] and np.isnan(found.fused[0].phases[4]).all()
+    assert [s.name for s in found.recognizers] == ["M", "M 2"] and np.isnan(found.fused[0].phases[4]).all()
     assert job.records(found.table) == json.loads((out / "table.json").read_text())["table"]
     assert sorted(p.name for p in (out / "phases").iterdir()) == [f"video{v:02d}-phase.txt" for v in range(1, 6)]
 
 
-def test_the_report_takes_several_recognisers(fused, tmp_path):
+def test_the_report_takes_several_recognizers(fused, tmp_path):
     run("report", fused[0], "--out", tmp_path / "r", "--no-intervals", "--no-pictures")
 
 
-def test_a_recogniser_of_its_own_for_each_track_and_other_rates(world):
+def test_a_recognizer_of_its_own_for_each_track_and_other_rates(world):
     """Phases by one, tools by another whose files count seconds."""
     predictions, annotations = read_both(world)
     phases = [t for t in predictions if t.track == "phases"]
@@ -104,14 +104,14 @@ def test_frames_that_never_meet_and_models_of_other_numbers_are_refused(world, f
     off = [dataclasses.replace(t, frames=t.frames + 7) for t in phases]
     with pytest.raises(io.FormatError, match="never fall on those of another"):
         job.stabilize(phases, fuse=[off])
-    with pytest.raises(io.FormatError, match=r"fuses 2 recogniser\(s\) of phases, 1 given"):
+    with pytest.raises(io.FormatError, match=r"fuses 2 recognizer\(s\) of phases, 1 given"):
         job.stabilize(phases, model=io.load_params(fused[0] / "model.npz"))
     options = ("--out", tmp_path / "o", *NAMES, "--dry-run")
     assert "for each" in run(
         "stabilize", world / "said", "--fuse", second, "--fuse-kind", "labels", "--fuse-kind", "labels", *options,
         code=2,
     ).stderr  # fmt: skip
-    assert "2 recognisers" in run("stabilize", world / "said", "--fuse", second, *options).stdout
+    assert "2 recognizers" in run("stabilize", world / "said", "--fuse", second, *options).stdout
 
 
 def test_frames_that_one_lacks_do_not_thin_out_the_other(world):
@@ -121,30 +121,30 @@ def test_frames_that_one_lacks_do_not_thin_out_the_other(world):
     everything, sampled, notices = union([phases, holes])
     assert [t.frames.size for t in everything] == [t.frames.size for t in phases]
     assert [t.frames.size for t in sampled[1]] == [t.frames.size for t in holes]
-    assert any("video01: recogniser 2 says nothing of phases in 15 of 45 frames" in n for n in notices)
+    assert any("video01: recognizer 2 says nothing of phases in 15 of 45 frames" in n for n in notices)
     sparse = [t.take(np.arange(t.frames.size) % 2 == 0) for t in phases]
     everything, _, notices = union([phases, sparse])
     assert everything[0].frames.size == sparse[0].frames.size
-    assert notices[0] == "recogniser 1 has phases between the steps of another (50): not used"
+    assert notices[0] == "recognizer 1 has phases between the steps of another (50): not used"
 
 
-def test_recognisers_of_other_videos_are_refused_and_copies_named(world):
+def test_recognizers_of_other_videos_are_refused_and_copies_named(world):
     phases = [t for t in read_both(world)[0] if t.track == "phases"]
-    with pytest.raises(io.FormatError, match=r"recogniser 1 shares no video of phases .*video01.*video91"):
+    with pytest.raises(io.FormatError, match=r"recognizer 1 shares no video of phases .*video01.*video91"):
         union([phases, [dataclasses.replace(t, video=t.video.replace("0", "9")) for t in phases]])
-    assert "recognisers 1 and 2 say the same of phases everywhere" in union([phases, phases])[2][0]
+    assert "recognizers 1 and 2 say the same of phases everywhere" in union([phases, phases])[2][0]
 
 
 def test_chosen_videos_that_one_lacks(world, second, tmp_path):
     options = (*NAMES, "--dry-run", "--out", tmp_path / "o", "--videos")
-    assert "2 recognisers" in run("stabilize", world / "said", "--fuse", second, *options, "4,5").stdout
+    assert "2 recognizers" in run("stabilize", world / "said", "--fuse", second, *options, "4,5").stdout
     alone = run("stabilize", world / "said", "--fuse", second, *options, "5", code=2).stderr.replace("\n", " ")
-    assert "recogniser 2 has none of the videos 5" in alone
+    assert "recognizer 2 has none of the videos 5" in alone
     # A video that only the second has is one of the chosen as well.
     said = [world / "said" / f"video{v:02d}-phase.txt" for v in (1, 2)]
     plan = json.loads(run("stabilize", *said, "--fuse", second, *options, "1-3", "--json").stdout)
-    assert plan["would_stabilise"] == ["video01", "video02", "video03"] and plan["recognisers"] == 2
-    assert any("recogniser 1 says nothing of phases in 1 video(s): video03" in n for n in plan["notices"])
+    assert plan["would_stabilize"] == ["video01", "video02", "video03"] and plan["recognizers"] == 2
+    assert any("recognizer 1 says nothing of phases in 1 video(s): video03" in n for n in plan["notices"])
 
 
 def test_labels_take_the_family_that_was_asked_for():

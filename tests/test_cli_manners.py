@@ -101,7 +101,7 @@ def test_folders_that_hold_no_results(tmp_path, both):
     with pytest.raises(io.FormatError, match=r"no stabilized\.npz"):
         job.read_results(tmp_path)
     np.savez(tmp_path / "stabilized.npz", phases_01=np.zeros((3, 2)))
-    with pytest.raises(io.FormatError, match="stabilise again"):
+    with pytest.raises(io.FormatError, match="stabilize again"):
         job.read_results(tmp_path)
 
 
@@ -112,7 +112,7 @@ def test_changes_are_compared_with_the_truth_although_a_frame_has_none(world):
     table = {row.figure: row for row in job.stabilize(predictions, short).table}
     for figure in ("phase changes", "tool on/off changes"):
         assert table[figure].truth is not None and 0 <= whole[figure].truth - table[figure].truth <= 2 * 5
-        assert "both labelled" in table[figure].conventions[0] and "5 videos" in table[figure].conventions[0]
+        assert "both labeled" in table[figure].conventions[0] and "5 videos" in table[figure].conventions[0]
 
 
 def test_names_that_fit_the_files_badly_are_doubted(tmp_path):
@@ -158,7 +158,7 @@ def test_a_dry_run_reads_and_writes_nothing(world, tmp_path):
     assert "held out, one video at a time, 5 videos (6 models to learn); confusion emissions, counted" in said
     assert "not calibrated (4 annotated videos are left to learn from, 8 needed)" in said and not plan["calibrated"]
     always = run("stabilize", world / "said", *options, "--calibrate").stdout
-    assert "counted in labelled frames, calibrated;" in always
+    assert "counted in labeled frames, calibrated;" in always
     assert "by EM" in run("stabilize", world / "said", *options, "--iterations", 3).stdout
     run("stabilize", world / "said", "--out", tmp_path / "o", "--phase-names", "x", "--dry-run", code=2)
     # What would stop the run stops the rehearsal.

@@ -33,15 +33,15 @@ def test_figures_are_those_of_the_core(scores):
     (found,) = hmmjax.compare(labels, obs, mask, families=["inflated"], folds=2, iterations=1)
     conditional = marginal = 0.0
     for part, others in (([0, 2], [1, 3]), ([1, 3], [0, 2])):
-        learnt = hmmjax.estimate(
+        learned = hmmjax.estimate(
             Labels(tools=labels.tools[others]),
             Observations(tools=obs.tools[others]),
             emissions="inflated",
             priors=hmmjax.Priors(*[0.5] * 6),
         )
         own, said = Labels(tools=labels.tools[part]), Observations(tools=obs.tools[part])
-        free = np.asarray(hmmjax.log_likelihood(learnt, said)).sum()
-        conditional += np.asarray(hmmjax.log_likelihood(learnt, said, labels=own)).sum() - free
+        free = np.asarray(hmmjax.log_likelihood(learned, said)).sum()
+        conditional += np.asarray(hmmjax.log_likelihood(learned, said, labels=own)).sum() - free
         marginal += free
     assert found.uncalibrated == pytest.approx(conditional / 240, rel=1e-4)
     assert found.marginal == pytest.approx(marginal / 240, rel=1e-4)
@@ -56,7 +56,7 @@ def test_a_family_that_finds_a_video_impossible_comes_last_not_nan():
     options = {"priors": hmmjax.Priors(), "num_phases": 2, "iterations": 0, "folds": 3}
     (found,) = hmmjax.compare(Labels(labels), obs, families=["confusion"], **options)
     assert found.conditional == -np.inf
-    with pytest.raises(TypeError, match="one recogniser at a time"):
+    with pytest.raises(TypeError, match="one recognizer at a time"):
         hmmjax.compare(Labels(labels), Observations((said, said)))
 
 

@@ -96,18 +96,18 @@ def test_held_out_videos_are_not_learnt_from():
 
 @pytest.mark.parametrize("kind", ["confusion", "probability", "inflated", "logit-normal", "scaled"])
 def test_a_good_model_has_no_switched_states(kind):
-    assert diagnostics.switched(hmmjax.init_params(4, 3, emissions=kind)) == []
+    assert diagnostics.find_label_switching(hmmjax.init_params(4, 3, emissions=kind)) == []
 
 
 def test_states_that_changed_places_are_named():
     phases = _with(TRUTH, np.asarray(TRUTH.phases.emission.matrix)[[1, 0, 2]])
-    assert diagnostics.switched(phases) == [
-        "phase 0 behaves as the recogniser's phase 1",
-        "phase 1 behaves as the recogniser's phase 0",
+    assert diagnostics.find_label_switching(phases) == [
+        "phase 0 behaves as the recognizer's phase 1",
+        "phase 1 behaves as the recognizer's phase 0",
     ]
     for kind in ("confusion", "probability"):
         good = hmmjax.init_params(2, 3, emissions=kind)
         table = jax.tree.leaves(good.tools.emission)[0]
         family = type(good.tools.emission)(table.at[1].set(table[1, ::-1]))
         bad = dataclasses.replace(good, tools=dataclasses.replace(good.tools, emission=family))
-        assert diagnostics.switched(bad) == ["tool 1 is called present when it is absent"]
+        assert diagnostics.find_label_switching(bad) == ["tool 1 is called present when it is absent"]

@@ -139,7 +139,7 @@ def test_spreading_keeps_mean_durations_and_sampling_shows_them():
         assert lengths.std() == pytest.approx(expected.std(), rel=0.15) and lengths.min() >= shape
 
 
-def test_the_number_of_stages_is_found_in_labelled_videos():
+def test_the_number_of_stages_is_found_in_labeled_videos():
     rng = np.random.default_rng(0)
     rows = []
     for _ in range(30):

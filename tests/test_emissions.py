@@ -17,7 +17,7 @@ import hmmjax
 from hmmjax import emissions
 
 N = 3
-# Not densities over observations: they cannot be sampled and there is nothing to maximise.
+# Not densities over observations: they cannot be sampled and there is nothing to maximize.
 SCALED = {"PhaseScaled", "ToolScaled"}
 FAMILIES = [
     c
@@ -54,7 +54,7 @@ def is_table(x):
 def perturbed(family, seed=0):
     """A family off its start: nothing symmetric, every parameter valid."""
     rng = np.random.default_rng(seed)
-    start = family.initial(N)
+    start = family.default(N)
 
     def move(x):
         moved = np.asarray(x) * rng.uniform(0.7, 1.4, np.shape(x)).astype(np.float32)
@@ -80,7 +80,7 @@ def states(family, rng, *lead):
 
 
 def onehot(family, hidden):
-    if family.joint:
+    if family.is_joint:
         configs = np.eye(2**N, dtype=np.float32)[hidden @ 2 ** np.arange(N)[::-1]]
         return jnp.asarray(np.broadcast_to(configs[:, None], (len(hidden), *tail(family))))
     return jnp.asarray(np.eye(N if family.track == "phases" else 2, dtype=np.float32)[hidden])
@@ -99,12 +99,12 @@ def draw(family, n=200, seed=1):
 
 def tail(family):
     """Of tables over states: a joint family's are configurations."""
-    return (N,) if family.track == "phases" else (N, 2**N if family.joint else 2)
+    return (N,) if family.track == "phases" else (N, 2**N if family.is_joint else 2)
 
 
 def weights(family, n, seed=2):
     shape = (n, *tail(family))
-    if family.joint:  # of whole configurations: the same for every tool
+    if family.is_joint:  # of whole configurations: the same for every tool
         w = np.random.default_rng(seed).dirichlet(np.ones(shape[-1]), (n, 1))
         return jnp.asarray(np.broadcast_to(w, shape), jnp.float32)
     w = np.random.default_rng(seed).dirichlet(np.ones(shape[-1]), shape[:-1])
@@ -122,7 +122,7 @@ def test_all_families_are_here():
 @every
 def test_what_a_family_says_of_itself(family):
     assert family.track in ("phases", "tools") and family.observes in ("labels", "probabilities")
-    built = family.initial(N)
+    built = family.default(N)
     assert issubclass(family, emissions.PhaseEmission if family.track == "phases" else emissions.ToolEmission)
     assert (built.num_phases if family.track == "phases" else built.num_tools) == N
     assert family.__doc__ and "Source" in family.__doc__
@@ -172,7 +172,7 @@ def test_density_sums_to_one(family):
         said = symbols if family.track == "phases" else np.stack([symbols] * N, -1)
         assert_allclose(np.exp(built.log_prob(said)).sum(0), 1, rtol=1e-5)
         return
-    built = jax.tree.map(lambda x: x if is_table(x) else 1 + jnp.abs(x), family.initial(2))
+    built = jax.tree.map(lambda x: x if is_table(x) else 1 + jnp.abs(x), family.default(2))
     x = (np.arange(20000, dtype=np.float32) + 0.5) / 20000
     said = np.stack([x, 1 - x], -1) if family.track == "phases" else np.stack([x, x], -1)
     total = np.exp(built.log_prob(said)).mean(0)
@@ -211,7 +211,7 @@ def test_statistics_add_up_and_ignore_weight_zero(family):
 
 @every_density
 @pytest.mark.parametrize("pseudo", [0.0, 2.0])
-def test_maximize_maximises(family, pseudo):
+def test_maximize_maximizes(family, pseudo):
     """Better than where it came from and than anything nearby, on expected log-density plus log-prior."""
     built = perturbed(family)
     _, said = draw(built)
@@ -236,15 +236,15 @@ def test_maximize_maximises(family, pseudo):
 def test_maximize_recovers_what_made_the_data(family):
     built = perturbed(family)
     hidden, said = draw(built, 20000)
-    fitted = maximize(family.initial(N), statistics_of(built, said, onehot(family, hidden)))
+    fitted = maximize(family.default(N), statistics_of(built, said, onehot(family, hidden)))
     # A weight is known to about 0.05 nats from so many frames.
-    atol = 0.2 if family.joint else 0.02
+    atol = 0.2 if family.is_joint else 0.02
     jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=0.08, atol=atol), fitted, built)
 
 
 @every_density
 def test_states_of_weight_zero_keep_their_value(family):
-    if family.joint:
+    if family.is_joint:
         return  # no parameter belongs to a state: tests/test_interactions.py leaves out a tool altogether
     built = perturbed(family)
     _, said = draw(built, 20)
@@ -267,7 +267,7 @@ def test_log_prior_is_a_finite_scalar_and_zero_without_pseudo_counts(family):
 
 
 @every
-def test_gradients_are_finite_everywhere_a_recogniser_can_go(family):
+def test_gradients_are_finite_everywhere_a_recognizer_can_go(family):
     """Peers 19: exactly 0 and 1, denormals, almost 1."""
     built = perturbed(family)
     if family.observes == "probabilities":
@@ -400,7 +400,7 @@ def test_fitted_dirichlet_satisfies_the_likelihood_equations():
 @pytest.mark.parametrize("family", [emissions.PhaseInflatedDirichlet, emissions.PhaseLogitNormal])
 def test_one_phase_is_enough(family):
     """There are then no log-odds at all."""
-    one, said = family.initial(1), jnp.ones((4, 1))
+    one, said = family.default(1), jnp.ones((4, 1))
     table = log_prob(one, said)
     fitted = maximize(one, statistics_of(one, said, jnp.ones_like(table)))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((table, fitted)))

@@ -1,4 +1,4 @@
-"""Several recognisers on one track, against the oracle with their evidence added up."""
+"""Several recognizers on one track, against the oracle with their evidence added up."""
 
 import dataclasses
 
@@ -25,7 +25,7 @@ def _cast(x):
 
 
 def _problem():
-    """Phases seen by a confusing and a Dirichlet recogniser, the tool by two; some frames by one of them, or none."""
+    """Phases seen by a confusing and a Dirichlet recognizer, the tool by two; some frames by one of them, or none."""
     said = (
         oracles.observe(RNG, "PhaseConfusion", TABLES[0]["PhaseConfusion"], HIDDEN[0]),
         oracles.observe(RNG, "PhaseDirichlet", TABLES[1]["PhaseDirichlet"], HIDDEN[0]),
@@ -161,10 +161,10 @@ def test_bad_input_is_named():
         hmmjax.fit(params, obs, priors=hmmjax.Priors(phase_initial=(1.0, 1.0, 1.0)))
     with pytest.raises(ValueError, match="holds no source"):
         hmmjax.posterior(params, dataclasses.replace(obs, phases=(None, None)))
-    wrong = dataclasses.replace(params.phases, emission=(emissions.PhaseConfusion.initial(3), TABLES))
+    wrong = dataclasses.replace(params.phases, emission=(emissions.PhaseConfusion.default(3), TABLES))
     with pytest.raises(TypeError, match="cannot be fused"):
         hmmjax.posterior(Params(wrong), Observations((obs.phases[0], obs.phases[0])))
-    wrong = dataclasses.replace(wrong, emission=tuple(emissions.PhaseConfusion.initial(n) for n in (3, 2)))
+    wrong = dataclasses.replace(wrong, emission=tuple(emissions.PhaseConfusion.default(n) for n in (3, 2)))
     with pytest.raises(ValueError, match="differ in size"):
         hmmjax.posterior(Params(wrong), Observations((obs.phases[0], obs.phases[0])))
     with pytest.raises(ValueError, match="names 3 families"):

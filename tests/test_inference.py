@@ -17,7 +17,7 @@ import hmmjax
 
 # The first two share their compiled programs.
 VARIANTS = {"plain": {}, "holes and padding": {"holes": 0.3, "lengths": (4, 5)}}
-LABELLED = {"holes": 0.3, "lengths": (5, 3), "known": 0.4}
+LABELED = {"holes": 0.3, "lengths": (5, 3), "known": 0.4}
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -34,7 +34,7 @@ def test_enumeration_of_every_shape(num_phases, num_tools, variant):
 
 @pytest.mark.parametrize(("num_phases", "num_tools"), [(2, 2), (0, 3), (4, 0)])
 def test_log_likelihood(num_phases, num_tools):
-    case = cases.make(2, num_phases, num_tools, **LABELLED)
+    case = cases.make(2, num_phases, num_tools, **LABELED)
     expected = [oracles.enumerate_paths(case.model, e).log_likelihood for e in case.evidence]
     assert_allclose(hmmjax.log_likelihood(*case.args), expected, **TIGHT)
 
@@ -42,7 +42,7 @@ def test_log_likelihood(num_phases, num_tools):
 @pytest.mark.parametrize(("num_phases", "num_tools"), [(2, 2), (0, 3), (4, 0)])
 def test_enumeration_with_some_labels(num_phases, num_tools):
     for seed in range(3):
-        check(cases.make(seed, num_phases, num_tools, **LABELLED))
+        check(cases.make(seed, num_phases, num_tools, **LABELED))
 
 
 @pytest.mark.parametrize(("num_phases", "num_tools"), [(0, 2), (3, 0)])
@@ -133,14 +133,14 @@ def test_tools_only_are_independent_chains():
 
 
 def impossible():
-    """Phase 0 forever, a recogniser that never errs, and a second frame that says 1; the other video is fine."""
+    """Phase 0 forever, a recognizer that never errs, and a second frame that says 1; the other video is fine."""
     emission = hmmjax.emissions.PhaseConfusion(jnp.eye(2))
     chain = hmmjax.PhaseChain(jnp.array([1.0, 0.0]), jnp.eye(2), emission)
     return hmmjax.Params(phases=chain), hmmjax.Observations(phases=np.array([[0, 0, 0], [0, 1, 0]]))
 
 
 def test_impossible_video_has_minus_infinity_and_no_nan():
-    """Peers 8: and its neighbours in the batch are untouched."""
+    """Peers 8: and its neighbors in the batch are untouched."""
     params, obs = impossible()
     posterior, past, decoded = hmmjax.posterior(params, obs), hmmjax.filter(params, obs), hmmjax.decode(params, obs)
     assert_array_equal(posterior.log_likelihood, [0, -np.inf])

@@ -11,7 +11,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import hmmjax
-from hmmjax import _configs, _logistic, _model, io, messages
+from hmmjax import io, messages
+from hmmjax._core import configurations, logistic, lowering
 from hmmjax.emissions import Fused, Tempered, ToolConfusion, ToolLogistic
 from hmmjax.transitions import Interacting, PhaseConditioned
 
@@ -140,7 +141,7 @@ def test_expected_counts_are_gradients():
 
 # The regression alone.
 
-fit = jax.jit(_logistic.fit)
+fit = jax.jit(logistic.fit)
 
 
 def test_irls_against_scipy():
@@ -162,7 +163,7 @@ def test_irls_where_there_is_little_to_learn():
     counts[2:4, 0] = 0
     found = np.asarray(fit(jnp.asarray([counts] * 3, jnp.float32), start, jnp.zeros(4)))
     assert_allclose(found[:, 1], start[:, 1], atol=1e-6)
-    assert np.isfinite(found).all() and (np.abs(found) <= _logistic.MAX_WEIGHT).all()
+    assert np.isfinite(found).all() and (np.abs(found) <= logistic.MAX_WEIGHT).all()
     assert (found @ [1, 0, 1, 0] > 8).all()
 
 
@@ -173,7 +174,7 @@ def test_a_weight_never_loses():
     for scale in (1, 6):
         start = jnp.asarray(np.clip(scale * rng.normal(size=(3, 4)), -20, 20), jnp.float32)
         found = fit(counts, start, jnp.full(4, 0.1))
-        values = [(counts * _logistic.log_probabilities(w)).sum() + _logistic.log_prior(w, 0.1) for w in (start, found)]
+        values = [(counts * logistic.log_probabilities(w)).sum() + logistic.log_prior(w, 0.1) for w in (start, found)]
         assert values[1] >= values[0]
         assert_allclose(found, fit(counts, jnp.zeros((3, 4)), jnp.full(4, 0.1)), atol=2e-3)
 
@@ -240,10 +241,10 @@ def test_standard_errors_are_those_of_the_fitted_regression():
     """Against differences of the gradient of scipy's own fit; what is never seen has none."""
     counts = np.random.default_rng(3).gamma(1.0, 20, (4, 2))
     found, hessian = oracles.ridge_regression(counts, [0, 0.5, 0.5])
-    errors = _logistic.standard_errors(found, counts, np.array([0, 0.5, 0.5]))
+    errors = logistic.standard_errors(found, counts, np.array([0, 0.5, 0.5]))
     assert_allclose(errors, np.sqrt(np.diag(np.linalg.inv(hessian))), rtol=1e-4)
     counts[2:] = 0  # tool 0 is never there
-    errors = _logistic.standard_errors(found, counts, np.zeros(3))
+    errors = logistic.standard_errors(found, counts, np.zeros(3))
     assert np.isinf(errors[1]) and np.isfinite(errors[[0, 2]]).all()
 
 
@@ -253,16 +254,16 @@ def test_standard_errors_are_those_of_the_fitted_regression():
 def test_backends_that_cannot_are_not_chosen():
     case = make(2)
     data, _ = hmmjax.inference.prepare(*case.args)
-    p = _model.potentials(case.params, _model.tables(case.params, data), data.lengths)
+    p = lowering.potentials(case.params, lowering.tables(case.params, data), data.lengths)
     assert [b.shape for b in p.blocks] == [(2, 4, 4)]
     for name in ("auto", "scan", "parallel", "gpu"):
         assert messages._module(name, p) is messages.scan
-    assert _model.choose_backend("auto", case.params) == "auto"
+    assert lowering.choose_backend("auto", case.params) == "auto"
     # The least probable joint move, by looking at all of them.
-    assert_allclose(case.params.tools.transition.rarest(), np.log(p.blocks[0]).min((1, 2)), rtol=1e-5)
+    assert_allclose(case.params.tools.transition.min_log_prob(), np.log(p.blocks[0]).min((1, 2)), rtol=1e-5)
     wild = Interacting(40 * case.params.tools.transition.weights)
     tools = dataclasses.replace(case.params.tools, transition=wild)
-    assert _model.choose_backend("auto", dataclasses.replace(case.params, tools=tools)) == "logspace"
+    assert lowering.choose_backend("auto", dataclasses.replace(case.params, tools=tools)) == "logspace"
 
 
 def test_live_and_drawn_paths_agree_with_the_filter_and_the_smoother():
@@ -281,11 +282,11 @@ def test_live_and_drawn_paths_agree_with_the_filter_and_the_smoother():
 
 def test_tempered_fused_and_calibrated():
     rng = np.random.default_rng(7)
-    joint, own = ToolLogistic(weights(rng, 2)), ToolConfusion.initial(2)
+    joint, own = ToolLogistic(weights(rng, 2)), ToolConfusion.default(2)
     said = rng.integers(0, 2, (5, 2))
     both = Fused((joint, own))
-    assert both.joint and not Fused((own, own)).joint and Tempered(joint, 0.5).joint
-    bits = np.asarray(_configs.bits(2))
+    assert both.is_joint and not Fused((own, own)).is_joint and Tempered(joint, 0.5).is_joint
+    bits = np.asarray(configurations.bits(2))
     expected = oracles.tool_logistic(joint.weights, said)
     plainly = oracles.tool_confusion(own.matrix, said)
     expected = expected + np.stack([plainly[:, k][:, bits[:, k]] for k in range(2)], 1)

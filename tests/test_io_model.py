@@ -85,7 +85,7 @@ def edit(path, change):
         (lambda h, a: h.update(version="1"), "impossible version '1'"),
         (lambda h, a: h.update(format="other"), "'other' file, not a model"),
         (lambda h, a: h["params"].update({"class": "os.system"}), "unknown model part 'os.system'.*this version knows"),
-        (lambda h, a: h["params"]["fields"].update(colour={"value": 1}), "do not fit together"),
+        (lambda h, a: h["params"]["fields"].update(color={"value": 1}), "do not fit together"),
         (lambda h, a: h["params"]["fields"]["phases"].pop("class"), "do not fit together"),
         (lambda h, a: a.pop("params.phases.initial"), "params.phases.initial is missing"),
         (lambda h, a: h.pop("fps"), "do not fit together"),

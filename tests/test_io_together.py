@@ -8,7 +8,7 @@ from hmmjax import io
 from hmmjax.data.annotations import check_complete
 from hmmjax.data.simulated import write_simulation
 from hmmjax.io import FormatError, Layout, Track
-from hmmjax.simulate import Recogniser, simulate_surgeries
+from hmmjax.simulate import Recognizer, simulate_surgeries
 
 
 def track(kind, values, names=None, frames=None, video="video01", fps=25.0):
@@ -137,7 +137,7 @@ def test_two_simulations_never_mix(tmp_path):
     with pytest.raises(FileExistsError, match="not empty"):
         write_simulation(tmp_path / "t", surgeries)
     assert [p.name for p in (tmp_path / "t").iterdir()] == ["predictions.npz"]
-    for bad in ({"minutes": np.inf}, *({"recogniser": Recogniser(noise=x)} for x in (np.nan, np.inf, -1))):
+    for bad in ({"minutes": np.inf}, *({"recognizer": Recognizer(noise=x)} for x in (np.nan, np.inf, -1))):
         with pytest.raises(ValueError, match=r"minutes|noise"):
             simulate_surgeries(1, **bad)
 

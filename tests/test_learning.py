@@ -50,7 +50,7 @@ def counts_of(case):
 
 @pytest.mark.parametrize("pseudo", [0.0, 1.5])
 @pytest.mark.parametrize("known", [0.0, 0.3])
-def test_one_iteration_is_normalised_expected_counts(pseudo, known):
+def test_one_iteration_is_normalized_expected_counts(pseudo, known):
     case = cases.make(1, 2, 2, families=CONFUSION, holes=0.3, lengths=(5, 3), known=known)
     priors = hmmjax.Priors(phase_initial=pseudo, phase_transition=pseudo, tool_initial=pseudo, tool_transition=pseudo)
     result = fit(case, max_iterations=1, tolerance=0.0, priors=priors)
@@ -141,7 +141,7 @@ def test_map_with_every_prior_is_monotone(families):
 
 
 @pytest.mark.parametrize("emissions", ["confusion", "probability"])
-def test_fully_labelled_fit_is_estimate(emissions):
+def test_fully_labeled_fit_is_estimate(emissions):
     """Peers 38: and both are plain counts."""
     families = CONFUSION if emissions == "confusion" else PROBABILITY
     case = cases.make(6, 3, 2, 40, batch=3, families=families, holes=0.2, lengths=(40, 25, 33), known=1.0, sticky=0.5)
@@ -367,7 +367,7 @@ def test_impossible_video_is_named():
 
 
 def test_learning_recovers_a_known_model():
-    """Data enough: EM from a rough start finds the transition behaviour that made the data."""
+    """Data enough: EM from a rough start finds the transition behavior that made the data."""
     case = cases.make(17, 3, 2, 1000, batch=2, families=PROBABILITY, sticky=0.9)
     start = hmmjax.init_params(3, 2)
     result = hmmjax.fit(start, case.obs, max_iterations=30)

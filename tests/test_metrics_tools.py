@@ -137,29 +137,29 @@ MEASURES = (metrics.average_precision, metrics.tool_f1, metrics.tool_calibration
 
 
 @pytest.mark.parametrize("measure", MEASURES)
-def test_only_labelled_frames_and_videos_enter(measure):
-    labelled = np.full((170, 2), -1)
-    labelled[:10, 0], labelled[5:12, 1] = np.arange(10) % 2, np.arange(7) % 2
+def test_only_labeled_frames_and_videos_enter(measure):
+    labeled = np.full((170, 2), -1)
+    labeled[:10, 0], labeled[5:12, 1] = np.arange(10) % 2, np.arange(7) % 2
     scores = np.full((170, 2), 0.5)
-    result = measure([labelled, np.full((9, 2), -1)], [scores, scores[:9]])
+    result = measure([labeled, np.full((9, 2), -1)], [scores, scores[:9]])
     assert (result.n_videos, result.n_frames) == (1, 12)
 
 
-def test_curves_count_the_videos_where_their_tool_is_labelled():
+def test_curves_count_the_videos_where_their_tool_is_labeled():
     truth = [np.array([[1, -1], [0, -1]]), np.array([[1, 0], [0, 1]])]
     first, second = metrics.precision_recall_curves(truth, [np.full((2, 2), 0.5)] * 2)
     assert (first.n_videos, first.n_frames, second.n_videos, second.n_frames) == (2, 4, 1, 2)
 
 
 @pytest.mark.parametrize("measure", MEASURES[:2])
-def test_unlabelled_is_not_absent(measure):
+def test_unlabeled_is_not_absent(measure):
     truth = [np.array([[1, -1], [0, -1]]), np.array([[-1, -1], [-1, -1]])]
     scores = [np.array([[0.9, 0.9], [0.1, 0.1]])] * 2
     for options in ({}, {"mean": "classes-then-videos"}, {"mean": "videos-then-classes"}):
         result = measure(truth, scores, absent="zero", **options)
         assert result.value == 1 and result.n_classes == 1
-        assert result.left_out[-1] == "tool 1: not labelled"
-    assert measure(truth, scores).left_out == ("tool 1: absent from the truth or not labelled",)
+        assert result.left_out[-1] == "tool 1: not labeled"
+    assert measure(truth, scores).left_out == ("tool 1: absent from the truth or not labeled",)
 
 
 @pytest.mark.parametrize("bad", [-math.inf, math.inf, math.nan])

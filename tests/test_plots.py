@@ -14,8 +14,8 @@ def texts(figure):
 
 def example(n=50, **more):
     rng = np.random.default_rng(0)
-    phases = {name: rng.integers(0, 7, n).astype(np.int32) for name in ("truth", "raw", "stabilised")}
-    tools = {name: rng.integers(0, 2, (n, 7)).astype(np.int32) for name in ("truth", "raw", "stabilised")}
+    phases = {name: rng.integers(0, 7, n).astype(np.int32) for name in ("truth", "raw", "stabilized")}
+    tools = {name: rng.integers(0, 2, (n, 7)).astype(np.int32) for name in ("truth", "raw", "stabilized")}
     return {
         "seconds": np.arange(n) * 1.0,
         "phases": phases,
@@ -63,17 +63,17 @@ def test_without_truth():
     data = example()
     del data["phases"]["truth"], data["tools"]["truth"]
     found = texts(draw(**data))
-    assert "truth" not in found and "stabilised" in found
+    assert "truth" not in found and "stabilized" in found
 
 
-def test_unlabelled_frames_are_hatched_and_named(tmp_path):
+def test_unlabeled_frames_are_hatched_and_named(tmp_path):
     data = example()
     data["phases"]["truth"][10:20] = -1
     data["tools"]["truth"][:, 3] = -1
     figure = draw(**data)
-    assert texts(figure).count("unlabelled") == 2
+    assert texts(figure).count("unlabeled") == 2
     assert any(c.get_hatch() for axis in figure.axes for c in axis.collections)
-    assert "unlabelled" not in texts(draw(**example()))
+    assert "unlabeled" not in texts(draw(**example()))
     plots.save_figure(figure, tmp_path / "a.png")
 
 
@@ -87,7 +87,7 @@ def test_gaps_in_time_stay_empty():
     np.testing.assert_allclose(np.array(spans)[:, :2] * 60, [[0, 2], [2, 1], [60, 2]])
 
 
-def test_more_classes_than_colours(tmp_path):
+def test_more_classes_than_colors(tmp_path):
     data = example(phase_names=None)
     data["phases"]["raw"] = np.arange(50, dtype=np.int32) % 15
     plots.save_figure(draw(**data), tmp_path / "a.png")

@@ -52,7 +52,7 @@ def test_ten_thousand_frames_near_deterministic_and_rare():
     model = oracles.Model(*tables)
     emissions = case.emissions | {"PhaseDirichlet": 0.3 + 12 * np.eye(7)}
     hidden_phases, hidden_tools = oracles.simulate(rng, model, 10_000)
-    # The recogniser is wrong in stretches: what smoothing is for.
+    # The recognizer is wrong in stretches: what smoothing is for.
     wrong = np.where(rng.uniform(size=10_000) < 0.1, rng.integers(0, 7, 10_000), hidden_phases)
     said_phases = oracles.observe(rng, "PhaseDirichlet", emissions["PhaseDirichlet"], wrong)
     said_tools = oracles.observe(rng, "ToolBeta", emissions["ToolBeta"], hidden_tools)

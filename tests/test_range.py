@@ -9,7 +9,7 @@ import oracles
 import pytest
 
 import hmmjax
-from hmmjax import _model
+from hmmjax._core import lowering
 from hmmjax.types import Labels, Observations, Params
 
 pytestmark = pytest.mark.shipped
@@ -54,7 +54,7 @@ def _oracle(params, obs):
 @pytest.mark.parametrize("num_tools", [3, pytest.param(5, marks=pytest.mark.slow)])
 def test_the_only_path_survives_a_frame_against_it(num_tools):
     params, obs = _never_switching(num_tools), _contrary(num_tools)
-    assert not _model.mixes(params)
+    assert not lowering.scaled_is_exact(params)
     answer, posterior = _oracle(params, obs), hmmjax.posterior(params, obs)
     np.testing.assert_allclose(posterior.log_likelihood, answer.log_likelihood, rtol=1e-5)
     np.testing.assert_allclose(posterior.phases, answer.phases, atol=1e-4)
@@ -73,7 +73,7 @@ def test_a_glitch_of_all_tools_does_not_lose_the_way_back(backend, stay, said, g
     """
     num_tools, frames = 7, 9
     params = hmmjax.init_params(2, num_tools, stay=stay)
-    assert _model.choose_backend("auto", params) == "auto"
+    assert lowering.choose_backend("auto", params) == "auto"
     tools = np.full((frames, num_tools), said, np.float32)
     tools[4] = glitch
     obs = Observations(np.full((frames, 2), 0.5, np.float32), tools)
@@ -109,10 +109,10 @@ def test_gradient_in_logarithms_is_finite():
 
 def test_models_that_mix_take_the_fast_backend():
     params = hmmjax.init_params(7, 7)
-    assert _model.mixes(params) and _model.choose_backend("auto", params) == "auto"
-    assert _model.choose_backend("auto", _never_switching()) == "logspace"
-    assert _model.choose_backend("scan", _never_switching()) == "scan"
-    assert _model.mixes(Params(params.phases)) and _model.mixes(hmmjax.init_params(0, 3))
+    assert lowering.scaled_is_exact(params) and lowering.choose_backend("auto", params) == "auto"
+    assert lowering.choose_backend("auto", _never_switching()) == "logspace"
+    assert lowering.choose_backend("scan", _never_switching()) == "scan"
+    assert lowering.scaled_is_exact(Params(params.phases)) and lowering.scaled_is_exact(hmmjax.init_params(0, 3))
 
 
 @pytest.mark.parametrize("over", [0.0, 1e-7, 5e-6])

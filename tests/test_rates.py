@@ -53,7 +53,7 @@ def test_timestamps_become_frames_of_which_some_are_unseen():
 
 
 def test_what_is_unknown_stays_so_whatever_the_type():
-    """A boolean -1 is True: a tool that nobody labelled would be present."""
+    """A boolean -1 is True: a tool that nobody labeled would be present."""
     for kind in (bool, np.uint8):
         known = Labels(np.array([0, 1], np.uint8), np.array([[0, 1], [1, 0]], kind))
         _, _, labels, _ = rates.fill_gaps([0, 2], Observations(np.zeros(2, int)), known)

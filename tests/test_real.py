@@ -80,8 +80,8 @@ def test_calibrated_figures_are_the_committed_ones():
     others = [i for i in range(20) if i not in held_out]
     labels, mask = real.stack([truth[i] for i in others], -1)
     obs, known = hmmjax.Observations(real.stack([said[i] for i in others])[0]), hmmjax.Labels(labels)
-    learnt = hmmjax.estimate(known, obs, mask, num_phases=7, priors=real.PRIORS).phases.emission
-    plain = hmmjax.Params(dataclasses.replace(real.chains().phases, emission=learnt))
+    learned = hmmjax.estimate(known, obs, mask, num_phases=7, priors=real.PRIORS).phases.emission
+    plain = hmmjax.Params(dataclasses.replace(real.chains().phases, emission=learned))
     found = hmmjax.calibrate(plain, obs, mask, known, priors=real.PRIORS)
     power = float(found.params.phases.emission.power)
     assert power == pytest.approx(phases["every fifth video, calibrated"]["powers"][0], rel=0.05)

@@ -12,9 +12,9 @@ from numpy.testing import assert_allclose
 
 import hmmjax
 from hmmjax import Labels, Observations, emissions
-from hmmjax._spaces import moved
+from hmmjax._core.constraints import apply_update
+from hmmjax._core.validation import check_params
 from hmmjax.priors import BLOCKS
-from hmmjax.validation import check_params
 
 FAMILIES = ["confusion", "probability", "inflated", "logit-normal", "scaled", "logistic"]
 
@@ -29,7 +29,7 @@ def test_models_stay_valid_however_far_they_move(family):
     params = dataclasses.replace(params, tools=dataclasses.replace(params.tools, emission=fused))
     far = np.random.default_rng(0).normal(0, 4, 500).astype(np.float32)
     for theta, same in ((far * 0, True), (far, False)):
-        new = moved(params, theta, frozenset())
+        new = apply_update(params, theta, frozenset())
         check_params(new)
         for before, after in zip(jax.tree.leaves(params), jax.tree.leaves(new), strict=True):
             if same:
@@ -55,7 +55,7 @@ def test_the_objective_is_the_oracles_and_frozen_blocks_stay():
 
 
 def test_what_a_wrong_table_costs_is_won_back_on_videos_not_seen():
-    """Emissions that say that the recogniser never errs, whatever it does."""
+    """Emissions that say that the recognizer never errs, whatever it does."""
     truth = hmmjax.init_params(3, 0, emissions="confusion", stay=0.9)
     labels, obs, _ = jax.tree.map(np.asarray, hmmjax.sample(truth, jax.random.key(1), [60] * 8))
     sure = emissions.PhaseConfusion(0.998 * jnp.eye(3) + 0.002 / 3)
@@ -100,5 +100,5 @@ def test_whole_numbers_move_too():
     family = emissions.PhaseDirichlet(jnp.array([[4, 1], [1, 4]]))
     params = hmmjax.init_params(2, 0)
     params = dataclasses.replace(params, phases=dataclasses.replace(params.phases, emission=family))
-    new = moved(params, np.full(10, 0.1, np.float32), frozenset())
+    new = apply_update(params, np.full(10, 0.1, np.float32), frozenset())
     assert_allclose(new.phases.emission.concentration, np.array([[4, 1], [1, 4]]) * np.exp(0.1), rtol=1e-6)

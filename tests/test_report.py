@@ -13,7 +13,7 @@ import pytest
 import hmmjax
 from hmmjax import io, report
 from hmmjax import stabilize as job
-from hmmjax.report import spent
+from hmmjax.report import minutes as spent
 from hmmjax.report.delays import delays, later
 from hmmjax.report.reasons import describe
 from hmmjax.report.tables import latex
@@ -28,12 +28,12 @@ def runs(*parts):
 
 @pytest.fixture(scope="module")
 def result():
-    """Two videos made by hand: a raw result that flickers, a stabilised one that mostly does not."""
+    """Two videos made by hand: a raw result that flickers, a stabilized one that mostly does not."""
     rng = np.random.default_rng(0)
     truth = [runs((0, 30), (1, 40), (2, 20)), runs((0, 20), (2, 40))]
     tools = [np.stack([t == 1, t != 2], 1).astype(np.int32) for t in truth]
     raw_phases = [np.where(rng.random(len(t)) < 0.2, rng.integers(0, 3, len(t)), t).astype(np.int32) for t in truth]
-    raw_phases[0][40:46] = 2  # a run for "what changed": truth and stabilised say 1
+    raw_phases[0][40:46] = 2  # a run for "what changed": truth and stabilized say 1
     raw_tools = [np.clip(np.abs(t - (rng.random(t.shape) < 0.15)) * 0.9 + 0.05, 0, 1).astype(np.float32) for t in tools]
     tools[1][:, 1] = -1  # a track that is annotated in part
 
@@ -119,7 +119,7 @@ def test_the_page_needs_nothing_else_and_escapes_what_it_is_given(written):
     data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)[1])
     assert [v["id"] for v in data["videos"]] == ["video01", "video02"]
     assert data["videos"][0]["phases"]["truth"] == [[0, 30, 0], [30, 70, 1], [70, 90, 2]]
-    for section in ("figures", "videos", "changes", "minutes", "calibration", "model", "recogniser", "costs"):
+    for section in ("figures", "videos", "changes", "minutes", "calibration", "model", "recognizer", "costs"):
         assert f'id="{section}"' in text
     assert "data:image/jpeg;base64" in text  # thumbnails
 
@@ -135,7 +135,7 @@ def test_no_figure_without_its_convention(written, result):
 
 def test_the_longest_change_is_explained(result):
     change = report.longest_changes(result)[0]
-    assert (change.video, change.track, change.raw, change.stabilised) == (0, "phases", 2, 1)
+    assert (change.video, change.track, change.raw, change.stabilized) == (0, "phases", 2, 1)
     assert change.start <= 40 and change.end >= 46 and change.right == 1 and change.raw_right == 0
     # Six frames called 2 in phase 1: by hand, from the matrices above.
     n = round(change.seconds)
@@ -170,8 +170,8 @@ def test_bands_hold_what_they_promise():
     # Errors to one side: the band reaches to that side only, and never below nothing.
     late = spent.Minutes(P[:2], truth, truth, truth + rng.exponential(8, truth.shape), None)
     low, high = late.bands()
-    assert (low >= 0).all() and (late.stabilised - low).mean() > 5 * (high - late.stabilised).mean()
-    median, most = late.errors("stabilised")
+    assert (low >= 0).all() and (late.stabilized - low).mean() > 5 * (high - late.stabilized).mean()
+    median, most = late.errors("stabilized")
     assert (median < most).all() and (late.errors("raw")[1] == 0).all()
     few = spent.Minutes(P[:2], truth[:9], truth[:9], truth[:9], None)
     assert few.bands() is None
@@ -202,7 +202,7 @@ def test_what_is_missing_is_left_out(result, tmp_path):
 
 
 def worsened(result):
-    """The same with raw and stabilised exchanged: everything gets worse."""
+    """The same with raw and stabilized exchanged: everything gets worse."""
     import dataclasses
 
     raw = System("M", [x.argmax(1).astype(np.int32) for x in result.smoothed.phases], result.smoothed.tools)
@@ -310,12 +310,12 @@ def test_in_a_browser(browser, written):
     page.click("[data-video=video02] >> nth=0")
     canvas = page.locator("#canvas")
     assert page.inner_text("#viewer-title") == "video02" and canvas.get_attribute("data-to") == "60.00"
-    colours = page.evaluate(
+    colors = page.evaluate(
         "() => { const c = document.getElementById('canvas'), d = c.getContext('2d').getImageData(0, 0, c.width,"
         " c.height).data, s = new Set(); for (let i = 0; i < d.length; i += 4) s.add(d[i] + ',' + d[i + 1] + ',' +"
         " d[i + 2]); return [...s]; }"
     )
-    assert {"204,121,167", "240,228,66", "94,44,165"} <= set(colours)  # phases 0 and 2, a stabilised tool
+    assert {"204,121,167", "240,228,66", "94,44,165"} <= set(colors)  # phases 0 and 2, a stabilized tool
     box = canvas.bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 40)
     assert "truth" in page.inner_text("#readout") and re.search(
@@ -346,7 +346,7 @@ def test_paper_keeps_the_key(browser, written):
     page = browser.new_page(viewport={"width": 720, "height": 1000})
     page.goto((written[0] / "report.html").as_uri())
     page.emulate_media(media="print")
-    assert "from the top: truth, raw, online, stabilised" in page.inner_text("#videos")
+    assert "from the top: truth, raw, online, stabilized" in page.inner_text("#videos")
     assert "Click on a video" not in page.inner_text("#videos")
     cut = "[...document.querySelectorAll('.video .id')].filter(e => e.scrollWidth > e.clientWidth + 1).length"
     assert page.evaluate(cut) == 0
@@ -357,7 +357,7 @@ def test_paper_keeps_the_key(browser, written):
 
 def test_minutes_of_all_systems_are_of_the_same_videos():
     from hmmjax.report.figures import _minutes
-    from hmmjax.report.spent import Minutes
+    from hmmjax.report.minutes import Minutes
 
     truth = np.array([[10.0, 2.0], [np.nan, np.nan]])
     said = np.array([[10.0, 2.0], [1.0, 0.0]])

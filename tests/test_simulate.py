@@ -1,4 +1,4 @@
-"""The simulator against the published statistics of Cholec80, and its recogniser against real ones' errors."""
+"""The simulator against the published statistics of Cholec80, and its recognizer against real ones' errors."""
 
 import dataclasses
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hmmjax import simulate
-from hmmjax.simulate import Recogniser, simulate_surgeries
+from hmmjax.simulate import Recognizer, simulate_surgeries
 
 PREVALENCE = [0.556, 0.048, 0.559, 0.018, 0.032, 0.053, 0.062]
 
@@ -28,8 +28,8 @@ def test_deterministic_by_seed_and_independent_of_count():
         assert len(a) != len(c) or (a.tools != c.tools).any()
 
 
-def test_truth_does_not_depend_on_the_recogniser():
-    (a,), (b,) = (simulate_surgeries(1, minutes=5.0, recogniser=r) for r in (Recogniser(), Recogniser(noise=2.0)))
+def test_truth_does_not_depend_on_the_recognizer():
+    (a,), (b,) = (simulate_surgeries(1, minutes=5.0, recognizer=r) for r in (Recognizer(), Recognizer(noise=2.0)))
     np.testing.assert_array_equal(a.tools, b.tools)
     np.testing.assert_array_equal(a.phases, b.phases)
 
@@ -77,7 +77,7 @@ def test_simulated_truth_follows_cholec80(surgeries):
     assert 2 <= sum(not t[:, 1].any() for t in tools) <= 16
 
 
-def test_recogniser_errs_like_a_real_one(surgeries):
+def test_recognizer_errs_like_a_real_one(surgeries):
     predicted = [s.phase_probabilities.argmax(-1) for s in surgeries]
     accuracy = np.mean([(p == s.phases).mean() for p, s in zip(predicted, surgeries, strict=True)])
     assert 0.80 < accuracy < 0.86
@@ -88,7 +88,7 @@ def test_recogniser_errs_like_a_real_one(surgeries):
     confidence = np.concatenate([s.phase_probabilities.max(-1) for s in surgeries])
     assert confidence.mean() > accuracy + 0.03  # over-confident
     distance = np.concatenate([np.abs(p - s.phases) for p, s in zip(predicted, surgeries, strict=True)])
-    assert (distance == 1).sum() > (distance > 1).sum()  # neighbours are confused
+    assert (distance == 1).sum() > (distance > 1).sum()  # neighbors are confused
 
     seen = np.concatenate([s.tool_probabilities >= 0.5 for s in surgeries])
     there = np.concatenate([s.tools == 1 for s in surgeries])
@@ -99,7 +99,7 @@ def test_recogniser_errs_like_a_real_one(surgeries):
 
 
 def test_noise_is_tunable():
-    (s,) = simulate_surgeries(1, minutes=20.0, recogniser=Recogniser(noise=0.0, window_seconds=1))
+    (s,) = simulate_surgeries(1, minutes=20.0, recognizer=Recognizer(noise=0.0, window_seconds=1))
     np.testing.assert_array_equal(s.phase_probabilities.argmax(-1), s.phases)
     np.testing.assert_array_equal(s.tool_probabilities >= 0.5, s.tools == 1)
 

@@ -13,7 +13,7 @@ from hmmjax.cli.console import examples
 
 app = typer.Typer(
     name="hmmjax",
-    help="Stabilise what a deep recogniser says of surgical phases and tools, with an exact coupled HMM.",
+    help="Stabilize what a deep recognizer says of surgical phases and tools, with an exact coupled HMM.",
     epilog="Exit codes: 0 done, 1 unexpected error, 2 bad input or options. hmmjax --install-completion completes "
     "commands and options in your shell.",
     no_args_is_help=True,

@@ -7,10 +7,10 @@ import typer
 import hmmjax
 from hmmjax import io
 from hmmjax import stabilize as job
-from hmmjax.cli import console, reading, rehearsal
+from hmmjax.cli import console, dry_runs, reading
 from hmmjax.cli import options as o
+from hmmjax.initialize import FAMILIES
 from hmmjax.io import FormatError
-from hmmjax.starting import FAMILIES
 
 
 @console.friendly
@@ -60,10 +60,10 @@ def stabilize(
     json: o.Json = False,
     traceback: o.Traceback = False,
 ) -> None:
-    """Stabilise predictions with the coupled HMM.
+    """Stabilize predictions with the coupled HMM.
 
     Writes the predictions in the files' own layouts, posteriors (stabilized.npz), the model (model.npz), the table
-    M against M_H (table.csv) and a picture of each video. Annotated videos are learnt from, and each is inferred by
+    M against M_H (table.csv) and a picture of each video. Annotated videos are learned from, and each is inferred by
     a model that has not seen it. A run that was killed is followed by another with the same --out; a folder of results
     is never overwritten without --force, nor written to by two runs at once.
     """
@@ -109,7 +109,7 @@ def stabilize(
         io.plan_files(out, like)
         if dry_run:
             prepared = job.prepare(said, truth, **shared_options)
-            rehearsal.say(prepared, out, emissions, shared_options["folds"], iterations, calibrate, durations, json)
+            dry_runs.say(prepared, out, emissions, shared_options["folds"], iterations, calibrate, durations, json)
             return
         result = job.stabilize(
             said,
@@ -133,7 +133,7 @@ def stabilize(
         for i, path in enumerate(fuse or (), 2):
             print(f"M {i}: {path}")
     else:
-        print(f"{console.videos(len(result.ids))} stabilised; no annotations, so there is no table")
+        print(f"{console.videos(len(result.ids))} stabilized; no annotations, so there is no table")
     print(f"{len(files)} files written to {out}")
 
 

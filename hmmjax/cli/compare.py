@@ -13,8 +13,8 @@ from hmmjax import stabilize as job
 from hmmjax.cli import console, reading
 from hmmjax.cli import options as o
 from hmmjax.comparison import Ranking
+from hmmjax.initialize import FAMILIES
 from hmmjax.io import FormatError
-from hmmjax.starting import FAMILIES
 
 
 @console.friendly
@@ -62,8 +62,8 @@ def compare(
 ) -> None:  # fmt: skip
     """Rank emission families on held-out videos, in one table.
 
-    Each family and its powers are learnt from some annotated videos and asked about the others: how probable are the
-    labels given the predictions (conditional: what stabilising needs), how probable are the predictions (marginal),
+    Each family and its powers are learned from some annotated videos and asked about the others: how probable are the
+    labels given the predictions (conditional: what stabilizing needs), how probable are the predictions (marginal),
     and how many labels come out right? What comes first, or is tied with it and gets more labels right, is what to
     give hmmjax stabilize as --emissions; with --calibrate where that gets more right than as it is. Families take a
     minute or two each.
@@ -113,11 +113,11 @@ def compare(
         io.write_csv(csv, rows, force=force)
     if json:
         content = {"protocol": found.protocol, "videos": found.ids, "unit": "nats a frame", "table": found.records()}
-        content["recogniser"] = {name: job.plain(x) for name, x in found.ranking.recogniser._asdict().items()}
+        content["recognizer"] = {name: job.plain(x) for name, x in found.ranking.recognizer._asdict().items()}
         console.answer({**content, "notices": found.notices}, "", True)
         return
     frames = sum(count for _, count in found.ranking[0].videos)
-    what = f"{' and '.join(found.tracks)}; {found.protocol}, {frames:,} labelled frames"
+    what = f"{' and '.join(found.tracks)}; {found.protocol}, {frames:,} labeled frames"
     _print(found.ranking, f"{what}; nats a frame, larger is better")
 
 

@@ -1,4 +1,4 @@
-"""`hmmjax explore`: what annotations say before any recogniser has looked."""
+"""`hmmjax explore`: what annotations say before any recognizer has looked."""
 
 from typing import Annotated
 

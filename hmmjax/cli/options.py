@@ -24,7 +24,7 @@ Tools = Annotated[
 ]
 Fuse = Annotated[
     list[Path] | None,
-    typer.Option("--fuse", help="Files or a folder of another recogniser of the same videos, whose evidence is added; "
+    typer.Option("--fuse", help="Files or a folder of another recognizer of the same videos, whose evidence is added; "
                  "repeatable, one each. Frames and videos may be missing in some.", rich_help_panel=_READ),
 ]  # fmt: skip
 FuseKind = Annotated[
@@ -104,13 +104,13 @@ TransitionVideos = Annotated[
 Model = Annotated[Path | None, typer.Option(help="Use this model.npz and learn nothing.", rich_help_panel=_LEARN)]
 Emissions = Annotated[
     str,
-    typer.Option(help="How the recogniser errs: confusion (of labels; probabilities become labels first), "
+    typer.Option(help="How the recognizer errs: confusion (of labels; probabilities become labels first), "
                  "probability (Dirichlet and Beta), inflated (these with point masses, for scores cut at a "
                  "threshold), logit-normal, scaled (probabilities over class frequencies), or logistic (labels of "
                       "tools whose recognition depends on the other tools).", rich_help_panel=_LEARN),
 ]  # fmt: skip
 Folds = Annotated[
-    int, typer.Option(help="Annotated videos are split into so many parts; each is inferred by a model learnt from "
+    int, typer.Option(help="Annotated videos are split into so many parts; each is inferred by a model learned from "
                       "the others.", rich_help_panel=_LEARN),
 ]  # fmt: skip
 LeaveOneOut = Annotated[
@@ -118,7 +118,7 @@ LeaveOneOut = Annotated[
 ]
 Iterations = Annotated[
     int | None,
-    typer.Option(min=0, help="EM iterations at most. Left out: none where counting suffices (some video is labelled "
+    typer.Option(min=0, help="EM iterations at most. Left out: none where counting suffices (some video is labeled "
                  "throughout), else 100.", rich_help_panel=_LEARN),
 ]  # fmt: skip
 Calibrate = Annotated[
@@ -140,7 +140,7 @@ NoHiddenPhases = Annotated[
 ]  # fmt: skip
 UnseenPhaseChange = Annotated[
     float,
-    typer.Option(help="Pseudo-count of a phase change that no labelled video shows; 0 forbids it.",
+    typer.Option(help="Pseudo-count of a phase change that no labeled video shows; 0 forbids it.",
                  rich_help_panel=_LEARN),
 ]  # fmt: skip
 Threshold = Annotated[

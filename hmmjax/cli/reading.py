@@ -48,7 +48,7 @@ def predictions(
     videos: str | None,
     stages: console.Stages,
 ) -> list[Track]:
-    """Predictions of one recogniser, from files of any kind, of phases and of tools."""
+    """Predictions of one recognizer, from files of any kind, of phases and of tools."""
     if not (anything or phases or tools):
         raise FormatError("no predictions", fix="give files or folders, or --phases and --tools")
     names = {}
@@ -73,7 +73,7 @@ def further(
     rates: Sequence[float] | None,
     stages: console.Stages,
 ) -> list[list[Track]]:
-    """Predictions of the other recognisers, one list each."""
+    """Predictions of the other recognizers, one list each."""
     paths = list(fuse or ())
 
     def each(values: Sequence[Any] | None, name: str, default: Any) -> list[Any]:
@@ -92,18 +92,18 @@ def further(
     out = []
     for i, (path, kind, names, rate) in enumerate(settings):
         own = {**options, "kind": kind, "phase_names": names, "fps": rate}
-        out.append(io.read(path, progress=stages.files(f"reading recogniser {i + 2}"), **own))
+        out.append(io.read(path, progress=stages.files(f"reading recognizer {i + 2}"), **own))
     return out
 
 
 def choose(sources: Sequence[list[Track]], videos: str | None) -> list[list[Track]]:
-    """The chosen videos of each recogniser; what one lacks another may have."""
+    """The chosen videos of each recognizer; what one lacks another may have."""
     chosen = {t.video for t in io.select([t for source in sources for t in source], videos)}
     out = [[t for t in source if t.video in chosen] for source in sources]
     for i, source in enumerate(out, 1):
         if not source:
             raise FormatError(
-                f"recogniser {i} has none of the videos {videos}",
+                f"recognizer {i} has none of the videos {videos}",
                 fix=f"leave it out, or choose among {', '.join(dict.fromkeys(t.video for t in sources[i - 1]))}",
             )
     return out

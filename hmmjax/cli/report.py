@@ -12,7 +12,7 @@ from hmmjax.cli import options as o
 def report(
     results: o.Results,
     out: o.ReportOut = None,
-    title: o.Title = "Stabilised recognition of surgical phases and tools",
+    title: o.Title = "Stabilized recognition of surgical phases and tools",
     frames: o.Frames = None,
     costs: o.Costs = None,
     no_intervals: o.NoIntervals = False,
@@ -25,7 +25,7 @@ def report(
     """One page about a folder of results, and a folder of its figures and tables.
 
     report.html needs no network and no other file: figures with their conventions, every video to zoom into, what the
-    model changed and why, minutes of phases and tool use, what was learnt. pictures/ has PNG and SVG, tables/ csv and
+    model changed and why, minutes of phases and tool use, what was learned. pictures/ has PNG and SVG, tables/ csv and
     LaTeX.
     """
     console.needs("jinja2", extra="report")

@@ -15,7 +15,7 @@ from hmmjax.io import FormatError
 
 @console.friendly
 def suggest(
-    predictions: Annotated[list[Path], typer.Argument(help="What the recogniser says; files or folders.")],
+    predictions: Annotated[list[Path], typer.Argument(help="What the recognizer says; files or folders.")],
     stabilized: Annotated[Path, typer.Option(help="stabilized.npz, as hmmjax stabilize writes it.")],
     out: Annotated[Path, typer.Option("--out", help="Folder for index.html and answers.csv.")],
     annotations: Annotated[
@@ -46,7 +46,7 @@ def suggest(
 ) -> None:
     """Choose frames for a person to label, and write a page to look at and a file to fill in.
 
-    For each tool: frames that probably show it, frames where recogniser and stabilised result disagree, frames of which
+    For each tool: frames that probably show it, frames where recognizer and stabilized result disagree, frames of which
     the posterior is unsure; never two of one tool within --apart seconds. Give the filled-in answers.csv back as
     --annotations, beside the labels that there were.
     """

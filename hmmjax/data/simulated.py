@@ -1,4 +1,4 @@
-"""Simulated surgeries as files: annotations laid out like Cholec80's, and what a recogniser predicts."""
+"""Simulated surgeries as files: annotations laid out like Cholec80's, and what a recognizer predicts."""
 
 import os
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Emission families: what a recogniser says, given what is there. One file per family."""
+"""Emission families: what a recognizer says, given what is there. One file per family."""
 
 from hmmjax.emissions.base import Emission, PhaseEmission, ToolEmission
 from hmmjax.emissions.beta import ToolBeta

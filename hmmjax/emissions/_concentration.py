@@ -5,11 +5,11 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import digamma, polygamma
 
-from hmmjax import _numerics as num
-from hmmjax._typing import Array, Float
+from hmmjax._core import numerics as num
+from hmmjax._core.typing import Array, Float
 
 OUTPUT_EPS = 1e-6
-"""Recogniser outputs are clipped to [OUTPUT_EPS, 1 - OUTPUT_EPS]: a float32 softmax saturates to exactly 0 and 1,
+"""Recognizer outputs are clipped to [OUTPUT_EPS, 1 - OUTPUT_EPS]: a float32 softmax saturates to exactly 0 and 1,
 where a Dirichlet or Beta density is zero or infinite."""
 
 MAX_CONCENTRATION = 1e4
@@ -20,7 +20,7 @@ MIN_CONCENTRATION = 1e-3
 """Smallest concentration, for the mirror image: outputs that are all 0 or 1."""
 
 
-def log_normaliser(concentration: Float[Array, "... n"]) -> Float[Array, "..."]:
+def log_normalizer(concentration: Float[Array, "... n"]) -> Float[Array, "..."]:
     """Log of the multivariate Beta function, as a chain of two-argument ones that keep their digits in float32."""
     tail = jnp.cumsum(concentration[..., ::-1], -1)[..., ::-1]
     return jnp.sum(num.log_beta(concentration[..., :-1], tail[..., 1:]), -1)
@@ -28,13 +28,13 @@ def log_normaliser(concentration: Float[Array, "... n"]) -> Float[Array, "..."]:
 
 def log_density(concentration: Float[Array, "... n"], log_y: Float[Array, "... n"]) -> Float[Array, "..."]:
     """Dirichlet log-density of exp(log_y) with respect to its first n - 1 coordinates."""
-    return jnp.sum((concentration - 1) * log_y, -1) - log_normaliser(concentration)
+    return jnp.sum((concentration - 1) * log_y, -1) - log_normalizer(concentration)
 
 
 def fit_concentration(
     mean_log: Float[Array, "... n"], weight: Float[Array, "..."], previous: Float[Array, "... n"]
 ) -> Float[Array, "... n"]:
-    """Concentrations that maximise the weighted Dirichlet likelihood; states of weight zero keep `previous`.
+    """Concentrations that maximize the weighted Dirichlet likelihood; states of weight zero keep `previous`.
 
     Args:
         mean_log: weighted mean of log-probabilities per state.

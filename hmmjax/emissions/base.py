@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 import jax
 
-from hmmjax._typing import Array
+from hmmjax._core.typing import Array
 
 
 class Emission:
@@ -21,16 +21,16 @@ class Emission:
     Attributes:
         track: "phases" or "tools".
         observes: "labels" (integers) or "probabilities" (floats), what the family accepts.
-        spaces: where the fields live, for `hmmjax.refine` to move them: "rows" (probabilities, the last axis sums to
-            one), "chances" (between 0 and 1, each by itself), "positive" or "real". A field without one stays.
-        joint: whether what is said of a tool depends on all K tools that are there. Tables (..., K, 2) over a tool's
+        constraints: where the fields live, for `hmmjax.refine` to move them: "simplex" (probabilities, the last axis sums to
+            one), "unit_interval" (between 0 and 1, each by itself), "positive" or "real". A field without one stays.
+        is_joint: whether what is said of a tool depends on all K tools that are there. Tables (..., K, 2) over a tool's
             own states, in and out, are then (..., K, 2**K) over configurations, tool 0 the slowest bit.
     """
 
     track: ClassVar[str]
     observes: ClassVar[str]
-    spaces: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    joint: ClassVar[bool] = False
+    constraints: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    is_joint: ClassVar[bool] = False
 
     def log_prob(self, observations: Any) -> Array:
         """Log-density of each observation under each state.
@@ -39,7 +39,7 @@ class Emission:
             observations: of phases (...,) int labels or (..., L) probabilities, of tools (..., K) either.
 
         Returns:
-            (..., L) for phases, (..., K, 2) absent and present for tools; (..., K, 2**K) of a `joint` family.
+            (..., L) for phases, (..., K, 2) absent and present for tools; (..., K, 2**K) of a `is_joint` family.
 
         Raises:
             TypeError: the family does not define it.
@@ -64,7 +64,7 @@ class Emission:
         raise TypeError(f"{type(self).__name__} cannot be fitted by EM: define statistics and maximize, or freeze it")
 
     def maximize(self, statistics: Any, pseudo_counts: Any = 0.0) -> Self:
-        """The family that maximises expected log-density plus `log_prior`; states of weight zero keep their value.
+        """The family that maximizes expected log-density plus `log_prior`; states of weight zero keep their value.
 
         Args:
             statistics: from `statistics`.
@@ -79,7 +79,7 @@ class Emission:
         raise TypeError(f"{type(self).__name__} cannot be fitted by EM: define statistics and maximize, or freeze it")
 
     def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
-        """Logarithm of the (unnormalised) prior density that `pseudo_counts` stand for.
+        """Logarithm of the (unnormalized) prior density that `pseudo_counts` stand for.
 
         Args:
             pseudo_counts: as in `maximize`.
@@ -117,7 +117,7 @@ class PhaseEmission(Emission):
     track = "phases"
 
     @classmethod
-    def initial(cls, num_phases: int) -> Self:
+    def default(cls, num_phases: int) -> Self:
         """Where to start before anything is known; `hmmjax.init_params` takes it.
 
         Args:
@@ -129,7 +129,7 @@ class PhaseEmission(Emission):
         Raises:
             TypeError: the family has no such start.
         """
-        raise TypeError(f"{cls.__name__} must define initial")
+        raise TypeError(f"{cls.__name__} must define default")
 
     @property
     def num_phases(self) -> int:
@@ -143,7 +143,7 @@ class ToolEmission(Emission):
     track = "tools"
 
     @classmethod
-    def initial(cls, num_tools: int) -> Self:
+    def default(cls, num_tools: int) -> Self:
         """Where to start before anything is known; `hmmjax.init_params` takes it.
 
         Args:
@@ -155,7 +155,7 @@ class ToolEmission(Emission):
         Raises:
             TypeError: the family has no such start.
         """
-        raise TypeError(f"{cls.__name__} must define initial")
+        raise TypeError(f"{cls.__name__} must define default")
 
     @property
     def num_tools(self) -> int:

@@ -1,4 +1,4 @@
-"""Beta emissions: the recogniser's sigmoid output per tool (the paper's psi)."""
+"""Beta emissions: the recognizer's sigmoid output per tool (the paper's psi)."""
 
 from types import MappingProxyType
 from typing import Any, Self
@@ -6,10 +6,10 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 
-from hmmjax import _numerics as num
-from hmmjax._checks import check_positive, check_shape
-from hmmjax._pytree import pytree
-from hmmjax._typing import Array, Float
+from hmmjax._core import numerics as num
+from hmmjax._core.checks import check_positive, check_shape
+from hmmjax._core.pytree import pytree
+from hmmjax._core.typing import Array, Float
 from hmmjax.emissions import _concentration as dirichlet
 from hmmjax.emissions.base import ToolEmission
 
@@ -28,7 +28,7 @@ class ToolBeta(ToolEmission):
 
     concentration: Array
     observes = "probabilities"
-    spaces = MappingProxyType({"concentration": "positive"})
+    constraints = MappingProxyType({"concentration": "positive"})
 
     @property
     def num_tools(self) -> int:
@@ -41,7 +41,7 @@ class ToolBeta(ToolEmission):
         return self.concentration.shape[:2]
 
     @classmethod
-    def initial(cls, num_tools: int) -> Self:
+    def default(cls, num_tools: int) -> Self:
         """Low outputs when the tool is absent, high ones when it is present."""
         return cls(jnp.broadcast_to(jnp.array([[0.5, 2.0], [1.5, 0.5]]), (num_tools, 2, 2)))
 
@@ -49,7 +49,7 @@ class ToolBeta(ToolEmission):
         """Log-density of each output (..., K) under absence and presence (..., K, 2)."""
         concentration = jnp.asarray(self.concentration)
         log_y = _log_pair(observations)
-        return num.einsum("...kj,kdj->...kd", log_y, concentration - 1) - dirichlet.log_normaliser(concentration)
+        return num.einsum("...kj,kdj->...kd", log_y, concentration - 1) - dirichlet.log_normalizer(concentration)
 
     def statistics(self, observations: Float[Array, "... K"], posterior: Float[Array, "... K 2"]) -> dict[str, Array]:
         """Total weight (K, 2) and weighted sum of log-outputs (K, 2, 2)."""

@@ -1,4 +1,4 @@
-"""Confusion emissions: the recogniser says a label (the paper's B and B~)."""
+"""Confusion emissions: the recognizer says a label (the paper's B and B~)."""
 
 from types import MappingProxyType
 from typing import Any, Self
@@ -6,17 +6,17 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 
-from hmmjax import _numerics as num
-from hmmjax._categorical import dirichlet_log_prior, normalise_counts
-from hmmjax._checks import check_rows, check_shape, check_square
-from hmmjax._pytree import pytree
-from hmmjax._typing import Array, Float, Int
+from hmmjax._core import numerics as num
+from hmmjax._core.categorical import dirichlet_log_prior, normalize_counts
+from hmmjax._core.checks import check_rows, check_shape, check_square
+from hmmjax._core.pytree import pytree
+from hmmjax._core.typing import Array, Float, Int
 from hmmjax.emissions.base import PhaseEmission, ToolEmission
 
 
 @pytree
 class PhaseConfusion(PhaseEmission):
-    """P(recogniser says q | phase p) = matrix[p, q].
+    """P(recognizer says q | phase p) = matrix[p, q].
 
     Attributes:
         matrix: (L, L) probabilities, rows sum to one.
@@ -26,7 +26,7 @@ class PhaseConfusion(PhaseEmission):
 
     matrix: Array
     observes = "labels"
-    spaces = MappingProxyType({"matrix": "rows"})
+    constraints = MappingProxyType({"matrix": "simplex"})
 
     @property
     def num_phases(self) -> int:
@@ -39,7 +39,7 @@ class PhaseConfusion(PhaseEmission):
         return self.matrix.shape
 
     @classmethod
-    def initial(cls, num_phases: int) -> Self:
+    def default(cls, num_phases: int) -> Self:
         """Right four times in five, otherwise any other phase alike."""
         off = 0.2 / max(num_phases - 1, 1)
         matrix = jnp.full((num_phases, num_phases), off)
@@ -55,15 +55,15 @@ class PhaseConfusion(PhaseEmission):
         return num.einsum("np,nq->pq", posterior.reshape(-1, posterior.shape[-1]), said.reshape(-1, said.shape[-1]))
 
     def maximize(self, statistics: Array, pseudo_counts: Any = 0.0) -> Self:
-        """Normalised counts; a phase never visited keeps its row."""
-        return type(self)(normalise_counts(statistics, self.matrix, pseudo_counts))
+        """Normalized counts; a phase never visited keeps its row."""
+        return type(self)(normalize_counts(statistics, self.matrix, pseudo_counts))
 
     def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
         """Dirichlet log-density of every row, without its constant."""
         return dirichlet_log_prior(self.matrix, pseudo_counts)
 
     def sample(self, key: jax.Array, states: Array) -> Array:
-        """What the recogniser would say: int (...,) for phases (...,)."""
+        """What the recognizer would say: int (...,) for phases (...,)."""
         return jax.random.categorical(key, num.log(jnp.asarray(self.matrix))[states]).astype(jnp.int32)
 
     def check(self) -> None:
@@ -74,7 +74,7 @@ class PhaseConfusion(PhaseEmission):
 
 @pytree
 class ToolConfusion(ToolEmission):
-    """P(recogniser says j | presence i of tool k) = matrix[k, i, j].
+    """P(recognizer says j | presence i of tool k) = matrix[k, i, j].
 
     Attributes:
         matrix: (K, 2, 2) probabilities, rows sum to one.
@@ -84,7 +84,7 @@ class ToolConfusion(ToolEmission):
 
     matrix: Array
     observes = "labels"
-    spaces = MappingProxyType({"matrix": "rows"})
+    constraints = MappingProxyType({"matrix": "simplex"})
 
     @property
     def num_tools(self) -> int:
@@ -97,7 +97,7 @@ class ToolConfusion(ToolEmission):
         return self.matrix.shape
 
     @classmethod
-    def initial(cls, num_tools: int) -> Self:
+    def default(cls, num_tools: int) -> Self:
         """Right nine times in ten when the tool is absent, eight when it is present."""
         return cls(jnp.broadcast_to(jnp.array([[0.9, 0.1], [0.2, 0.8]]), (num_tools, 2, 2)))
 
@@ -113,15 +113,15 @@ class ToolConfusion(ToolEmission):
         return num.einsum("nki,nkj->kij", posterior.reshape(-1, k, 2), said.reshape(-1, k, 2))
 
     def maximize(self, statistics: Array, pseudo_counts: Any = 0.0) -> Self:
-        """Normalised counts; a tool state never visited keeps its row."""
-        return type(self)(normalise_counts(statistics, self.matrix, pseudo_counts))
+        """Normalized counts; a tool state never visited keeps its row."""
+        return type(self)(normalize_counts(statistics, self.matrix, pseudo_counts))
 
     def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
         """Dirichlet log-density of every row, without its constant."""
         return dirichlet_log_prior(self.matrix, pseudo_counts)
 
     def sample(self, key: jax.Array, states: Array) -> Array:
-        """What the recogniser would say: 0/1 (..., K) for presence (..., K)."""
+        """What the recognizer would say: 0/1 (..., K) for presence (..., K)."""
         matrix = jnp.asarray(self.matrix)
         present = jnp.where(states == 1, matrix[:, 1, 1], matrix[:, 0, 1])
         return jax.random.bernoulli(key, present).astype(jnp.int32)

@@ -1,4 +1,4 @@
-"""Dirichlet emissions: the recogniser's softmax output, whole (the paper's phi)."""
+"""Dirichlet emissions: the recognizer's softmax output, whole (the paper's phi)."""
 
 from types import MappingProxyType
 from typing import Any, Self
@@ -6,10 +6,10 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 
-from hmmjax import _numerics as num
-from hmmjax._checks import check_positive, check_square
-from hmmjax._pytree import pytree
-from hmmjax._typing import Array, Float
+from hmmjax._core import numerics as num
+from hmmjax._core.checks import check_positive, check_square
+from hmmjax._core.pytree import pytree
+from hmmjax._core.typing import Array, Float
 from hmmjax.emissions import _concentration as dirichlet
 from hmmjax.emissions.base import PhaseEmission
 
@@ -19,9 +19,9 @@ class PhaseDirichlet(PhaseEmission):
     """Phase probabilities given phase p are Dirichlet(concentration[p]).
 
     Attributes:
-        concentration: (L, L) positive; row p belongs to hidden phase p, column q to the recogniser's class q.
+        concentration: (L, L) positive; row p belongs to hidden phase p, column q to the recognizer's class q.
 
-    Outputs are clipped to [1e-6, 1 - 1e-6] and renormalised. Pseudo-counts: a number of pseudo-frames per phase that
+    Outputs are clipped to [1e-6, 1 - 1e-6] and renormalized. Pseudo-counts: a number of pseudo-frames per phase that
     look like a uniform Dirichlet (the conjugate prior), which keeps the fit away from the spike that few or
     identical outputs would give.
 
@@ -30,7 +30,7 @@ class PhaseDirichlet(PhaseEmission):
 
     concentration: Array
     observes = "probabilities"
-    spaces = MappingProxyType({"concentration": "positive"})
+    constraints = MappingProxyType({"concentration": "positive"})
 
     @property
     def num_phases(self) -> int:
@@ -43,7 +43,7 @@ class PhaseDirichlet(PhaseEmission):
         return (self.concentration.shape[0],)
 
     @classmethod
-    def initial(cls, num_phases: int) -> Self:
+    def default(cls, num_phases: int) -> Self:
         """Right more often than wrong: concentration 4 on the phase itself, 1/2 elsewhere."""
         return cls(jnp.where(jnp.eye(num_phases, dtype=bool), 4.0, 0.5))
 
@@ -51,7 +51,7 @@ class PhaseDirichlet(PhaseEmission):
         """Log-density of each softmax output (..., L) under each phase (..., L)."""
         concentration = jnp.asarray(self.concentration)
         log_y = _log_simplex(observations)
-        return num.einsum("...q,pq->...p", log_y, concentration - 1) - dirichlet.log_normaliser(concentration)
+        return num.einsum("...q,pq->...p", log_y, concentration - 1) - dirichlet.log_normalizer(concentration)
 
     def statistics(self, observations: Float[Array, "... L"], posterior: Float[Array, "... L"]) -> dict[str, Array]:
         """Total weight (L,) and weighted sum of log-outputs (L, L)."""

@@ -1,4 +1,4 @@
-"""Several recognisers that watch the same track: their evidence adds up."""
+"""Several recognizers that watch the same track: their evidence adds up."""
 
 from typing import Any, Self
 
@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax import _configs
-from hmmjax._pytree import pytree
-from hmmjax._typing import Array
+from hmmjax._core import configurations
+from hmmjax._core.pytree import pytree
+from hmmjax._core.typing import Array
 from hmmjax.emissions.base import Emission
 
 
@@ -16,7 +16,7 @@ from hmmjax.emissions.base import Emission
 class Fused(Emission):
     """Families side by side; an observation is a tuple with one entry a family.
 
-    Given the hidden state the recognisers err independently of each other; where they do not, temper them
+    Given the hidden state the recognizers err independently of each other; where they do not, temper them
     (`hmmjax.calibrate` finds a power for each). A source may be missing: None for all videos, and in single frames
     NaN for probabilities or -1 for labels (for tools also in single tools).
 
@@ -37,9 +37,9 @@ class Fused(Emission):
         return tuple(family.observes for family in self.families)
 
     @property
-    def joint(self) -> bool:  # type: ignore[override]
+    def is_joint(self) -> bool:  # type: ignore[override]
         """Whether any family's is; the others' tables are then read off the configurations."""
-        return any(family.joint for family in self.families)
+        return any(family.is_joint for family in self.families)
 
     @property
     def num_phases(self) -> int:
@@ -55,7 +55,7 @@ class Fused(Emission):
         """Sum over the sources that are there.
 
         Args:
-            observations: a tuple with one entry a family, None where that recogniser says nothing at all.
+            observations: a tuple with one entry a family, None where that recognizer says nothing at all.
 
         Returns:
             As each family's; a frame in which one says nothing adds nothing.
@@ -75,8 +75,8 @@ class Fused(Emission):
         seen, harmless = present(observations, self.track)
         family = self.families[source]
         table = family.log_prob(harmless)
-        if self.joint and not family.joint:
-            table = _configs.per_config(table, self.num_tools)
+        if self.is_joint and not family.is_joint:
+            table = configurations.per_config(table, self.num_tools)
         return jnp.where(_over(seen, table), table, 0)
 
     def statistics(self, observations: Any, posterior: Array) -> Any:
@@ -88,8 +88,8 @@ class Fused(Emission):
                 continue
             seen, harmless = present(x, self.track)
             weights = jnp.where(_over(seen, posterior), posterior, 0)
-            if self.joint and not family.joint:
-                weights = _configs.per_state(weights, self.num_tools)
+            if self.is_joint and not family.is_joint:
+                weights = configurations.per_state(weights, self.num_tools)
             out.append(family.statistics(harmless, weights))
         return tuple(out)
 
@@ -108,7 +108,7 @@ class Fused(Emission):
         return pseudo_counts if isinstance(pseudo_counts, tuple) else (pseudo_counts,) * len(self.families)
 
     def sample(self, key: jax.Array, states: Array) -> Any:
-        """What each recogniser would say."""
+        """What each recognizer would say."""
         keys = jax.random.split(key, len(self.families))
         return tuple(family.sample(key, states) for family, key in zip(self.families, keys, strict=True))
 

@@ -6,11 +6,11 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 
-from hmmjax import _numerics as num
-from hmmjax._categorical import dirichlet_log_prior, normalise_counts
-from hmmjax._checks import check_positive, check_rows, check_shape
-from hmmjax._pytree import pytree
-from hmmjax._typing import Array, Float
+from hmmjax._core import numerics as num
+from hmmjax._core.categorical import dirichlet_log_prior, normalize_counts
+from hmmjax._core.checks import check_positive, check_rows, check_shape
+from hmmjax._core.pytree import pytree
+from hmmjax._core.typing import Array, Float
 from hmmjax.emissions.base import ToolEmission
 from hmmjax.emissions.beta import ToolBeta
 
@@ -35,7 +35,7 @@ class ToolInflatedBeta(ToolEmission):
     mass: Array
     concentration: Array
     observes = "probabilities"
-    spaces = MappingProxyType({"mass": "rows", "concentration": "positive"})
+    constraints = MappingProxyType({"mass": "simplex", "concentration": "positive"})
 
     @property
     def num_tools(self) -> int:
@@ -48,10 +48,10 @@ class ToolInflatedBeta(ToolEmission):
         return self.mass.shape[:2]
 
     @classmethod
-    def initial(cls, num_tools: int) -> Self:
+    def default(cls, num_tools: int) -> Self:
         """Mostly 0 when the tool is absent, mostly between when it is present."""
         mass = jnp.array([[0.85, 0.1, 0.05], [0.2, 0.6, 0.2]])
-        return cls(jnp.broadcast_to(mass, (num_tools, 2, 3)), ToolBeta.initial(num_tools).concentration)
+        return cls(jnp.broadcast_to(mass, (num_tools, 2, 3)), ToolBeta.default(num_tools).concentration)
 
     def log_prob(self, observations: Float[Array, "... K"]) -> Float[Array, "... K 2"]:
         """Log of each score's probability or density (..., K) under absence and presence (..., K, 2)."""
@@ -74,8 +74,8 @@ class ToolInflatedBeta(ToolEmission):
         return {"cases": cases, "between": between}
 
     def maximize(self, statistics: dict[str, Any], pseudo_counts: Any = 0.0) -> Self:
-        """Normalised weights of the cases, and `ToolBeta`'s Newton iteration."""
-        mass = normalise_counts(statistics["cases"], self.mass, jnp.asarray(pseudo_counts)[..., None])
+        """Normalized weights of the cases, and `ToolBeta`'s Newton iteration."""
+        mass = normalize_counts(statistics["cases"], self.mass, jnp.asarray(pseudo_counts)[..., None])
         between = ToolBeta(self.concentration).maximize(statistics["between"], pseudo_counts)
         return type(self)(mass, between.concentration)
 

@@ -1,4 +1,4 @@
-"""Dirichlet emissions with point masses: recognisers that are now and then absolutely certain."""
+"""Dirichlet emissions with point masses: recognizers that are now and then absolutely certain."""
 
 from types import MappingProxyType
 from typing import Any, Self
@@ -6,11 +6,11 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 
-from hmmjax import _numerics as num
-from hmmjax._categorical import dirichlet_log_prior, normalise_counts
-from hmmjax._checks import check_positive, check_rows, check_shape, check_square
-from hmmjax._pytree import pytree
-from hmmjax._typing import Array, Float
+from hmmjax._core import numerics as num
+from hmmjax._core.categorical import dirichlet_log_prior, normalize_counts
+from hmmjax._core.checks import check_positive, check_rows, check_shape, check_square
+from hmmjax._core.pytree import pytree
+from hmmjax._core.typing import Array, Float
 from hmmjax.emissions.base import PhaseEmission
 from hmmjax.emissions.dirichlet import PhaseDirichlet
 
@@ -34,7 +34,7 @@ class PhaseInflatedDirichlet(PhaseEmission):
     mass: Array
     concentration: Array
     observes = "probabilities"
-    spaces = MappingProxyType({"mass": "rows", "concentration": "positive"})
+    constraints = MappingProxyType({"mass": "simplex", "concentration": "positive"})
 
     @property
     def num_phases(self) -> int:
@@ -47,12 +47,12 @@ class PhaseInflatedDirichlet(PhaseEmission):
         return (self.mass.shape[0],)
 
     @classmethod
-    def initial(cls, num_phases: int) -> Self:
+    def default(cls, num_phases: int) -> Self:
         """Certain in half of the frames, and then right nine times in ten."""
         wrong = 0.05 / max(num_phases - 1, 1)
         certain = jnp.where(jnp.eye(num_phases, dtype=bool), 0.45 if num_phases > 1 else 0.5, wrong)
         mass = jnp.concatenate([certain, jnp.full((num_phases, 1), 0.5)], -1)
-        return cls(mass, PhaseDirichlet.initial(num_phases).concentration)
+        return cls(mass, PhaseDirichlet.default(num_phases).concentration)
 
     def log_prob(self, observations: Float[Array, "... L"]) -> Float[Array, "... L"]:
         """Log of each softmax output's probability or density (..., L) under each phase (..., L)."""
@@ -73,8 +73,8 @@ class PhaseInflatedDirichlet(PhaseEmission):
         return {"cases": cases, "uncertain": PhaseDirichlet(self.concentration).statistics(quiet, rest)}
 
     def maximize(self, statistics: dict[str, Any], pseudo_counts: Any = 0.0) -> Self:
-        """Normalised weights of the cases, and `PhaseDirichlet`'s Newton iteration."""
-        mass = normalise_counts(statistics["cases"], self.mass, jnp.asarray(pseudo_counts)[..., None])
+        """Normalized weights of the cases, and `PhaseDirichlet`'s Newton iteration."""
+        mass = normalize_counts(statistics["cases"], self.mass, jnp.asarray(pseudo_counts)[..., None])
         rest = PhaseDirichlet(self.concentration).maximize(statistics["uncertain"], pseudo_counts)
         return type(self)(mass, rest.concentration)
 

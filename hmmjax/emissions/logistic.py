@@ -6,19 +6,19 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 
-from hmmjax import _logistic
-from hmmjax import _numerics as num
-from hmmjax._pytree import pytree
-from hmmjax._typing import Array, Float, Int
+from hmmjax._core import logistic
+from hmmjax._core import numerics as num
+from hmmjax._core.pytree import pytree
+from hmmjax._core.typing import Array, Float, Int
 from hmmjax.emissions.base import ToolEmission
 from hmmjax.emissions.confusion import ToolConfusion
 
 
 @pytree
 class ToolLogistic(ToolEmission):
-    """P(recogniser says tool k | all tools) = sigmoid(weights[k, 0] + sum_j weights[k, 1 + j] * presence of tool j).
+    """P(recognizer says tool k | all tools) = sigmoid(weights[k, 0] + sum_j weights[k, 1 + j] * presence of tool j).
 
-    weights[k, 1 + k] is how well tool k itself is recognised; weights[k, 1 + j] how far tool j hides it (below zero) or
+    weights[k, 1 + k] is how well tool k itself is recognized; weights[k, 1 + j] how far tool j hides it (below zero) or
     is taken for it (above). `hmmjax.odds_ratios` reports them with standard errors.
 
     Attributes:
@@ -35,8 +35,8 @@ class ToolLogistic(ToolEmission):
 
     weights: Array
     observes = "labels"
-    joint = True
-    spaces = MappingProxyType({"weights": "real"})
+    is_joint = True
+    constraints = MappingProxyType({"weights": "real"})
 
     @property
     def num_tools(self) -> int:
@@ -49,13 +49,13 @@ class ToolLogistic(ToolEmission):
         return self.weights.shape
 
     @classmethod
-    def initial(cls, num_tools: int) -> Self:
+    def default(cls, num_tools: int) -> Self:
         """`ToolConfusion.initial`, no tool of which has a say in another's recognition."""
-        return cls.from_confusion(ToolConfusion.initial(num_tools))
+        return cls.from_confusion(ToolConfusion.default(num_tools))
 
     @classmethod
     def from_confusion(cls, emission: ToolConfusion) -> Self:
-        """The same recogniser as weights, all interactions zero: where to start EM from a plain model.
+        """The same recognizer as weights, all interactions zero: where to start EM from a plain model.
 
         Args:
             emission: of K tools. Probabilities beyond odds of 20 thousand are taken for that.
@@ -64,11 +64,11 @@ class ToolLogistic(ToolEmission):
             Weights (K, K + 1), zero but for intercepts and each tool's own.
         """
         matrix = jnp.asarray(emission.matrix)
-        return cls(_logistic.from_probabilities(matrix[:, 0, 1], matrix[:, 1, 1]))
+        return cls(logistic.from_probabilities(matrix[:, 0, 1], matrix[:, 1, 1]))
 
     def log_prob(self, observations: Int[Array, "... K"]) -> Float[Array, "... K C"]:
         """Log-probability of each tool's label (..., K) under every configuration (..., K, 2**K)."""
-        table = _logistic.log_probabilities(self.weights)
+        table = logistic.log_probabilities(self.weights)
         return jnp.where(observations[..., None] == 1, table[..., 1], table[..., 0])
 
     def statistics(self, observations: Int[Array, "... K"], posterior: Float[Array, "... K C"]) -> Array:
@@ -78,19 +78,19 @@ class ToolLogistic(ToolEmission):
         return jnp.stack([jnp.where(said, 0, flat).sum(0), jnp.where(said, flat, 0).sum(0)], -1)
 
     def maximize(self, statistics: Array, pseudo_counts: Any = 0.0) -> Self:
-        """A ridge-regularised logistic regression for each tool, by IRLS from the current weights."""
-        return type(self)(_logistic.fit(statistics, jnp.asarray(self.weights), pseudo_counts))
+        """A ridge-regularized logistic regression for each tool, by IRLS from the current weights."""
+        return type(self)(logistic.fit(statistics, jnp.asarray(self.weights), pseudo_counts))
 
     def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
         """Minus half the ridge times squared weights."""
-        return _logistic.log_prior(self.weights, pseudo_counts)
+        return logistic.log_prior(self.weights, pseudo_counts)
 
     def sample(self, key: jax.Array, states: Array) -> Array:
-        """What the recogniser would say: 0/1 (..., K) for presence (..., K)."""
+        """What the recognizer would say: 0/1 (..., K) for presence (..., K)."""
         weights = jnp.asarray(self.weights)
         odds = weights[:, 0] + num.einsum("...j,kj->...k", (states == 1).astype(weights.dtype), weights[:, 1:])
         return jax.random.bernoulli(key, jax.nn.sigmoid(odds)).astype(jnp.int32)
 
     def check(self) -> None:
         """Raise ValueError unless (K, K + 1), finite, of at most 10 tools."""
-        _logistic.check_weights("tools.emission.weights", self.weights, "(K, K + 1)")
+        logistic.check_weights("tools.emission.weights", self.weights, "(K, K + 1)")

@@ -1,4 +1,4 @@
-"""Logit-normal emissions: the log-odds of the recogniser's output are normal, each with a spread of its own."""
+"""Logit-normal emissions: the log-odds of the recognizer's output are normal, each with a spread of its own."""
 
 from types import MappingProxyType
 from typing import Any, Self
@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax import _numerics as num
-from hmmjax._checks import check_array, check_positive, check_shape
-from hmmjax._pytree import pytree
-from hmmjax._typing import Array, Float
+from hmmjax._core import numerics as num
+from hmmjax._core.checks import check_array, check_positive, check_shape
+from hmmjax._core.pytree import pytree
+from hmmjax._core.typing import Array, Float
 from hmmjax.emissions._concentration import OUTPUT_EPS
 from hmmjax.emissions.base import PhaseEmission, ToolEmission
 
@@ -31,7 +31,7 @@ class PhaseLogitNormal(PhaseEmission):
         mean: (L, L - 1) nats.
         scale: (L, L - 1) positive, nats.
 
-    Outputs are clipped to [1e-6, 1 - 1e-6] and renormalised. Pseudo-counts (scalar or (L,)): pseudo-frames per phase
+    Outputs are clipped to [1e-6, 1 - 1e-6] and renormalized. Pseudo-counts (scalar or (L,)): pseudo-frames per phase
     with log-odds of mean 0 and standard deviation 2.
 
     Source: Aitchison and Shen (1980), the logistic-normal distribution, with a diagonal covariance.
@@ -40,7 +40,7 @@ class PhaseLogitNormal(PhaseEmission):
     mean: Array
     scale: Array
     observes = "probabilities"
-    spaces = MappingProxyType({"mean": "real", "scale": "positive"})
+    constraints = MappingProxyType({"mean": "real", "scale": "positive"})
 
     @property
     def num_phases(self) -> int:
@@ -53,7 +53,7 @@ class PhaseLogitNormal(PhaseEmission):
         return (self.mean.shape[0],)
 
     @classmethod
-    def initial(cls, num_phases: int) -> Self:
+    def default(cls, num_phases: int) -> Self:
         """The phase itself leads by two nats."""
         lead = jnp.where(jnp.eye(num_phases, dtype=bool), 2.0, 0.3)[:, :-1]
         mean = jnp.where(jnp.arange(num_phases)[:, None] == num_phases - 1, -2.0, lead)
@@ -115,7 +115,7 @@ class ToolLogitNormal(ToolEmission):
     mean: Array
     scale: Array
     observes = "probabilities"
-    spaces = MappingProxyType({"mean": "real", "scale": "positive"})
+    constraints = MappingProxyType({"mean": "real", "scale": "positive"})
 
     @property
     def num_tools(self) -> int:
@@ -128,7 +128,7 @@ class ToolLogitNormal(ToolEmission):
         return self.mean.shape
 
     @classmethod
-    def initial(cls, num_tools: int) -> Self:
+    def default(cls, num_tools: int) -> Self:
         """Two nats against an absent tool, one for a present one."""
         return cls(jnp.broadcast_to(jnp.array([-2.0, 1.0]), (num_tools, 2)), jnp.ones((num_tools, 2)))
 
@@ -191,10 +191,10 @@ def _moments(mean: Any, scale: Any, statistics: dict[str, Array], pseudo_counts:
     if weight.ndim < mean.ndim:
         weight, pseudo = weight[:, None], pseudo[:, None]
     safe = jnp.where(weight > 0, weight, 1)
-    centre = statistics["first"] / safe
+    center = statistics["first"] / safe
     second = (statistics["second"] + pseudo * PRIOR_SCALE**2) / safe
-    spread = jnp.sqrt(jnp.maximum(second - centre**2, MIN_SCALE**2))
-    return jnp.where(weight > 0, centre, mean), jnp.where(weight > 0, spread, scale)
+    spread = jnp.sqrt(jnp.maximum(second - center**2, MIN_SCALE**2))
+    return jnp.where(weight > 0, center, mean), jnp.where(weight > 0, spread, scale)
 
 
 def _log_prior(mean: Any, scale: Any, pseudo_counts: Any) -> Array:

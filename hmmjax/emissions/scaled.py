@@ -1,7 +1,7 @@
-"""Scaled likelihood: a recogniser's posterior divided by the class frequencies that it was trained with.
+"""Scaled likelihood: a recognizer's posterior divided by the class frequencies that it was trained with.
 
 By Bayes' rule P(picture | class) is P(class | picture) / P(class) up to a factor that is the same for all classes. It
-needs no labels at all, trusts the recogniser's probabilities as they are, and is at its best tempered.
+needs no labels at all, trusts the recognizer's probabilities as they are, and is at its best tempered.
 """
 
 from types import MappingProxyType
@@ -9,9 +9,9 @@ from typing import Any, Self
 
 import jax.numpy as jnp
 
-from hmmjax._checks import check_probabilities, check_rows, check_shape
-from hmmjax._pytree import pytree
-from hmmjax._typing import Array, Float
+from hmmjax._core.checks import check_probabilities, check_rows, check_shape
+from hmmjax._core.pytree import pytree
+from hmmjax._core.typing import Array, Float
 from hmmjax.emissions._concentration import OUTPUT_EPS
 from hmmjax.emissions.base import PhaseEmission, ToolEmission
 
@@ -21,7 +21,7 @@ class PhaseScaled(PhaseEmission):
     """log P(y | p) = log y[p] - log frequency[p], up to a constant.
 
     Attributes:
-        frequency: (L,) probability of each phase in the recogniser's training frames; sums to one.
+        frequency: (L,) probability of each phase in the recognizer's training frames; sums to one.
 
     Outputs are clipped to [1e-6, 1]. It is no density over outputs: it cannot be sampled, its log-likelihood is not to
     be compared with other families', and EM leaves it alone. `counted` takes frequencies from labels.
@@ -31,7 +31,7 @@ class PhaseScaled(PhaseEmission):
 
     frequency: Array
     observes = "probabilities"
-    spaces = MappingProxyType({"frequency": "rows"})
+    constraints = MappingProxyType({"frequency": "simplex"})
 
     @property
     def num_phases(self) -> int:
@@ -44,7 +44,7 @@ class PhaseScaled(PhaseEmission):
         return self.frequency.shape
 
     @classmethod
-    def initial(cls, num_phases: int) -> Self:
+    def default(cls, num_phases: int) -> Self:
         """All phases alike."""
         return cls(jnp.full((num_phases,), 1 / num_phases))
 
@@ -57,11 +57,11 @@ class PhaseScaled(PhaseEmission):
         return posterior.reshape(-1, posterior.shape[-1]).sum(0)
 
     def maximize(self, statistics: Array, pseudo_counts: Any = 0.0) -> Self:
-        """Itself: the frequencies are the recogniser's, and raising the likelihood would only shrink them."""
+        """Itself: the frequencies are the recognizer's, and raising the likelihood would only shrink them."""
         return self
 
-    def counted(self, statistics: Array, pseudo_counts: Any = 0.0) -> Self:
-        """Frequencies of labelled frames; phases never seen need a pseudo-count.
+    def from_counts(self, statistics: Array, pseudo_counts: Any = 0.0) -> Self:
+        """Frequencies of labeled frames; phases never seen need a pseudo-count.
 
         Args:
             statistics: (L,) weights, from `statistics` with labels for posterior.
@@ -90,7 +90,7 @@ class ToolScaled(ToolEmission):
     """log P(y | presence of k) = log y[k] - log frequency[k], and of its absence with both complements.
 
     Attributes:
-        frequency: (K,) share of the recogniser's training frames that showed the tool, between 0 and 1.
+        frequency: (K,) share of the recognizer's training frames that showed the tool, between 0 and 1.
 
     Outputs are clipped to [1e-6, 1 - 1e-6]. What `PhaseScaled` is not, this is not either.
 
@@ -99,7 +99,7 @@ class ToolScaled(ToolEmission):
 
     frequency: Array
     observes = "probabilities"
-    spaces = MappingProxyType({"frequency": "chances"})
+    constraints = MappingProxyType({"frequency": "unit_interval"})
 
     @property
     def num_tools(self) -> int:
@@ -112,7 +112,7 @@ class ToolScaled(ToolEmission):
         return (*self.frequency.shape, 2)
 
     @classmethod
-    def initial(cls, num_tools: int) -> Self:
+    def default(cls, num_tools: int) -> Self:
         """Present and absent alike."""
         return cls(jnp.full((num_tools,), 0.5))
 
@@ -131,8 +131,8 @@ class ToolScaled(ToolEmission):
         """Itself, as `PhaseScaled.maximize`."""
         return self
 
-    def counted(self, statistics: Array, pseudo_counts: Any = 0.0) -> Self:
-        """Frequencies of labelled frames; a tool always or never seen needs a pseudo-count.
+    def from_counts(self, statistics: Array, pseudo_counts: Any = 0.0) -> Self:
+        """Frequencies of labeled frames; a tool always or never seen needs a pseudo-count.
 
         Args:
             statistics: (K, 2) weights of absence and presence, from `statistics` with labels for posterior.

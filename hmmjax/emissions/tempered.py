@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax._checks import check_positive
-from hmmjax._pytree import pytree
-from hmmjax._typing import Array
+from hmmjax._core.checks import check_positive
+from hmmjax._core.pytree import pytree
+from hmmjax._core.typing import Array
 from hmmjax.emissions.base import Emission
 
 
@@ -27,7 +27,7 @@ class Tempered(Emission):
 
     family: Any
     power: Any
-    spaces = MappingProxyType({"power": "power"})
+    constraints = MappingProxyType({"power": "power"})
 
     @property
     def track(self) -> str:  # type: ignore[override]
@@ -40,9 +40,9 @@ class Tempered(Emission):
         return self.family.observes
 
     @property
-    def joint(self) -> bool:  # type: ignore[override]
+    def is_joint(self) -> bool:  # type: ignore[override]
         """The family's own."""
-        return self.family.joint
+        return self.family.is_joint
 
     @property
     def num_phases(self) -> int:

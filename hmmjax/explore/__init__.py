@@ -1,4 +1,4 @@
-"""Exploratory analysis from annotation files alone: what is there before any recogniser has looked.
+"""Exploratory analysis from annotation files alone: what is there before any recognizer has looked.
 
 Example::
 

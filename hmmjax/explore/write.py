@@ -179,7 +179,7 @@ def _tools(found: Exploration, names: Sequence[str], frames: np.ndarray, known: 
         Picture(
             "tool_transitions", "How tools come and go",
             f"A block for each tool{' in each phase' if phases else ''}: upper row, a tool that is off; lower row, one "
-            f"that is on; columns, what it does {found.step_seconds:g} s later. A point: never seen; grey: the tool "
+            f"that is on; columns, what it does {found.step_seconds:g} s later. A point: never seen; gray: the tool "
             "was never so.",
             plots.plot_tool_transitions(moves, tool_names=names, phase_names=phases),
             [{"tool": names[k], "phase": phases[q] if phases else "", "before": i, "after": j,

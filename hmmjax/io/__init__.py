@@ -6,7 +6,6 @@ obs, labels, mask, index = hmmjax.io.to_batch(videos, hmmjax.io.read_annotations
 """
 
 from hmmjax.io.batch import BatchIndex, to_batch
-from hmmjax.io.checkpoint import fit_with_checkpoint
 from hmmjax.io.errors import FormatError
 from hmmjax.io.folder import claim, is_free, is_unfinished, refuse_existing
 from hmmjax.io.join import align_classes, join, label_rows, match_annotations, sample
@@ -42,7 +41,6 @@ __all__ = [
     "atomic",
     "claim",
     "find_files",
-    "fit_with_checkpoint",
     "is_free",
     "is_unfinished",
     "join",

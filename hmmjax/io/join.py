@@ -245,7 +245,7 @@ def match_annotations(
     notices = []
     unused = {annotation.video for annotation in annotations} - ids
     if unused:
-        said = "annotated video(s) without predictions teach nothing about the recogniser"
+        said = "annotated video(s) without predictions teach nothing about the recognizer"
         notices.append(f"{len(unused)} {said}: {_some(sorted(unused))}")
     missing = [video.id for video in videos if video.id not in found]
     if missing and annotations:

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from hmmjax._core.validation import check_params
 from hmmjax.io.arrays import load_arrays
 from hmmjax.io.errors import FormatError
 from hmmjax.io.write import save_npz
-from hmmjax.validation import check_params
 
 FORMAT = "hmmjax-params"
 VERSION = 1

@@ -12,7 +12,7 @@ from hmmjax.io.errors import FormatError
 TRACKS = ("phases", "tools")
 KINDS = ("labels", "probabilities", "logits")
 
-#: Probability rows may miss one by this much (text files round); they are then normalised.
+#: Probability rows may miss one by this much (text files round); they are then normalized.
 SUM_TOLERANCE = 1e-3
 #: Probabilities may leave [0, 1] by this much (float32 sums round); they are then clipped.
 RANGE_TOLERANCE = 1e-5

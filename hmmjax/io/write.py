@@ -71,7 +71,7 @@ def write(tracks: Sequence[Track], folder: PathLike, *, like: Sequence[Track], f
         force: overwrite.
 
     Returns:
-        The files written. Detections have no boxes after stabilisation and are written as a csv of probabilities.
+        The files written. Detections have no boxes after stabilization and are written as a csv of probabilities.
 
     Raises:
         FileExistsError: when one of them exists and `force` is False.

@@ -20,11 +20,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from hmmjax._typing import Array
-from hmmjax.messages import gpu, logspace, parallel, paths, scan
+from hmmjax._core.typing import Array
+from hmmjax.messages import associative, gpu, logspace, scan
+from hmmjax.messages import viterbi as best_path
 from hmmjax.messages.potentials import Filtered, Path, Potentials, log_prob
 
-BACKENDS: dict[str, ModuleType] = {"scan": scan, "parallel": parallel, "gpu": gpu, "logspace": logspace}
+BACKENDS: dict[str, ModuleType] = {"scan": scan, "parallel": associative, "gpu": gpu, "logspace": logspace}
 """Backends by name; "auto" chooses among them by hardware and model."""
 
 
@@ -38,12 +39,12 @@ def choose(backend: str) -> str:
 def _module(backend: str, p: Potentials) -> ModuleType:
     """The backend that runs this chain: "auto" by measurement, and `scan` for what a named one cannot run."""
     num_phases, num_configs = p.phases.shape[-1], p.configs.shape[-1]
-    if backend in ("auto", "parallel") and parallel.fits(num_phases, num_configs):
-        return parallel
+    if backend in ("auto", "parallel") and associative.fits(num_phases, num_configs):
+        return associative
     if backend == "gpu" or (backend == "auto" and jax.default_backend() == "gpu"):
         return gpu if gpu.fits(num_phases, p.blocks, p.phases.dtype) else scan
     if backend == "parallel":
-        return parallel if num_configs == 1 else scan
+        return associative if num_configs == 1 else scan
     return scan if backend == "auto" else BACKENDS[backend]
 
 
@@ -117,7 +118,7 @@ def viterbi(potentials: Potentials, backend: str) -> Path:
     module = _module(backend, potentials)
     if module not in (scan, gpu):
         return module.viterbi(potentials)
-    run = paths.viterbi if module is scan else gpu.viterbi
+    run = best_path.viterbi if module is scan else gpu.viterbi
 
     def again(potentials: Potentials) -> Path:
         # A path has no derivative; its log-probability has.

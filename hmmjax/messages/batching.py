@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from hmmjax._typing import Array
+from hmmjax._core.typing import Array
 from hmmjax.messages.potentials import Potentials
 
 CHUNK = 128

@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from hmmjax import _numerics as num
-from hmmjax._typing import Array
-from hmmjax.messages import kernels, kronecker, paths, scaled, scan
+from hmmjax._core import numerics as num
+from hmmjax._core.typing import Array
+from hmmjax.messages import kernels, kronecker, scaled, scan
+from hmmjax.messages import viterbi as best_path
 from hmmjax.messages.potentials import Filtered, Path, Potentials, log_prob
 
 STORED_BYTES = 16 * 2**30
@@ -57,7 +58,7 @@ def _tables(p: Potentials) -> tuple:
 
 
 def _value(p: Potentials, top: Array, scale: Array, totals: Array, references: Array) -> Array:
-    """Log-normalisers (B,) from what a forward sweep leaves."""
+    """Log-normalizers (B,) from what a forward sweep leaves."""
     frames, length = jnp.arange(top.shape[1]), p.lengths[:, None]
     last = jnp.maximum(length - 1, 0)[..., None]
     references = jnp.where(frames < length - 1, references, 0)
@@ -67,7 +68,7 @@ def _value(p: Potentials, top: Array, scale: Array, totals: Array, references: A
 
 
 def forward(potentials: Potentials, keep: bool) -> tuple[Array, Any]:
-    """Log-normalisers (B,), and with `keep` the messages of both directions."""
+    """Log-normalizers (B,), and with `keep` the messages of both directions."""
     if keep and len(potentials.lengths) > _at_once(potentials):
         # Too many to hold: `backward` computes them again, a few videos at a time.
         return forward(potentials, keep=False)[0], None
@@ -80,7 +81,7 @@ def forward(potentials: Potentials, keep: bool) -> tuple[Array, Any]:
 
 
 def backward(potentials: Potentials, kept: Any, cotangent: Array) -> Potentials:
-    """Derivative of sum(cotangent * log-normalisers) with respect to every potential; cotangent is (B,)."""
+    """Derivative of sum(cotangent * log-normalizers) with respect to every potential; cotangent is (B,)."""
     if kept is not None:
         return _backward(potentials, kept, cotangent)
 
@@ -105,7 +106,7 @@ def _backward(potentials: Potentials, kept: Any, cotangent: Array) -> Potentials
     grouped, regroup = jax.vjp(lambda b: kronecker.group(_factors(b), DENSE), potentials.blocks)
     (blocks,) = regroup(_gradients(before, after, grouped))
 
-    # What all frames say of the first one's state, each video normalised by its own sum.
+    # What all frames say of the first one's state, each video normalized by its own sum.
     first = jnp.swapaxes(after[:, :: after.shape[1] // len(cotangent), 0], 0, 1)
     first_scale = scale[1][:, 0]
     totals = jnp.sum(jnp.where(initial > 0, initial * first, 0), -1)
@@ -152,7 +153,7 @@ def _filter(potentials: Potentials) -> Filtered:
 def viterbi(potentials: Potentials) -> Path:
     """Most probable paths; their log-probability is summed along the path found."""
     none = jnp.zeros_like(potentials.lengths)
-    return _in_turns(lambda p, _: _viterbi(p), lambda p, _: paths.viterbi(p), potentials, none)
+    return _in_turns(lambda p, _: _viterbi(p), lambda p, _: best_path.viterbi(p), potentials, none)
 
 
 def _viterbi(p: Potentials) -> Path:

@@ -17,7 +17,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
-from hmmjax._typing import Array
+from hmmjax._core.typing import Array
 from hmmjax.messages import scaled
 
 SWEEP_WARPS, PAIR_WARPS, BEST_WARPS, TRACE_WARPS = 4, 1, 4, 4
@@ -184,7 +184,7 @@ def _pair(alpha, pulled, alpha_scale, pulled_scale, mantissas, exponents, length
     own = jnp.where(inside, alpha_scale[video, last], -jnp.inf)
     exponent = exponents[...]
 
-    # Pairs (t, t + 1), each frame normalised by its own two-sided sum so that counts add up to the frames.
+    # Pairs (t, t + 1), each frame normalized by its own two-sided sum so that counts add up to the frames.
     shift = own[:, None] + jnp.where(real, pulled_scale[video, following], -jnp.inf)[None, :]
     pairs = jnp.sum(a[:, None, :] * back[None, :, :], 2)
     top = scaled.finite(jnp.max(shift + exponent + scaled.exponent(pairs)))

@@ -8,12 +8,12 @@ import math
 
 import jax.numpy as jnp
 
-from hmmjax import _numerics as num
-from hmmjax._typing import Array
+from hmmjax._core import numerics as num
+from hmmjax._core.typing import Array
 
 
 def group(blocks: tuple[Array, ...], limit: int) -> tuple[Array, ...]:
-    """Neighbouring blocks multiplied out, evenly, as far as sizes stay within `limit`: few large products for many."""
+    """Neighboring blocks multiplied out, evenly, as far as sizes stay within `limit`: few large products for many."""
     bits = sum(math.log2(b.shape[0]) for b in blocks)
     parts = max(1, math.ceil(bits / math.log2(limit)))
     limit = 2 ** math.ceil(bits / parts)

@@ -1,6 +1,6 @@
 """Forward recursion and most probable path wholly in logarithms: slow, simple, and out of reach of underflow.
 
-It is what "auto" takes where the scaled recursions could lose a state for good (`hmmjax._model.mixes`), and its
+It is what "auto" takes where the scaled recursions could lose a state for good (`hmmjax._core.lowering.scaled_is_exact`), and its
 gradient, by plain reverse-mode differentiation, is the independent check of the explicit backward sweep.
 """
 
@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from hmmjax import _numerics as num
-from hmmjax._typing import Array
+from hmmjax._core import numerics as num
+from hmmjax._core.typing import Array
 from hmmjax.messages.potentials import Filtered, Path, Potentials
 
 CHUNK = 64
@@ -67,13 +67,13 @@ def _forward(potentials: Potentials) -> tuple[Array, tuple[Array, Array]]:
 
 
 def forward(potentials: Potentials, keep: bool) -> tuple[Array, None]:
-    """Log-normalisers (B,), differentiable in every potential by plain autodiff; nothing is kept."""
+    """Log-normalizers (B,), differentiable in every potential by plain autodiff; nothing is kept."""
     del keep
     return jax.vmap(_forward, (_AXES,))(potentials)[0], None
 
 
 def backward(potentials: Potentials, kept: None, cotangent: Array) -> Potentials:
-    """Derivative of sum(cotangent * log-normalisers), by reverse-mode differentiation of the recursion."""
+    """Derivative of sum(cotangent * log-normalizers), by reverse-mode differentiation of the recursion."""
     del kept
     _, vjp = jax.vjp(lambda p: forward(p, keep=False)[0], potentials)
     return vjp(cotangent)[0]

@@ -1,7 +1,7 @@
 """One frame at a time: the recursions for whoever cannot wait for the whole video, and for drawing paths.
 
 Messages are kept in logarithms, (S, C). They are pushed on as numbers of order one, a scale for each phase; where the
-tools cannot switch that could lose the only path (`hmmjax._model.mixes`), and everything is summed in logarithms.
+tools cannot switch that could lose the only path (`hmmjax._core.lowering.scaled_is_exact`), and everything is summed in logarithms.
 """
 
 from typing import Any
@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from hmmjax import _numerics as num
-from hmmjax._pytree import pytree, static
-from hmmjax._typing import Array
+from hmmjax._core import numerics as num
+from hmmjax._core.pytree import pytree, static
+from hmmjax._core.typing import Array
 from hmmjax.messages import kronecker, logspace
 from hmmjax.messages.potentials import Potentials
 
@@ -89,19 +89,19 @@ def column(chain: Chain, phase: Array, config: Array) -> Array:
     return chain.transition[:, phase][:, None] + out[None]
 
 
-def normalise(message: Array) -> tuple[Array, Array]:
+def normalize(message: Array) -> tuple[Array, Array]:
     """A log-message that sums to one, and the logarithm of what it summed to; all -inf stays so."""
     total = num.logsumexp(message.reshape(-1), 0)
     return message - jnp.where(jnp.isfinite(total), total, 0), total
 
 
 def filtered_messages(chain: Chain, phases: Array, configs: Array, length: Array) -> tuple[Array, Array]:
-    """One video's filtered log-messages (T, S, C), and its log-normaliser; padding repeats the last frame's message."""
+    """One video's filtered log-messages (T, S, C), and its log-normalizer; padding repeats the last frame's message."""
 
     def step(state: tuple, frame: tuple) -> tuple:
         predicted, last = state
         phase, config, t = frame
-        message, total = normalise(predicted + phase[:, None] + config)
+        message, total = normalize(predicted + phase[:, None] + config)
         message = jnp.where(t < length, message, last)
         return (push(chain, message), message), (message, jnp.where(t < length, total, 0))
 

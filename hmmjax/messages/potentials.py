@@ -4,9 +4,9 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from hmmjax import _numerics as num
-from hmmjax._pytree import pytree
-from hmmjax._typing import Array
+from hmmjax._core import numerics as num
+from hmmjax._core.pytree import pytree
+from hmmjax._core.typing import Array
 
 
 @pytree

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from hmmjax import _numerics as num
-from hmmjax._pytree import pytree
-from hmmjax._typing import Array
+from hmmjax._core import numerics as num
+from hmmjax._core.pytree import pytree
+from hmmjax._core.typing import Array
 
 LN2 = float(np.log(2.0))
 

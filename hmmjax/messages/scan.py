@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from hmmjax import _numerics as num
-from hmmjax._pytree import pytree
-from hmmjax._typing import Array
+from hmmjax._core import numerics as num
+from hmmjax._core.pytree import pytree
+from hmmjax._core.typing import Array
 from hmmjax.messages import batching, kronecker, scaled
 from hmmjax.messages.potentials import Filtered, Potentials
 
@@ -135,7 +135,7 @@ def _first(chain: Chain) -> Message:
 
 
 def _in_chunks(chain: Chain, keep: bool, out: Callable[[Message, Stacks], Any], chunks: Any) -> tuple[Array, Any]:
-    """Forwards, chunk by chunk: the log-normaliser, and `out` of each chunk's first message and stacks.
+    """Forwards, chunk by chunk: the log-normalizer, and `out` of each chunk's first message and stacks.
 
     Only the first `chunks` chunks are run, a number that need not be known when compiling; None is all of them, which
     can be differentiated.
@@ -160,7 +160,7 @@ def _value(chain: Chain, scale: Array, totals: Array) -> Array:
 
 
 def _forward(potentials: Potentials, chunks: Any, *, keep: str) -> tuple[Array, Any]:
-    """One video, forwards: its log-normaliser, and "messages" of all frames, "entries" of chunks, or "nothing"."""
+    """One video, forwards: its log-normalizer, and "messages" of all frames, "entries" of chunks, or "nothing"."""
     chain = _chain(potentials)
 
     def out(predicted: Message, stacks: Stacks) -> Any:
@@ -194,7 +194,7 @@ class Incoming:
 
 
 def _backward(potentials: Potentials, chunks: Any, saved: Any, entries: bool) -> Potentials:
-    """One video, backwards: the derivative of its log-normaliser with respect to every potential.
+    """One video, backwards: the derivative of its log-normalizer with respect to every potential.
 
     With respect to log-evidence that is the posterior marginal, and a probability table times its derivative is its
     expected count (Eisner 2016). Backward messages and pairs of frames live for one chunk only.
@@ -230,7 +230,7 @@ def _backward(potentials: Potentials, chunks: Any, saved: Any, entries: bool) ->
         first, (sums, pulled, rows) = lax.scan(step, after, (*frames, t), reverse=True)
         scale, factor = sums[:, 0], sums[:, 1]
 
-        # Pairs (t, t + 1), each frame normalised by its own two-sided sum so that counts add up to the frames. Sums
+        # Pairs (t, t + 1), each frame normalized by its own two-sided sum so that counts add up to the frames. Sums
         # over configurations are matrix products: CPUs run those well, large reductions badly.
         pairs = num.einsum("tcp,tcq->tpq", alpha, pulled)
         shift = own[:, :, None] + scale[:, None, :]
@@ -265,7 +265,7 @@ def _backward(potentials: Potentials, chunks: Any, saved: Any, entries: bool) ->
 
     phases, configs = (m.reshape(-1, m.shape[-1])[:num_frames] for m in marginals)
     # The first frame's rows are brought to order one where the video may begin. Elsewhere they may overflow: the
-    # derivative of a zero that evidence is all in favour of.
+    # derivative of a zero that evidence is all in favor of.
     possible = chain.initial > 0
     totals = jnp.sum(jnp.where(possible, chain.initial * first.rows, 0), 0)
     scale, factor = scaled.order_one(first.scale + scaled.exponent(first.factor), totals)
@@ -317,7 +317,7 @@ def _top(x: Array, axis: int | tuple[int, ...]) -> Array:
 
 
 def forward(potentials: Potentials, keep: bool, whole: bool = False) -> tuple[Array, Any]:
-    """Log-normalisers (B,), and with `keep` whatever `backward` needs again.
+    """Log-normalizers (B,), and with `keep` whatever `backward` needs again.
 
     With `whole` the padding is run through as well, as in the functions below: slower, and differentiable.
     """
@@ -326,7 +326,7 @@ def forward(potentials: Potentials, keep: bool, whole: bool = False) -> tuple[Ar
 
 
 def backward(potentials: Potentials, kept: Any, cotangent: Array, whole: bool = False) -> Potentials:
-    """Derivative of sum(cotangent * log-normalisers) with respect to every potential; cotangent is (B,)."""
+    """Derivative of sum(cotangent * log-normalizers) with respect to every potential; cotangent is (B,)."""
     entries = batching.too_large(potentials)
 
     def weighted(potentials: Potentials, chunks: Any, kept: Any, cotangent: Array) -> Potentials:

@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from hmmjax.metrics.records import Mean, Metric, check_option, check_rate, nan_mean, nan_std, summarise
+from hmmjax.metrics.records import Mean, Metric, check_option, check_rate, nan_mean, nan_std, summarize
 from hmmjax.metrics.relaxed import TMRNET, Mode, Rules, check_order, check_rows, forgiven
 from hmmjax.metrics.videos import phase_videos
 
@@ -156,7 +156,7 @@ def phase_metrics(
                 convention += f"; a phase never predicted has {'0' if unpredicted == 'zero' else 'none'}"
                 reason += " or never predicted" if unpredicted == "nan" else ""
             results.append(
-                summarise(
+                summarize(
                     table,
                     mean,
                     name=name,

@@ -97,7 +97,7 @@ def nan_std(values: Any) -> float:
     return float(np.std(finite, ddof=1)) if finite.size > 1 else math.nan
 
 
-def summarise(
+def summarize(
     table: np.ndarray,
     how: Mean,
     *,

@@ -25,7 +25,7 @@ def _known(truth: Any, predicted: Any) -> list[Pair]:
         if len(a) and min(a.min(), b.min()) < 0:
             raise ValueError(
                 f"video {i} has a negative phase label, and segments need every frame: cut padding off with "
-                "hmmjax.metrics.unpad, and leave out videos that are labelled in part"
+                "hmmjax.metrics.unpad, and leave out videos that are labeled in part"
             )
     return [(a.astype(np.int64), b.astype(np.int64)) for a, b in videos if len(a)]
 
@@ -213,7 +213,7 @@ def transition_delay(truth: Any, predicted: Any, *, fps: float = 1.0, absolute: 
         TypeError: labels are not integers.
         ValueError: shapes disagree, labels are negative, or `fps` is not positive and finite.
 
-    Source: transition latency as reported for online recognisers; the definition above is this library's.
+    Source: transition latency as reported for online recognizers; the definition above is this library's.
     """
     check_rate("fps", fps, "rows per second, 1 for rows one second apart")
     videos = _known(truth, predicted)

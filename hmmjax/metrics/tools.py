@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from hmmjax.metrics.changes import between, changes, without_frames
-from hmmjax.metrics.records import Mean, Metric, check_option, nan_std, summarise
+from hmmjax.metrics.records import Mean, Metric, check_option, nan_std, summarize
 from hmmjax.metrics.videos import all_names, as_videos, entered, same_classes, tool_videos
 
 Definition = Literal["sklearn", "voc-all-points", "voc-11-point", "m2cai16"]
@@ -122,7 +122,7 @@ def _reason(videos: list[tuple[np.ndarray, np.ndarray]], pooled: bool, absent: s
     """Why an entry of `_tabulate` can be NaN."""
     known = np.array([(a >= 0).any(0) for a, _ in videos])
     known = known.any(0) if pooled else known
-    reasons = [*(["absent from the truth"] if absent == "nan" else []), *([] if known.all() else ["not labelled"])]
+    reasons = [*(["absent from the truth"] if absent == "nan" else []), *([] if known.all() else ["not labeled"])]
     return " or ".join([*reasons, *more])
 
 
@@ -151,7 +151,7 @@ def average_precision(
     Args:
         truth: presence 0/1, one (n_i, K) array per video or a single array; -1 is unknown and leaves that tool's frame
             out.
-        scores: scores of presence in the same shapes: posteriors or recogniser outputs. Hard 0/1 decisions are
+        scores: scores of presence in the same shapes: posteriors or recognizer outputs. Hard 0/1 decisions are
             accepted, cost many points, and are named in the convention.
         definition: "sklearn" (steps, no interpolation), "voc-all-points" (precision envelope), "voc-11-point", or
             "m2cai16" (the challenge's script; ties at the lowest score inflate it, and it has no value, NaN, where
@@ -178,7 +178,7 @@ def average_precision(
     n_videos, n_frames = entered(videos)
     hard = all(np.isin(b[a >= 0], (0.0, 1.0)).all() for a, b in videos)
     more = ["all scores equal"] if definition == "m2cai16" else []
-    return summarise(
+    return summarize(
         _tabulate(videos, measure, mean == "pooled", value),
         mean,
         name="average precision",
@@ -229,7 +229,7 @@ def tool_f1(
     value, policy = _ABSENT[absent]
     videos, labels = tool_videos(truth, scores, names)
     n_videos, n_frames = entered(videos)
-    return summarise(
+    return summarize(
         _tabulate(videos, measure, mean == "pooled", value),
         mean,
         name="tool F1",

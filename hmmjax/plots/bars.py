@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hmmjax.plots.style import FAINT, PHASE_COLOURS, ROW_COLOURS, TEXT, clean, new_figure, readable_on, words
+from hmmjax.plots.style import FAINT, PHASE_COLORS, ROW_COLORS, TEXT, clean, new_figure, readable_on, words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,7 +23,7 @@ def plot_intervals(
     """Dots for each class and system, with an interval about the last system's.
 
     Args:
-        values: for each system ("truth", "raw", "stabilised") (C,) amounts, NaN where there is none.
+        values: for each system ("truth", "raw", "stabilized") (C,) amounts, NaN where there is none.
         low: (C,) lower ends of the last system's intervals, or None.
         high: (C,) upper ends.
         names: (C,) class names.
@@ -34,19 +34,19 @@ def plot_intervals(
         A matplotlib figure.
     """
     markers = {
-        "truth": ("|", ROW_COLOURS["truth"], 220),
-        "raw": ("D", ROW_COLOURS["raw"], 34),
-        "stabilised": ("o", ROW_COLOURS["stabilised"], 46),
+        "truth": ("|", ROW_COLORS["truth"], 220),
+        "raw": ("D", ROW_COLORS["raw"], 34),
+        "stabilized": ("o", ROW_COLORS["stabilized"], 46),
     }
     figure = new_figure(8.4, 0.36 * len(names) + 1.2)
     axis = figure.subplots()
     rows = np.arange(len(names))
     axis.hlines(rows, 0, 1, transform=axis.get_yaxis_transform(), color="#EEEEEE", linewidth=0.8, zorder=0)
     if low is not None and high is not None:
-        axis.hlines(rows, low, high, color=ROW_COLOURS["online"], linewidth=5, zorder=1, label=label)
+        axis.hlines(rows, low, high, color=ROW_COLORS["online"], linewidth=5, zorder=1, label=label)
     for system, amounts in values.items():
-        marker, colour, size = markers.get(system, ("s", "#009E73", 34))
-        axis.scatter(np.asarray(amounts, float), rows, marker=marker, s=size, color=colour, label=system, zorder=3)
+        marker, color, size = markers.get(system, ("s", "#009E73", 34))
+        axis.scatter(np.asarray(amounts, float), rows, marker=marker, s=size, color=color, label=system, zorder=3)
     axis.set_yticks(rows, [words(name) for name in names], size=9)
     axis.set_ylim(len(names) - 0.5, -0.5)
     axis.set_xlim(left=0)
@@ -77,15 +77,15 @@ def plot_shares(
     axis = figure.subplots()
     left = np.zeros(len(table))
     for p, name in enumerate(part_names):
-        colour = PHASE_COLOURS[p % len(PHASE_COLOURS)]
-        axis.barh(np.arange(len(table)), table[:, p], left=left, color=colour, height=0.86, label=words(name))
+        color = PHASE_COLORS[p % len(PHASE_COLORS)]
+        axis.barh(np.arange(len(table)), table[:, p], left=left, color=color, height=0.86, label=words(name))
         if len(table) <= 12:
             from matplotlib.colors import to_rgb
 
             for row, value in enumerate(table[:, p]):
                 if value >= 0.04:
                     axis.text(left[row] + value / 2, row, f"{value:.0%}", ha="center", va="center", size=8,
-                              color=readable_on(to_rgb(colour)))  # fmt: skip
+                              color=readable_on(to_rgb(color)))  # fmt: skip
         left += table[:, p]
     axis.set_yticks(np.arange(len(table)), [words(name) for name in row_names], size=9 if len(table) <= 30 else 6)
     axis.set_ylim(len(table) - 0.5, -0.5)
@@ -98,7 +98,7 @@ def plot_shares(
 
 
 def plot_costs(points: Sequence[Mapping[str, Any]], *, cost_label: str = "cost", figure_label: str = "") -> "Figure":
-    """What each way of labelling costs and what it gives; those that nothing cheaper beats are joined.
+    """What each way of labeling costs and what it gives; those that nothing cheaper beats are joined.
 
     Args:
         points: mappings with "name", "cost", "value", and optionally "low" and "high".
@@ -134,7 +134,7 @@ def plot_costs(points: Sequence[Mapping[str, Any]], *, cost_label: str = "cost",
 
 
 def plot_presence(shares: Any, *, names: Sequence[str], notes: Sequence[str] | None = None) -> "Figure":
-    """One bar for each class, labelled with its share.
+    """One bar for each class, labeled with its share.
 
     Args:
         shares: (C,) between 0 and 1.

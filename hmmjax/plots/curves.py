@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hmmjax.plots.style import FAINT, ROW_COLOURS, TEXT, clean, new_figure, words
+from hmmjax.plots.style import FAINT, ROW_COLORS, TEXT, clean, new_figure, words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Lines differ in dashes too, not in colour alone.
-_DASHES = {"raw": (0, (4, 1.6)), "online": (0, (1, 1)), "stabilised": "solid"}
+#: Lines differ in dashes too, not in color alone.
+_DASHES = {"raw": (0, (4, 1.6)), "online": (0, (1, 1)), "stabilized": "solid"}
 _PER_ROW = 4
 #: A calibration bin of fewer frames is noise and not drawn.
 FEWEST = 20
@@ -23,7 +23,7 @@ def plot_precision_recall(curves: Mapping[str, Sequence[Any]]) -> "Figure":
     """One panel per tool, one line per system.
 
     Args:
-        curves: for each system ("raw", "online", "stabilised") a `hmmjax.metrics.Curve` for each tool.
+        curves: for each system ("raw", "online", "stabilized") a `hmmjax.metrics.Curve` for each tool.
 
     Returns:
         A matplotlib figure; a tool absent from the truth has an empty panel that says so.
@@ -40,7 +40,7 @@ def plot_precision_recall(curves: Mapping[str, Sequence[Any]]) -> "Figure":
             curve = own[k]
             if curve.n_positives:
                 axis.step(np.r_[0, curve.recall], np.r_[curve.precision[:1], curve.precision], where="pre",
-                          color=_colour(system), linestyle=_DASHES.get(system, "solid"), linewidth=1.6,
+                          color=_color(system), linestyle=_DASHES.get(system, "solid"), linewidth=1.6,
                           label=system)  # fmt: skip
         share = first[k].n_positives / max(first[k].n_frames, 1)
         axis.axhline(share, color="#BBBBBB", linewidth=0.8, linestyle=(0, (2, 3)))
@@ -75,10 +75,10 @@ def plot_reliability(curves: Mapping[str, Sequence[Any]]) -> "Figure":
             for curve in own:
                 if curve.name == name and curve.count.sum():
                     full = curve.count >= min(FEWEST, curve.count.max())
-                    axis.plot(curve.confidence[full], curve.frequency[full], color=_colour(system), linewidth=1.3,
+                    axis.plot(curve.confidence[full], curve.frequency[full], color=_color(system), linewidth=1.3,
                               linestyle=_DASHES.get(system, "solid"), label=system)  # fmt: skip
                     size = 70 * np.sqrt(curve.count[full] / curve.count.max()) + 3
-                    axis.scatter(curve.confidence[full], curve.frequency[full], s=size, color=_colour(system),
+                    axis.scatter(curve.confidence[full], curve.frequency[full], s=size, color=_color(system),
                                  linewidth=0, alpha=0.75)  # fmt: skip
                     said.append(f"{system} {curve.error:.3f}")
         axis.text(0.04, 0.97, "\n".join(said), transform=axis.transAxes, size=7.5, color=FAINT, va="top")
@@ -91,7 +91,7 @@ def plot_reliability(curves: Mapping[str, Sequence[Any]]) -> "Figure":
 def plot_densities(
     densities: Mapping[str, Mapping[str, Callable[[np.ndarray], np.ndarray]]], *, label: str = "probability said"
 ) -> "Figure":
-    """Densities over (0, 1): what a recogniser says where a tool is present, and where it is absent.
+    """Densities over (0, 1): what a recognizer says where a tool is present, and where it is absent.
 
     Args:
         densities: for each panel, for each curve ("absent", "present") a function from (n,) points to (n,) densities.
@@ -102,11 +102,11 @@ def plot_densities(
     """
     figure, axes = _panels(len(densities))
     at = np.linspace(0.002, 0.998, 400)
-    colours = {"absent": "#767676", "present": "#0072B2"}
+    colors = {"absent": "#767676", "present": "#0072B2"}
     for k, (axis, (name, curves)) in enumerate(zip(axes, densities.items(), strict=True)):
         for position, (state, density) in enumerate(curves.items()):
-            colour = colours.get(state, ("#0072B2", "#D55E00", "#009E73")[position % 3])
-            axis.plot(at, density(at), color=colour, linewidth=1.6, label=state,
+            color = colors.get(state, ("#0072B2", "#D55E00", "#009E73")[position % 3])
+            axis.plot(at, density(at), color=color, linewidth=1.6, label=state,
                       linestyle="solid" if position else (0, (4, 1.6)))  # fmt: skip
         axis.set_yscale("log")
         axis.set_ylim(0.02, 60)
@@ -130,8 +130,8 @@ def _panels(count: int) -> "tuple[Figure, list[Axes]]":
     return figure, grid[:count]
 
 
-def _colour(system: str) -> str:
-    return ROW_COLOURS.get(system, "#009E73")
+def _color(system: str) -> str:
+    return ROW_COLORS.get(system, "#009E73")
 
 
 def _square(axis: "Axes", k: int, count: int, across: str, up: str) -> None:

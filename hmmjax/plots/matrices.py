@@ -1,4 +1,4 @@
-"""Matrices: confusions, what a recogniser says of each phase, and how phases and tools move."""
+"""Matrices: confusions, what a recognizer says of each phase, and how phases and tools move."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ def plot_matrices(
     column_label: str = "said",
     counts: bool = True,
 ) -> "Figure":
-    """Matrices side by side, each cell shaded by its share of its row and labelled with it.
+    """Matrices side by side, each cell shaded by its share of its row and labeled with it.
 
     Args:
         matrices: for each title a (R, C) matrix of counts, or of shares.
@@ -193,12 +193,12 @@ def plot_tool_transitions(
             for i in range(2):
                 for j in range(2):
                     value = matrix[k, q, i, j]
-                    colour = shade(0.92 * value) if np.isfinite(value) else (0.93, 0.93, 0.93, 1.0)
+                    color = shade(0.92 * value) if np.isfinite(value) else (0.93, 0.93, 0.93, 1.0)
                     x, y = q * (2 + gap) + j, k * (2 + gap) + i
-                    axis.fill_between([x, x + 1], y, y + 1, facecolor=colour, edgecolor="white", linewidth=0.6)
+                    axis.fill_between([x, x + 1], y, y + 1, facecolor=color, edgecolor="white", linewidth=0.6)
                     label = "" if not np.isfinite(value) else POINT if value < NEVER else _short(value)
                     axis.text(x + 0.5, y + 0.52, label, ha="center", va="center", size=7.5,
-                              color=readable_on(colour))  # fmt: skip
+                              color=readable_on(color))  # fmt: skip
             if k == tools - 1:
                 for j, name in enumerate(("off", "on")):
                     axis.text(q * (2 + gap) + j + 0.5, tools * (2 + gap) - gap + 0.12, name, size=7, ha="center",
@@ -221,7 +221,7 @@ def plot_tool_transitions(
 def _heat(
     axis: "Axes", values: np.ndarray, rows: Sequence[str], columns: Sequence[str], *, top: float, never: float = -1.0
 ) -> None:
-    """A shaded, labelled matrix; values up to `never` are points."""
+    """A shaded, labeled matrix; values up to `never` are points."""
     from matplotlib import colormaps
 
     shade = colormaps[SHADES].with_extremes(bad="#F4F4F4")

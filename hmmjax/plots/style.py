@@ -1,4 +1,4 @@
-"""What all pictures share: colours that colour-blind readers can tell apart, names for reading, saving."""
+"""What all pictures share: colors that color-blind readers can tell apart, names for reading, saving."""
 
 import contextlib
 import os
@@ -10,18 +10,18 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Okabe and Ito's colours, which colour-blind readers can tell apart, ordered so that phases that follow each other
-#: contrast; then greys and browns for more than seven classes.
-PHASE_COLOURS = (
+#: Okabe and Ito's colors, which color-blind readers can tell apart, ordered so that phases that follow each other
+#: contrast; then grays and browns for more than seven classes.
+PHASE_COLORS = (
     "#CC79A7", "#0072B2", "#F0E442", "#009E73", "#E69F00", "#56B4E9", "#D55E00",
     "#000000", "#8C6D31", "#7B4173", "#BDBDBD", "#31527B",
 )  # fmt: skip
-#: One colour for each row of a tool: the truth, what the recogniser says, what comes out. None is a phase's, beside
+#: One color for each row of a tool: the truth, what the recognizer says, what comes out. None is a phase's, beside
 #: which it may stand; they differ in lightness, for every eye.
-ROW_COLOURS = {"truth": "#111111", "raw": "#8C8C8C", "online": "#B79FDB", "stabilised": "#5E2CA5"}
-UNLABELLED = "#EDEDED"
+ROW_COLORS = {"truth": "#111111", "raw": "#8C8C8C", "online": "#B79FDB", "stabilized": "#5E2CA5"}
+UNLABELED = "#EDEDED"
 TEXT, FAINT = "#222222", "#767676"
-#: From light to dark: reads the same in grey, on paper and to every eye.
+#: From light to dark: reads the same in gray, on paper and to every eye.
 SHADES = "Blues"
 
 
@@ -57,9 +57,9 @@ def clean(axis: "Axes", *, grid: str | None = None) -> None:
         axis.set_axisbelow(True)
 
 
-def readable_on(colour: Any) -> str:
-    """Black or white, whichever reads better on an RGB(A) colour."""
-    red, green, blue = colour[:3]
+def readable_on(color: Any) -> str:
+    """Black or white, whichever reads better on an RGB(A) color."""
+    red, green, blue = color[:3]
     return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.55 else TEXT
 
 

@@ -1,4 +1,4 @@
-"""Pictures of a video: phase ribbons and tool timelines, truth beside prediction beside stabilised prediction.
+"""Pictures of a video: phase ribbons and tool timelines, truth beside prediction beside stabilized prediction.
 
 Needs matplotlib (the ``data`` extra). Figures are built without pyplot: no global state, no display needed.
 """
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hmmjax.plots.style import FAINT, PHASE_COLOURS, ROW_COLOURS, TEXT, UNLABELLED, words
+from hmmjax.plots.style import FAINT, PHASE_COLORS, ROW_COLORS, TEXT, UNLABELED, words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,8 +35,8 @@ def plot_video(
 
     Args:
         seconds: (n,) times of the frames in seconds, increasing; gaps stay empty.
-        phases: rows from top to bottom, for instance ``{"truth": ..., "raw": ..., "stabilised": ...}``, each (n,) int
-            labels; -1 is unlabelled and hatched. None leaves the ribbon out.
+        phases: rows from top to bottom, for instance ``{"truth": ..., "raw": ..., "stabilized": ...}``, each (n,) int
+            labels; -1 is unlabeled and hatched. None leaves the ribbon out.
         tools: likewise (n, K) of 0, 1 or -1.
         tool_posterior: (n, K) probabilities, drawn as a shade in the last row of each tool.
         phase_names: (L,) names.
@@ -87,7 +87,7 @@ def plot_video(
 
 
 def changes(labels: Any) -> int:
-    """How often consecutive labels differ; pairs with an unlabelled (-1) frame do not count.
+    """How often consecutive labels differ; pairs with an unlabeled (-1) frame do not count.
 
     Args:
         labels: (n,) int.
@@ -135,18 +135,18 @@ def _draw_phases(
     for position, (name, values) in enumerate(rows.items()):
         runs = spans(seconds, values, step)
         for phase in sorted(present):
-            colour = PHASE_COLOURS[phase % len(PHASE_COLOURS)]
-            _bars(axis, [r[:2] for r in runs if r[2] == phase], position + 0.06, 0.88, facecolor=colour)
-        _unlabelled(axis, [r[:2] for r in runs if r[2] < 0], position + 0.06, 0.88)
+            color = PHASE_COLORS[phase % len(PHASE_COLORS)]
+            _bars(axis, [r[:2] for r in runs if r[2] == phase], position + 0.06, 0.88, facecolor=color)
+        _unlabeled(axis, [r[:2] for r in runs if r[2] < 0], position + 0.06, 0.88)
         axis.text(-0.008, position + 0.5, name, transform=axis.get_yaxis_transform(), ha="right", va="center",
                   size=11, color=TEXT)  # fmt: skip
         axis.text(1.012, position + 0.5, f"{changes(values)}", transform=axis.get_yaxis_transform(), ha="left",
                   va="center", size=11, color=TEXT)  # fmt: skip
     _above(axis, 1.012, "phase changes", "left")
     axis.set_ylim(len(rows), 0)
-    handles = [Patch(facecolor=PHASE_COLOURS[p % len(PHASE_COLOURS)], label=labels[p]) for p in range(total)]
+    handles = [Patch(facecolor=PHASE_COLORS[p % len(PHASE_COLORS)], label=labels[p]) for p in range(total)]
     if any((values < 0).any() for values in rows.values()):
-        handles.append(Patch(facecolor=UNLABELLED, hatch="////", edgecolor="#BBBBBB", linewidth=0, label="unlabelled"))
+        handles.append(Patch(facecolor=UNLABELED, hatch="////", edgecolor="#BBBBBB", linewidth=0, label="unlabeled"))
     _legend(axis, handles, raised=0.2)
 
 
@@ -163,8 +163,8 @@ def _draw_tools(
     count = next(iter(bands.values())).shape[1]
     # The last row is taller: its probability is drawn behind it.
     unit = 0.86 / (len(bands) + (0.7 if posterior is not None else 0))
-    spare = iter(PHASE_COLOURS[3:])
-    colours = {name: ROW_COLOURS.get(name) or next(spare) for name in bands}
+    spare = iter(PHASE_COLORS[3:])
+    colors = {name: ROW_COLORS.get(name) or next(spare) for name in bands}
     last = list(bands)[-1]
     for tool in range(count):
         if tool % 2 == 0:
@@ -172,33 +172,33 @@ def _draw_tools(
         for row, (name, values) in enumerate(bands.items()):
             y, height = tool + 0.08 + row * unit, 0.82 * unit
             if name == last and posterior is not None:
-                _shade(axis, seconds, posterior[:, tool], step, y, 1.62 * unit, colours[name])
+                _shade(axis, seconds, posterior[:, tool], step, y, 1.62 * unit, colors[name])
                 y += 0.8 * unit
             runs = spans(seconds, values[:, tool], step)
-            _bars(axis, [r[:2] for r in runs if r[2] == 1], y, height, facecolor=colours[name], zorder=3)
-            _unlabelled(axis, [r[:2] for r in runs if r[2] < 0], y, height)
+            _bars(axis, [r[:2] for r in runs if r[2] == 1], y, height, facecolor=colors[name], zorder=3)
+            _unlabeled(axis, [r[:2] for r in runs if r[2] < 0], y, height)
             axis.text(1.042 + 0.042 * row, tool + 0.5, f"{changes(values[:, tool])}",
                       transform=axis.get_yaxis_transform(), ha="right", va="center", size=11,
-                      color=colours[name])  # fmt: skip
+                      color=colors[name])  # fmt: skip
         label = words(names[tool]) if names is not None else f"tool {tool + 1}"
         axis.text(-0.008, tool + 0.5, label, transform=axis.get_yaxis_transform(), ha="right", va="center", size=11,
                   color=TEXT)  # fmt: skip
     _above(axis, 1.012, "on/off changes", "left")
     axis.set_ylim(count, 0)
-    handles = [Patch(facecolor=colours[name], label=name) for name in bands]
+    handles = [Patch(facecolor=colors[name], label=name) for name in bands]
     if posterior is not None:
-        handles.append(Patch(facecolor=colours[last], alpha=0.32, label="probability of presence"))
+        handles.append(Patch(facecolor=colors[last], alpha=0.32, label="probability of presence"))
     if any((values < 0).any() for values in bands.values()):
-        handles.append(Patch(facecolor=UNLABELLED, hatch="////", edgecolor="#BBBBBB", linewidth=0, label="unlabelled"))
+        handles.append(Patch(facecolor=UNLABELED, hatch="////", edgecolor="#BBBBBB", linewidth=0, label="unlabeled"))
     _legend(axis, handles)
 
 
-def _shade(axis: "Axes", seconds: np.ndarray, p: np.ndarray, step: float, y: float, height: float, colour: str) -> None:
+def _shade(axis: "Axes", seconds: np.ndarray, p: np.ndarray, step: float, y: float, height: float, color: str) -> None:
     """The posterior as an area that grows upwards from the bottom of its row, broken at gaps in time."""
     for a, b in _runs_of_time(seconds, step):
         edges = np.r_[seconds[a : b + 1], seconds[b] + step] / 60
         top = y + height * (1 - np.r_[p[a : b + 1], p[b]])
-        axis.fill_between(edges, top, y + height, step="post", facecolor=colour, alpha=0.32, linewidth=0, zorder=2)
+        axis.fill_between(edges, top, y + height, step="post", facecolor=color, alpha=0.32, linewidth=0, zorder=2)
 
 
 def _runs_of_time(seconds: np.ndarray, step: float) -> list[tuple[int, int]]:
@@ -206,8 +206,8 @@ def _runs_of_time(seconds: np.ndarray, step: float) -> list[tuple[int, int]]:
     return list(zip([0, *breaks.tolist()], [*(breaks - 1).tolist(), seconds.size - 1], strict=True))
 
 
-def _unlabelled(axis: "Axes", spans: Sequence[tuple[float, float]], y: float, height: float) -> None:
-    _bars(axis, spans, y, height, facecolor=UNLABELLED, hatch="////", edgecolor="#BBBBBB", zorder=1)
+def _unlabeled(axis: "Axes", spans: Sequence[tuple[float, float]], y: float, height: float) -> None:
+    _bars(axis, spans, y, height, facecolor=UNLABELED, hatch="////", edgecolor="#BBBBBB", zorder=1)
 
 
 def _above(axis: "Axes", x: float, text: str, align: Any) -> None:

@@ -27,7 +27,7 @@ class Delay:
         upper: quartile.
         mean_absolute: mean of their absolute values.
         close: of all true changes, those shown within `CLOSE` seconds.
-        split: how the videos relate to those learnt from.
+        split: how the videos relate to those learned from.
     """
 
     system: str

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hmmjax import metrics, plots
-from hmmjax.report.spent import Minutes
+from hmmjax.report.minutes import Minutes
 from hmmjax.report.tables import annotated, systems
 from hmmjax.stabilize import Stabilized
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 #: Names of systems in figures.
-ROWS = {"M": "raw", "M_H online": "online", "M_H": "stabilised"}
+ROWS = {"M": "raw", "M_H online": "online", "M_H": "stabilized"}
 #: Names of systems in tables, for those of figures.
 TABLE = {shown: name for name, shown in ROWS.items()}
 
@@ -26,7 +26,7 @@ class Picture:
 
     Attributes:
         name: of its files.
-        section: where it belongs: "confusion", "curves", "model", "recogniser", "minutes", "calibration", "costs".
+        section: where it belongs: "confusion", "curves", "model", "recognizer", "minutes", "calibration", "costs".
         caption: what it shows and how to read it.
         figure: the matplotlib figure.
         rows: the numbers in it, for a csv; None where another csv has them.
@@ -78,7 +78,7 @@ def _confusions(result: Stabilized, names: Sequence[str]) -> list[Picture]:
     )
     # Before and after; the online matrix, close to these, is in the csv.
     before = "raw" if "raw" in matrices else "online"
-    figure = plots.plot_matrices({name: matrices[name] for name in (before, "stabilised")}, row_names=names)
+    figure = plots.plot_matrices({name: matrices[name] for name in (before, "stabilized")}, row_names=names)
     return [Picture("confusion_phases", "confusion", caption, figure, rows)]
 
 
@@ -109,7 +109,7 @@ def _thin(values: np.ndarray, most: int = 500) -> np.ndarray:
 
 def _calibration(result: Stabilized) -> list[Picture]:
     curves: dict[str, list[Any]] = {}
-    # A recogniser that is silent in some frames says nothing there that could be checked.
+    # A recognizer that is silent in some frames says nothing there that could be checked.
     for system in (s for s in (result.raw, result.filtered, result.smoothed) if s in systems(result)):
         row = ROWS[system.name]
         for track in ("phases", "tools"):
@@ -128,7 +128,7 @@ def _calibration(result: Stabilized) -> list[Picture]:
         if n
     ]
     caption = (
-        "Of the frames given some probability, the share where it came true: on the grey line probabilities mean what "
+        "Of the frames given some probability, the share where it came true: on the gray line probabilities mean what "
         "they say; below it they promise too much. Ten bins of equal width; larger dots hold more frames, bins of "
         "fewer than 20 frames are not drawn. Small print: expected calibration error. Frames of all videos pooled."
     )
@@ -145,7 +145,7 @@ def _minutes(minutes: dict[str, Minutes | None]) -> list[Picture]:
         shown = annotated_videos if annotated_videos.any() else np.ones(len(table.truth), bool)
         values = {
             name: _mean(x[shown])
-            for name, x in (("truth", table.truth), ("raw", table.raw), ("stabilised", table.stabilised))
+            for name, x in (("truth", table.truth), ("raw", table.raw), ("stabilized", table.stabilized))
             if not np.isnan(x[shown]).all()
         }
         count = int(shown.sum())
@@ -205,7 +205,7 @@ def _transitions(result: Stabilized, phase_names: Sequence[str], tool_names: Seq
 def _stays(result: Stabilized, count: int) -> tuple[str, np.ndarray, np.ndarray]:
     """Of whom, for each phase the share of its stays that a video's end ended, and the mean length in minutes.
 
-    The annotation's where some video is annotated throughout, else the stabilised ones; NaN without any stay.
+    The annotation's where some video is annotated throughout, else the stabilized ones; NaN without any stay.
     """
     whole = [t for t in result.truth_phases or [] if (t >= 0).all()]
     stays, ends, frames = np.zeros(count), np.zeros(count), np.zeros(count)
@@ -215,7 +215,7 @@ def _stays(result: Stabilized, count: int) -> tuple[str, np.ndarray, np.ndarray]
         frames += np.bincount(labels, minlength=count)
         ends[labels[-1]] += 1
     with np.errstate(invalid="ignore"):
-        return "annotation" if whole else "stabilised labels", ends / stays, frames / stays * result.step_seconds / 60
+        return "annotation" if whole else "stabilized labels", ends / stays, frames / stays * result.step_seconds / 60
 
 
 def matrix_rows(
@@ -247,29 +247,29 @@ def _emission(track: str, family: Any, names: Sequence[str], power: str) -> list
     matrix, concentration = getattr(family, "matrix", None), getattr(family, "concentration", None)
     if track == "phases" and matrix is not None:
         caption = (
-            f"How the recogniser errs ({name}): in each phase (row), how often it says each phase (column).{power}"
+            f"How the recognizer errs ({name}): in each phase (row), how often it says each phase (column).{power}"
         )
         figure = plots.plot_matrices(
-            {"what the recogniser says": matrix}, row_names=names, row_label="phase", counts=False
+            {"what the recognizer says": matrix}, row_names=names, row_label="phase", counts=False
         )
         rows = matrix_rows(matrix, names, names, "phase", "said")
-        return [Picture("emission_phases", "recogniser", caption, figure, rows)]
+        return [Picture("emission_phases", "recognizer", caption, figure, rows)]
     if track == "phases" and concentration is not None:
         table = np.asarray(concentration, float)
         caption = (
-            f"What the recogniser's probabilities look like ({name}): in each phase (row), the mean probability it "
+            f"What the recognizer's probabilities look like ({name}): in each phase (row), the mean probability it "
             f"gives each phase (column); at the right, the concentration (small: probabilities near 0 and 1).{power}"
         )
         figure = plots.plot_matrices(
             {"mean probability": table}, row_names=names, row_label="phase", column_label="probability of"
         )
         rows = matrix_rows(table, names, names, "phase", "class", "concentration")
-        return [Picture("emission_phases", "recogniser", caption, figure, rows)]
+        return [Picture("emission_phases", "recognizer", caption, figure, rows)]
     if track == "tools" and matrix is not None:
         table = np.asarray(matrix, float)
         both = np.stack([table[:, 1, 1], table[:, 0, 1]], 1)
         caption = (
-            f"How the recogniser errs ({name}): how often it reports each tool when it is there, and when it is not."
+            f"How the recognizer errs ({name}): how often it reports each tool when it is there, and when it is not."
             f"{power}"
         )
         figure = plots.plot_matrices(
@@ -280,7 +280,7 @@ def _emission(track: str, family: Any, names: Sequence[str], power: str) -> list
             {"tool": names[k], "present": i, "reported": j, "probability": float(table[k, i, j])}
             for k, i, j in np.ndindex(table.shape)
         ]
-        return [Picture("emission_tools", "recogniser", caption, figure, rows)]
+        return [Picture("emission_tools", "recognizer", caption, figure, rows)]
     if track == "tools" and concentration is not None:
         from scipy.stats import beta
 
@@ -292,13 +292,13 @@ def _emission(track: str, family: Any, names: Sequence[str], power: str) -> list
         states = ("absent", "present")
         densities = {tool: {s: density(k, d) for d, s in enumerate(states)} for k, tool in enumerate(names)}
         caption = (
-            f"Densities of the probability that the recogniser gives a tool, where it is absent and present.{power}"
+            f"Densities of the probability that the recognizer gives a tool, where it is absent and present.{power}"
         )
         rows = [
             {"tool": names[k], "present": d, "parameter": "ab"[j], "concentration": float(table[k, d, j])}
             for k, d, j in np.ndindex(table.shape)
         ]
-        return [Picture("emission_tools", "recogniser", caption, plots.plot_densities(densities), rows)]
+        return [Picture("emission_tools", "recognizer", caption, plots.plot_densities(densities), rows)]
     return []
 
 
@@ -307,7 +307,7 @@ def _costs(costs: Sequence[dict[str, Any]] | None) -> list[Picture]:
         return []
     unit, what = str(costs[0].get("cost_unit") or "cost"), str(costs[0].get("figure") or "figure")
     caption = (
-        f"What labelling costs ({unit}) and what it gives ({what}). Blue: nothing that costs no more is better; the "
+        f"What labeling costs ({unit}) and what it gives ({what}). Blue: nothing that costs no more is better; the "
         "line joins these."
     )
     return [

@@ -1,4 +1,4 @@
-"""What the model changed, and why: the longest runs in which raw and stabilised differ, with the evidence weighed."""
+"""What the model changed, and why: the longest runs in which raw and stabilized differ, with the evidence weighed."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from hmmjax.types import Observations
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """One run of frames in which the stabilised result differs from what was read in one and the same way.
+    """One run of frames in which the stabilized result differs from what was read in one and the same way.
 
     Attributes:
         video: the video's position.
@@ -27,15 +27,15 @@ class Change:
         start: seconds at its first frame.
         end: seconds after its last frame.
         raw: the label that was read.
-        stabilised: the label that came out.
-        before: the stabilised phase before the run; -1 at the start of the video, and for tools.
+        stabilized: the label that came out.
+        before: the stabilized phase before the run; -1 at the start of the video, and for tools.
         after: likewise after it.
         probability: mean posterior probability of what came out.
-        right: share of the run's annotated frames where the stabilised label is true; NaN without annotation.
+        right: share of the run's annotated frames where the stabilized label is true; NaN without annotation.
         raw_right: the same of what was read.
-        frames_say: nats that the recogniser's outputs in the run speak for what came out (negative: for what was read).
+        frames_say: nats that the recognizer's outputs in the run speak for what came out (negative: for what was read).
         moves_say: nats that transitions into, within and out of the run speak for what came out.
-        tools_say: nats that the tools, as stabilised, speak for the phase that came out; NaN for tools.
+        tools_say: nats that the tools, as stabilized, speak for the phase that came out; NaN for tools.
     """
 
     video: int
@@ -46,7 +46,7 @@ class Change:
     start: float
     end: float
     raw: int
-    stabilised: int
+    stabilized: int
     before: int
     after: int
     probability: float
@@ -63,7 +63,7 @@ class Change:
 
 
 def longest_changes(result: Stabilized, count: int = 12) -> list[Change]:
-    """The longest runs of each track in which raw and stabilised labels differ, longest first.
+    """The longest runs of each track in which raw and stabilized labels differ, longest first.
 
     Args:
         result: from `hmmjax.stabilize.stabilize`.
@@ -136,7 +136,7 @@ def _explain(result: Stabilized, track: str, i: int, tool: int, first: int, last
         start=float(seconds[first]),
         end=float(seconds[last] + result.step_seconds),
         raw=said,
-        stabilised=out,
+        stabilized=out,
         before=int(smooth[first - 1]) if track == "phases" and first else -1,
         after=int(smooth[last + 1]) if track == "phases" and last + 1 < len(smooth) else -1,
         probability=float(probability),
@@ -166,7 +166,7 @@ def _weigh(
     frames_say = np.nan
     if chain.emission is not None:
         table = np.asarray(chain.emission.log_prob(getattr(part, track)), np.float64)
-        if track == "tools" and chain.emission.joint:
+        if track == "tools" and chain.emission.is_joint:
             table = _alone(table, tool, as_tools(result.smoothed.tools[i])[inside])  # type: ignore[index]
         elif track == "tools":
             table = table[:, tool] if table.ndim == 3 and table.shape[1] == params.num_tools else None
@@ -225,10 +225,10 @@ def describe(change: Change, phase_names: Sequence[str], tool_names: Sequence[st
     Returns:
         The sentence, and a line of weights in nats: positive ones speak for the change.
     """
-    said = f"For {change.seconds:.0f} s the recogniser "
+    said = f"For {change.seconds:.0f} s the recognizer "
     sure = f"(probability {change.probability:.2f})"
     if change.track == "phases":
-        raw, out = words(phase_names[change.raw]), words(phase_names[change.stabilised])
+        raw, out = words(phase_names[change.raw]), words(phase_names[change.stabilized])
         text = f"{said}said {raw}; the model says {out} {sure}"
         reason = "the order and the usual length of phases"
     else:

@@ -11,25 +11,25 @@ from typing import Any
 import numpy as np
 
 import hmmjax
-from hmmjax.plots import PHASE_COLOURS, ROW_COLOURS, words
+from hmmjax.plots import PHASE_COLORS, ROW_COLORS, words
 from hmmjax.plots.style import literal
 from hmmjax.report import ribbons
 from hmmjax.report.delays import CLOSE, Delay
 from hmmjax.report.figures import Picture
 from hmmjax.report.frames import Frames
+from hmmjax.report.minutes import Minutes
 from hmmjax.report.reasons import Change, describe
-from hmmjax.report.spent import Minutes
 from hmmjax.report.tables import TITLES, Pair, convention
 from hmmjax.stabilize import Row, Stabilized, System
-from hmmjax.stabilize.doubts import HARMED, agreement
+from hmmjax.stabilize.warnings import HARMED, agreement
 
 SHADE = "#CFC0E8"
-"""Of probabilities behind a tool's stabilised row."""
+"""Of probabilities behind a tool's stabilized row."""
 DASH = "\N{EN DASH}"
 """Where there is no figure."""
 _CONTENTS = (
     ("figures", "Figures"), ("videos", "Videos"), ("changes", "Changes"), ("errors", "Mistakes"),
-    ("minutes", "Minutes"), ("calibration", "Calibration"), ("model", "Operations"), ("recogniser", "Recogniser"),
+    ("minutes", "Minutes"), ("calibration", "Calibration"), ("model", "Operations"), ("recognizer", "Recognizer"),
     ("costs", "Costs"),
 )  # fmt: skip
 
@@ -79,7 +79,7 @@ def page(
     systems = list(dict.fromkeys(n for row in table for n in row.metrics))
     more_systems = [n for n in systems if any(n in row.metrics for row in more)] or systems
     shown = {p.section for p in pictures}
-    has = {name: name in shown for name in ("confusion", "curves", "calibration", "model", "recogniser", "costs")}
+    has = {name: name in shown for name in ("confusion", "curves", "calibration", "model", "recognizer", "costs")}
     with_phases = result.smoothed.phases is not None or result.raw.phases is not None
     with_tools = result.raw.tools is not None
     phases = [words(n) for n in phase_names] if with_phases else []
@@ -91,9 +91,9 @@ def page(
     known = any(not math.isnan(c.right) for c in changes)
     sections = {
         "figures": bool(table), "videos": True, "changes": bool(changes), "errors": has["confusion"] or has["curves"],
-        "minutes": bool(table_minutes), **{k: has[k] for k in ("calibration", "model", "recogniser", "costs")},
+        "minutes": bool(table_minutes), **{k: has[k] for k in ("calibration", "model", "recognizer", "costs")},
     }  # fmt: skip
-    tool_rows = [(n, ROW_COLOURS[n]) for n in ribbons.rows(result, 0, "tools")]
+    tool_rows = [(n, ROW_COLORS[n]) for n in ribbons.rows(result, 0, "tools")]
     return render(
         "report.html.j2",
         script=asset("viewer.js"),
@@ -125,7 +125,7 @@ def page(
         longest=f"{max(seconds) / 60:.0f}",
         axis=ribbons.axis(max(seconds)),
         strip_rows=", ".join(strip_names) if strip_names else "",
-        phase_legend=[(n, PHASE_COLOURS[p % len(PHASE_COLOURS)]) for p, n in enumerate(phases)],
+        phase_legend=[(n, PHASE_COLORS[p % len(PHASE_COLORS)]) for p, n in enumerate(phases)],
         tool_legend=[pair for pair in tool_rows if pair[0] != "online"] if with_tools else [],
         tool_legend_viewer=[*tool_rows, ("probability of presence", SHADE)],
         tools=tools,
@@ -151,8 +151,8 @@ def page(
                 "videos": [ribbons.video_data(result, i) for i in range(len(result.ids))],
                 "phases": phases,
                 "tools": tools,
-                "colours": PHASE_COLOURS,
-                "rows": ROW_COLOURS,
+                "colors": PHASE_COLORS,
+                "rows": ROW_COLORS,
                 "shade": SHADE,
             }
         ),
@@ -182,7 +182,7 @@ _PAIRED = {
 
 
 def _headline(table: Sequence[Row], pairs: Sequence[Pair]) -> list[dict[str, str]]:
-    """Up to four figures to see first: raw, then stabilised, and what the comparison video by video says of them."""
+    """Up to four figures to see first: raw, then stabilized, and what the comparison video by video says of them."""
     by_video = {p.figure: _paired(p) for p in pairs}
     wanted = ("phase accuracy, pooled", "phase Jaccard, strict", "tool mAP", "tool F1, macro", "phase changes",
               "tool on/off changes")  # fmt: skip
@@ -194,7 +194,7 @@ def _headline(table: Sequence[Row], pairs: Sequence[Pair]) -> list[dict[str, str
         {
             "figure": name + ("" if "M" in rows[name].metrics else ", from the tools alone"),
             "raw": _value(rows[name], "M") if "M" in rows[name].metrics else "",
-            "stabilised": _value(rows[name], "M_H"),
+            "stabilized": _value(rows[name], "M_H"),
             "truth": "" if rows[name].truth is None else f"{rows[name].truth:,.0f}",
             "paired": by_video.get(_PAIRED.get(name, ""), "") if "M" in rows[name].metrics else "",
         }
@@ -289,10 +289,10 @@ def _numbers(result: Stabilized, i: int) -> list[dict[str, Any]]:
                 mark = " worse" if worse else ""
                 lines.append({"text": f"{figure} {_three(before)} → {_three(after)}{mark}", "worse": worse})
         counts = ribbons.count_changes(result, i, track)
-        # Raw and stabilised are counted in every frame, so a truth with gaps is no count to set beside them.
+        # Raw and stabilized are counted in every frame, so a truth with gaps is no count to set beside them.
         whole = truth is not None and bool((truth[i] >= 0).all())
         true = f" (truth {counts['truth']})" if whole and "truth" in counts else ""
-        lines.append({"text": f"{what} {counts['raw']} → {counts['stabilised']}{true}", "worse": False})
+        lines.append({"text": f"{what} {counts['raw']} → {counts['stabilized']}{true}", "worse": False})
     return lines
 
 
@@ -352,7 +352,7 @@ def _minutes(track: str, table: Minutes | None, ids: Sequence[str]) -> dict[str,
             said = [f"raw {raw:.1f}"] * bool(not np.isnan(raw)) + [f"truth {truth:.1f}"] * bool(not np.isnan(truth))
             cells.append(
                 {
-                    "value": f"{table.stabilised[i, c]:.1f}",
+                    "value": f"{table.stabilized[i, c]:.1f}",
                     "spread": "" if ends is None else f"{ends[0][i, c]:.1f} to {ends[1][i, c]:.1f}",
                     "said": "; ".join(said),
                 }
@@ -363,13 +363,13 @@ def _minutes(track: str, table: Minutes | None, ids: Sequence[str]) -> dict[str,
         known = ~np.isnan(table.truth)
         inside = (table.truth >= bands[0] - 1e-9) & (table.truth <= bands[1] + 1e-9) & known
         parts.append(
-            "In each cell: stabilised minutes, an 80 % interval from the errors on the other annotated videos, and "
+            "In each cell: stabilized minutes, an 80 % interval from the errors on the other annotated videos, and "
             f"what was read and is true. The intervals hold {int(inside.sum())} of {int(known.sum())} true values."
         )
     if table.deviation is not None:
         said, total = table.coverage()
         if bands is None:
-            parts.append("In each cell: stabilised minutes and the model's own 95 % interval.")
+            parts.append("In each cell: stabilized minutes and the model's own 95 % interval.")
         if total:
             parts.append(
                 f"The model's own 95 % intervals, which know nothing of errors that it cannot see, hold {said} of "
@@ -388,7 +388,7 @@ def _minutes(track: str, table: Minutes | None, ids: Sequence[str]) -> dict[str,
 def _errors(table: Minutes) -> dict[str, Any]:
     """Median and 90 % quantile of each class's errors, for the systems that have minutes; empty without truth."""
     known = int((~np.isnan(table.truth).any(1)).sum())
-    shown = [s for s in ("raw", "stabilised") if known and not np.isnan(getattr(table, s)).all()]
+    shown = [s for s in ("raw", "stabilized") if known and not np.isnan(getattr(table, s)).all()]
     figures = {s: table.errors(s) for s in shown}
     rows = [
         {

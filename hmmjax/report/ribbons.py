@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from hmmjax.plots import PHASE_COLOURS, ROW_COLOURS, changes, spans
+from hmmjax.plots import PHASE_COLORS, ROW_COLORS, changes, spans
 from hmmjax.stabilize import Stabilized
 from hmmjax.stabilize.table import as_phases, as_tools
 
 #: Rows of the viewer, top to bottom, for what `Stabilized` calls them.
-ROWS = (("raw", "raw"), ("filtered", "online"), ("smoothed", "stabilised"))
+ROWS = (("raw", "raw"), ("filtered", "online"), ("smoothed", "stabilized"))
 #: Heights in the overview: a row of phases, and the space beneath a tool, which leaves room for its name.
 PHASE, GAP = 9, 2.5
 #: The viewer shows at most so many probabilities a video; longer ones are thinned, their labels are not.
@@ -76,22 +76,22 @@ def strip(result: Stabilized, i: int, longest: float, width: int = 760) -> str:
     parts: list[str] = []
     y = 0.0
 
-    def bar(values: np.ndarray, height: float, colour: Any) -> None:
+    def bar(values: np.ndarray, height: float, color: Any) -> None:
         for a, w, v in spans(seconds, values, result.step_seconds):
-            fill = colour(v)
+            fill = color(v)
             if fill:
                 x, size = (60 * a - start) * scale, max(60 * w * scale, 0.25)
                 parts.append(f'<rect x="{x:.2f}" y="{y:.1f}" width="{size:.2f}" height="{height}" fill="{fill}"/>')
 
     for labels in rows(result, i, "phases").values():
-        bar(labels, PHASE, lambda v: PHASE_COLOURS[v % len(PHASE_COLOURS)] if v >= 0 else "#E4E4E4")
+        bar(labels, PHASE, lambda v: PHASE_COLORS[v % len(PHASE_COLORS)] if v >= 0 else "#E4E4E4")
         y += PHASE + 1.5
     tools = {n: x for n, x in rows(result, i, "tools").items() if n != "online"}
     if result.raw.tools is not None:
         y += 3 * bool(parts)
         for k in range(next(iter(tools.values())).shape[1]):
             for name, labels in tools.items():
-                bar(labels[:, k], 2.6, lambda v, n=name: ROW_COLOURS[n] if v == 1 else "")
+                bar(labels[:, k], 2.6, lambda v, n=name: ROW_COLORS[n] if v == 1 else "")
                 y += 3
             y += GAP
     return (

@@ -11,29 +11,29 @@ from hmmjax import metrics
 from hmmjax.io import CHOLEC80_PHASES
 from hmmjax.metrics import Metric
 from hmmjax.stabilize import Row, Stabilized, System
-from hmmjax.stabilize.doubts import HARMED, harmed_classes, harmed_videos
-from hmmjax.stabilize.table import compare_recognisers
+from hmmjax.stabilize.table import compare_recognizers
+from hmmjax.stabilize.warnings import HARMED, harmed_classes, harmed_videos
 
 #: The names of the systems on the page, for those of the table.
-TITLES = {"M": "raw (M)", "M_H": "stabilised (M_H)", "M_H online": "online (M_H, past only)"}
+TITLES = {"M": "raw (M)", "M_H": "stabilized (M_H)", "M_H online": "online (M_H, past only)"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """Raw and stabilised, video by video.
+    """Raw and stabilized, video by video.
 
     Attributes:
         figure: what is measured.
         convention: how.
-        difference: mean of stabilised minus raw over videos.
+        difference: mean of stabilized minus raw over videos.
         low: lower end of its 95 % interval (Student's t over videos); NaN with fewer than two.
         high: upper end.
-        better: videos in which stabilised is better.
+        better: videos in which stabilized is better.
         equal: videos in which they are equal.
         videos: videos that entered.
         level: of the interval.
         interval: how it is made.
-        split: how the videos relate to those learnt from.
+        split: how the videos relate to those learned from.
     """
 
     figure: str
@@ -50,7 +50,7 @@ class Pair:
 
 
 def systems(result: Stabilized) -> list[System]:
-    """Raw, stabilised, online; raw only where it speaks of every frame, as one of several recognisers may not."""
+    """Raw, stabilized, online; raw only where it speaks of every frame, as one of several recognizers may not."""
     spoken = [*(result.raw.phases or []), *(result.raw.tools or [])]
     whole = all((x >= 0).all() for x in spoken)
     return [*([result.raw] if whole else []), result.smoothed, result.filtered]
@@ -61,8 +61,8 @@ def main_table(result: Stabilized) -> list[Row]:
     relaxed = result.phase_names == CHOLEC80_PHASES and result.truth_phases is not None
     if not relaxed:
         return result.table
-    return compare_recognisers(
-        result.recognisers,
+    return compare_recognizers(
+        result.recognizers,
         [result.smoothed, result.filtered],
         result.truth_phases,
         result.truth_tools,
@@ -133,7 +133,7 @@ def harm(result: Stabilized, rows: Sequence[Row]) -> list[str]:
         rows: figures to look through.
 
     Returns:
-        Sentences; none where several recognisers were fused, of which none is the one before.
+        Sentences; none where several recognizers were fused, of which none is the one before.
     """
     if result.fused:
         return []
@@ -142,7 +142,7 @@ def harm(result: Stabilized, rows: Sequence[Row]) -> list[str]:
         for row in rows
         if {"M", "M_H"} <= set(row.metrics) and not row.metrics["M"].unit and gain(row) < -HARMED
     ]
-    worse = [f"figures that fell below the recogniser's: {'; '.join(fallen)}"] if fallen else []
+    worse = [f"figures that fell below the recognizer's: {'; '.join(fallen)}"] if fallen else []
     worse += harmed_classes(
         result.raw, result.smoothed, result.truth_phases, result.truth_tools, result.phase_names, result.tool_names
     )
@@ -150,7 +150,7 @@ def harm(result: Stabilized, rows: Sequence[Row]) -> list[str]:
 
 
 def gain(row: Row) -> float:
-    """How much better stabilised is than raw, in a figure that is a share; NaN where one of them is."""
+    """How much better stabilized is than raw, in a figure that is a share; NaN where one of them is."""
     difference = row.metrics["M_H"].value - row.metrics["M"].value
     return -difference if "calibration" in row.figure else difference
 
@@ -178,7 +178,7 @@ def per_class(result: Stabilized) -> list[Row]:
 
 
 def pairs(result: Stabilized) -> list[Pair]:
-    """Stabilised against raw in each video: what a paired comparison over videos says."""
+    """Stabilized against raw in each video: what a paired comparison over videos says."""
     measured: list[tuple[str, dict[str, Metric]]] = []
     phases = annotated(result, "phases", lambda s: s.phase_labels(), whole=False)
     if phases and {"M", "M_H"} <= set(phases[1]):
@@ -195,15 +195,15 @@ def pairs(result: Stabilized) -> list[Pair]:
     return [_pair(figure, found["M"], found["M_H"], result.protocol) for figure, found in measured]
 
 
-def _pair(figure: str, raw: Metric, stabilised: Metric, split: str) -> Pair:
+def _pair(figure: str, raw: Metric, stabilized: Metric, split: str) -> Pair:
     from scipy.stats import t
 
-    difference = np.array(stabilised.per_video) - np.array(raw.per_video)
+    difference = np.array(stabilized.per_video) - np.array(raw.per_video)
     difference = difference[~np.isnan(difference)]
     n, mean = difference.size, float(difference.mean()) if difference.size else math.nan
     reach = float(t.ppf(0.975, n - 1) * difference.std(ddof=1) / math.sqrt(n)) if n > 1 else math.nan
     better, equal = int((difference > 1e-12).sum()), int((np.abs(difference) <= 1e-12).sum())
-    return Pair(figure, stabilised.convention, mean, mean - reach, mean + reach, better, equal, n, split=split)
+    return Pair(figure, stabilized.convention, mean, mean - reach, mean + reach, better, equal, n, split=split)
 
 
 def annotated(

@@ -17,9 +17,9 @@ from hmmjax.report import tables
 from hmmjax.report.delays import delays, later
 from hmmjax.report.figures import Picture, pictures
 from hmmjax.report.frames import Frames
+from hmmjax.report.minutes import Minutes, minutes
 from hmmjax.report.reasons import describe, longest_changes
 from hmmjax.report.render import page
-from hmmjax.report.spent import Minutes, minutes
 from hmmjax.stabilize import Row, Stabilized, records
 from hmmjax.stabilize.write import picture
 
@@ -31,7 +31,7 @@ def write_report(
     result: Stabilized,
     folder: str | os.PathLike[str],
     *,
-    title: str = "Stabilised recognition of surgical phases and tools",
+    title: str = "Stabilized recognition of surgical phases and tools",
     frames: str | os.PathLike[str] | None = None,
     costs: Sequence[dict[str, Any]] | None = None,
     intervals: bool = True,
@@ -148,7 +148,7 @@ def read_costs(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
 
     Args:
         path: a csv with the columns ``name``, ``cost`` and ``value``, and optionally ``low`` and ``high`` (ends of an
-            interval), ``cost_unit`` ("hours of labelling") and ``figure`` ("tool mAP, pooled").
+            interval), ``cost_unit`` ("hours of labeling") and ``figure`` ("tool mAP, pooled").
 
     Returns:
         A dictionary for each row with those seven keys; None for a number that is left out and a column that is not
@@ -195,12 +195,12 @@ def _plain(value: Any) -> Any:
 
 
 def _minutes_rows(result: Stabilized, table: Minutes) -> list[dict[str, Any]]:
-    empty = np.full_like(table.stabilised, np.nan)
+    empty = np.full_like(table.stabilized, np.nan)
     low, high = table.bands() or (empty, empty)
     columns = {
         "truth": table.truth,
         "raw": table.raw,
-        "stabilised": table.stabilised,
+        "stabilized": table.stabilized,
         "low_80": low,
         "high_80": high,
         "posterior_deviation": empty if table.deviation is None else table.deviation,

@@ -8,14 +8,14 @@ Example::
     hmmjax.stabilize.write_results(result, "out", like=predictions)
 """
 
-from hmmjax.stabilize.compare import evaluate
-from hmmjax.stabilize.families import Families, Question, ask_families, rank_families
+from hmmjax.stabilize.evaluate import evaluate
 from hmmjax.stabilize.folds import ENOUGH_VIDEOS, outlook
 from hmmjax.stabilize.fuse import originals
 from hmmjax.stabilize.learn import PRIORS, Examples, Learned, learn
+from hmmjax.stabilize.pipeline import Stabilized, stabilize
 from hmmjax.stabilize.prepare import Prepared, prepare
+from hmmjax.stabilize.rank import Families, Question, ask_families, rank_families
 from hmmjax.stabilize.results import read_results
-from hmmjax.stabilize.run import Stabilized, stabilize
 from hmmjax.stabilize.table import Row, System, compare, plain
 from hmmjax.stabilize.write import as_json, records, write_results
 

@@ -10,12 +10,12 @@ from hmmjax import inference
 from hmmjax.calibration import plain
 from hmmjax.io import FormatError
 from hmmjax.priors import Priors
-from hmmjax.stabilize.learn import Examples, Learned, counts_errors, labelled, learn
+from hmmjax.stabilize.learn import Examples, Learned, counts_errors, labeled, learn
 from hmmjax.types import Labels, Observations, Params
 
 #: Videos that are inferred together: bounds memory.
 GROUP = 8
-#: Annotated videos from which powers are learnt unasked; of fewer they may do harm (docs/results.md).
+#: Annotated videos from which powers are learned unasked; of fewer they may do harm (docs/results.md).
 ENOUGH_VIDEOS = 8
 
 Progress = Callable[[str, int, int], None]
@@ -105,7 +105,7 @@ def plan_folds(
 
 
 def protocol_of(annotated: int, parts: int) -> str:
-    """How scored videos relate to those that are learnt from, in words.
+    """How scored videos relate to those that are learned from, in words.
 
     Args:
         annotated: how many videos are.
@@ -115,7 +115,7 @@ def protocol_of(annotated: int, parts: int) -> str:
         The protocol.
     """
     if annotated < 2:
-        return "IN SAMPLE: the only annotated video was learnt from" if annotated else "no annotations"
+        return "IN SAMPLE: the only annotated video was learned from" if annotated else "no annotations"
     how = "one video at a time" if parts == annotated else f"{parts} folds"
     return f"held out, {how}, {annotated} videos"
 
@@ -142,7 +142,7 @@ def outlook(
 
     Returns:
         "annotated": the videos with labels; "left": how many of them each part leaves to learn from; "models": how many
-        would be learnt; "protocol" in words; "em": whether by EM; "calibrated".
+        would be learned; "protocol" in words; "em": whether by EM; "calibrated".
 
     Raises:
         FormatError: as `plan_folds`.
@@ -167,7 +167,7 @@ def _split(examples: Examples, sizes: dict[str, int], folds: int | None) -> tupl
     any_label = np.zeros(len(examples.mask), bool)
     for track in ("phases", "tools"):
         if sizes[track]:
-            any_label |= labelled(examples, track)[0]
+            any_label |= labeled(examples, track)[0]
     known = np.flatnonzero(any_label)
     parts = np.array_split(known, max(1, known.size if folds is None else min(folds, known.size)))
     return known, parts, known.size - max(map(len, parts)) >= ENOUGH_VIDEOS

@@ -1,4 +1,4 @@
-"""Learn a model from whatever labels there are: counting where frames are labelled, EM where they are not."""
+"""Learn a model from whatever labels there are: counting where frames are labeled, EM where they are not."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -10,13 +10,13 @@ from hmmjax import durations
 from hmmjax.calibration import Calibration, calibrate
 from hmmjax.counting import estimate
 from hmmjax.emissions import Fused, Tempered
+from hmmjax.initialize import LABELS, init_params
 from hmmjax.learning import fit
 from hmmjax.priors import Priors
-from hmmjax.starting import LABELS, init_params
 from hmmjax.types import FitResult, Labels, Observations, Params
 
-#: What `stabilize` assumes before it has seen anything. A phase change that no labelled video shows is very unlikely
-#: but not impossible; tools and recognisers may do anything once.
+#: What `stabilize` assumes before it has seen anything. A phase change that no labeled video shows is very unlikely
+#: but not impossible; tools and recognizers may do anything once.
 PRIORS = Priors(
     phase_initial=0.1,
     phase_transition=1e-8,
@@ -53,7 +53,7 @@ class Examples:
     """Videos to learn from.
 
     Attributes:
-        obs: (B, T, ...) what the recogniser says.
+        obs: (B, T, ...) what the recognizer says.
         labels: what is known; -1 is unknown.
         mask: (B, T) bool, observed frames.
     """
@@ -84,8 +84,8 @@ class Examples:
         )
 
 
-def labelled(examples: Examples, track: str) -> tuple[np.ndarray, np.ndarray]:
-    """For each video whether any, and whether every observed frame of `track` is labelled: two (B,) arrays."""
+def labeled(examples: Examples, track: str) -> tuple[np.ndarray, np.ndarray]:
+    """For each video whether any, and whether every observed frame of `track` is labeled: two (B,) arrays."""
     labels = getattr(examples.labels, track)
     if labels is None:
         return np.zeros(len(examples.mask), bool), np.zeros(len(examples.mask), bool)
@@ -110,8 +110,8 @@ def learn(
     """A model of `num_phases` and `num_tools` (either may be 0).
 
     Start and transitions are counted in `transitions`, else in the labels of `examples`; emissions are counted in
-    their labelled frames. EM then goes on from there, with known labels clamped and transitions that were given left
-    alone, unless no EM is needed: when some video's observed tracks are all labelled, or when `iterations` is 0.
+    their labeled frames. EM then goes on from there, with known labels clamped and transitions that were given left
+    alone, unless no EM is needed: when some video's observed tracks are all labeled, or when `iterations` is 0.
 
     Args:
         examples: the videos.
@@ -122,13 +122,13 @@ def learn(
         priors: pseudo-counts.
         iterations: EM iterations at most; None is 0 where counting suffices and else 100.
         calibrated: where counting suffices, find the powers at which frames are worth what they claim
-            (`hmmjax.calibrate`), on the labelled videos.
+            (`hmmjax.calibrate`), on the labeled videos.
         stages: give phases as many stages as their durations ask for (`hmmjax.durations.choose`), in the videos in
             which transitions are counted.
         callback: called after every EM iteration with its number and the objective.
 
     Returns:
-        The model, how it was learnt, and what EM and calibration report.
+        The model, how it was learned, and what EM and calibration report.
 
     Raises:
         ValueError: for a video that the starting model finds impossible, or labels in `transitions` that lack a track.
@@ -137,7 +137,7 @@ def learn(
     observed = [track for track in ("phases", "tools") if getattr(obs, track) is not None]
     params, said = _dynamics(examples, num_phases, num_tools, emissions, transitions, priors)
     for track in observed:
-        known = getattr(labels, track) is not None and labelled(examples, track)[0].any()
+        known = getattr(labels, track) is not None and labeled(examples, track)[0].any()
         alone_obs = getattr(obs, track)
         named = _families(alone_obs, emissions)
         family = getattr(params, track).emission
@@ -171,7 +171,7 @@ def learn(
     # Tracks that the model has none of may be annotated all the same.
     known = Labels(*(None if getattr(params, t) is None else getattr(labels, t) for t in ("phases", "tools")))
     if counts_errors(examples, iterations):
-        said += "; recogniser's errors counted in labelled frames"
+        said += "; recognizer's errors counted in labeled frames"
         if not calibrated or not _has_labels(known, observed):
             return Learned(params, said)
         calibration = calibrate(params, obs, examples.mask, known, priors=priors, iterations=CALIBRATION_STEPS)
@@ -191,19 +191,19 @@ def learn(
 
 
 def counts_errors(examples: Examples, iterations: int | None) -> bool:
-    """Whether `learn` counts the recogniser's errors in labelled frames, and EM has nothing to do.
+    """Whether `learn` counts the recognizer's errors in labeled frames, and EM has nothing to do.
 
     Args:
         examples: the videos.
         iterations: as in `learn`.
     """
     observed = [track for track in ("phases", "tools") if getattr(examples.obs, track) is not None]
-    full = np.logical_and.reduce([labelled(examples, track)[1] for track in observed])
+    full = np.logical_and.reduce([labeled(examples, track)[1] for track in observed])
     return iterations == 0 or (iterations is None and bool(full.any()))
 
 
 def _families(said: Any, emissions: str) -> str | tuple[str, ...]:
-    """The family by name; of several recognisers each one's own, since those that give labels have no probabilities."""
+    """The family by name; of several recognizers each one's own, since those that give labels have no probabilities."""
     if not isinstance(said, tuple):
         return emissions
     suits = (source.dtype.kind == "f" or emissions in LABELS for source in said)
@@ -225,7 +225,7 @@ def _powers(found: Calibration) -> str:
         powers = [np.ravel(np.asarray(f.power)) for f in families if isinstance(f, Tempered)]
         for i, power in enumerate(powers):
             ends = f"{power.min():.3g}" if power.min() == power.max() else f"{power.min():.3g} to {power.max():.3g}"
-            parts.append(f"{ends} for {track}{f' of recogniser {i + 1}' if len(powers) > 1 else ''}")
+            parts.append(f"{ends} for {track}{f' of recognizer {i + 1}' if len(powers) > 1 else ''}")
     how = f"each of {found.folds} parts seen through tables of the others" if found.folds else "in sample"
     return f"calibrated ({how}): one frame's evidence has the weight {', '.join(parts)}, where 1 takes it at its word"
 
@@ -243,13 +243,13 @@ def _dynamics(
     missing = (num_phases and labels.phases is None) or (num_tools and labels.tools is None)
     if missing:
         if transitions is not None:
-            raise ValueError("the videos for transitions must be labelled with every track of the model")
+            raise ValueError("the videos for transitions must be labeled with every track of the model")
         return init_params(num_phases, num_tools, emissions=emissions), "transitions from a sticky start"
     counts = Labels(labels.phases if num_phases else None, labels.tools if num_tools else None)
     params = estimate(
         counts, None, mask, emissions=emissions, priors=priors, num_phases=num_phases if num_phases else None
     )
-    where = "labelled videos" if transitions is None else f"{len(mask)} other videos"
+    where = "labeled videos" if transitions is None else f"{len(mask)} other videos"
     return params, f"transitions counted in {where}"
 
 

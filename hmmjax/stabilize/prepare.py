@@ -1,4 +1,4 @@
-"""From files' tracks to arrays that can be learnt from: classes, frames and recognisers go together, or are refused."""
+"""From files' tracks to arrays that can be learned from: classes, frames and recognizers go together, or are refused."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from hmmjax import io, metrics
+from hmmjax.initialize import LABELS
 from hmmjax.io import BatchIndex, FormatError, ModelFile, Track
 from hmmjax.metrics.relaxed import check_order
 from hmmjax.stabilize.fuse import observations, together, union
 from hmmjax.stabilize.inputs import align, can_hide_phases, count_classes, transition_labels
 from hmmjax.stabilize.learn import Examples
-from hmmjax.starting import LABELS
 from hmmjax.types import Labels, Observations, Params
 
 FEW_VIDEOS = 5
@@ -21,13 +21,13 @@ FEW_VIDEOS = 5
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Prepared:
-    """All that is known before anything is learnt.
+    """All that is known before anything is learned.
 
     Attributes:
         names: of "phases" and "tools", the classes in the order of the arrays; None where nobody names them.
         classes: of "phases" and "tools", how many the model has; empty with a given model.
         files: everything that was read, classes in one order.
-        said: of each recogniser what it says, (B, T, ...).
+        said: of each recognizer what it says, (B, T, ...).
         examples: what the model sees of them, with the labels.
         counts: videos to count transitions in: their names, labels and mask; None without any.
         given: the parameters of the given model that are of use here, or None.
@@ -126,7 +126,7 @@ def prepare(
 def _batch(
     sources: Sequence[Sequence[Track]], annotations: Sequence[Track], step: int | None
 ) -> tuple[Observations, list[Observations], Labels, np.ndarray, BatchIndex, list[str]]:
-    """Padded arrays: what all recognisers say and what each does, labels, mask, index and notices."""
+    """Padded arrays: what all recognizers say and what each does, labels, mask, index and notices."""
     if len(sources) == 1:
         raw, labels, mask, index = io.to_batch(io.join(sources[0]), annotations, step=step)
         return raw, [raw], labels, mask, index, list(index.notices)
@@ -146,8 +146,8 @@ def as_observed(raw: Observations, params: Params, threshold: float) -> Observat
         given, wanted = (len(x) if isinstance(x, tuple) else 1 for x in (both[0], observes))
         if given != wanted and observes is not None and both[0] is not None:
             raise FormatError(
-                f"the model fuses {wanted} recogniser(s) of {track}, {given} given",
-                fix="give as many, in the order in which it was learnt",
+                f"the model fuses {wanted} recognizer(s) of {track}, {given} given",
+                fix="give as many, in the order in which it was learned",
             )
         if isinstance(observes, tuple) and both[0] is not None:
             return tuple(x[o == "labels"] for x, o in zip(zip(*both, strict=True), observes, strict=True))
@@ -157,7 +157,7 @@ def as_observed(raw: Observations, params: Params, threshold: float) -> Observat
 
 
 def _require_probabilities(raw: Observations, emissions: str) -> None:
-    """FormatError where the family needs probabilities and a track's only recogniser gives labels."""
+    """FormatError where the family needs probabilities and a track's only recognizer gives labels."""
     for track in ("phases", "tools"):
         said = getattr(raw, track)
         if said is not None and not isinstance(said, tuple) and said.dtype.kind != "f":

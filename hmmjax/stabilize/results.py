@@ -11,8 +11,8 @@ from hmmjax.io import FormatError
 from hmmjax.io.arrays import load_arrays
 from hmmjax.io.folder import is_unfinished
 from hmmjax.io.read import RESULTS
-from hmmjax.stabilize.run import Stabilized
-from hmmjax.stabilize.table import System, compare_recognisers
+from hmmjax.stabilize.pipeline import Stabilized
+from hmmjax.stabilize.table import System, compare_recognizers
 
 
 def read_results(folder: str | os.PathLike[str], *, relaxed: bool = False) -> Stabilized:
@@ -36,7 +36,7 @@ def read_results(folder: str | os.PathLike[str], *, relaxed: bool = False) -> St
     unfinished = ("these results are of a run that did not finish, or still runs",) if is_unfinished(folder) else ()
     arrays = load_arrays(os.fspath(file))
     if "protocol" not in arrays or not any(key.startswith("raw_") for key in arrays):
-        raise FormatError("written by a version that did not keep what it read", file=file, fix="stabilise again")
+        raise FormatError("written by a version that did not keep what it read", file=file, fix="stabilize again")
     model = io.load_params(folder / "model.npz")
     keys = sorted((k.removeprefix("fold_") for k in arrays if k.startswith("fold_")), key=io.natural)
     ids = tuple(io.video_id(key) for key in keys)
@@ -50,17 +50,17 @@ def read_results(folder: str | os.PathLike[str], *, relaxed: bool = False) -> St
 
     try:
         truth = values("truth_")
-        recognisers = [System("M", **values("raw_"))]
-        while any(key.startswith(f"raw{(number := len(recognisers) + 1)}_") for key in arrays):
-            recognisers.append(System(f"M {number}", **values(f"raw{number}_")))
+        recognizers = [System("M", **values("raw_"))]
+        while any(key.startswith(f"raw{(number := len(recognizers) + 1)}_") for key in arrays):
+            recognizers.append(System(f"M {number}", **values(f"raw{number}_")))
         systems = [
             System("M_H", **values("")),
             System("M_H online", **values("filtered_")),
         ]
         names = {t: _names(arrays, f"{t}_names") for t in ("phase", "tool")}
         step, protocol = float(arrays["step_seconds"]), str(arrays["protocol"])
-        table = compare_recognisers(
-            recognisers,
+        table = compare_recognizers(
+            recognizers,
             systems,
             truth["phases"],
             truth["tools"],
@@ -79,7 +79,7 @@ def read_results(folder: str | os.PathLike[str], *, relaxed: bool = False) -> St
             names["tool"],
             truth["phases"],
             truth["tools"],
-            recognisers[0],
+            recognizers[0],
             *systems,
             log_likelihood=np.array([arrays[f"log_likelihood_{key}"] for key in keys]),
             folds=tuple(int(arrays[f"fold_{key}"]) for key in keys),
@@ -87,10 +87,10 @@ def read_results(folder: str | os.PathLike[str], *, relaxed: bool = False) -> St
             model=model,
             table=table,
             notices=(*map(str, arrays["notices"]), *unfinished),
-            fused=tuple(recognisers[1:]),
+            fused=tuple(recognizers[1:]),
         )
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-        raise FormatError(f"its contents do not fit together ({error})", file=file, fix="stabilise again") from None
+        raise FormatError(f"its contents do not fit together ({error})", file=file, fix="stabilize again") from None
 
 
 def _names(arrays: dict[str, np.ndarray], key: str) -> tuple[str, ...] | None:

@@ -1,4 +1,4 @@
-"""The table: the recogniser M against M_H, every figure with the name of its convention."""
+"""The table: the recognizer M against M_H, every figure with the name of its convention."""
 
 import dataclasses
 import functools
@@ -165,28 +165,28 @@ def compare(
     return rows
 
 
-def compare_recognisers(
-    recognisers: Sequence[System],
+def compare_recognizers(
+    recognizers: Sequence[System],
     others: Sequence[System],
     truth_phases: Sequence[np.ndarray] | None,
     truth_tools: Sequence[np.ndarray] | None,
     **options: Any,
 ) -> list[Row]:
-    """`compare` where recognisers may say nothing of some frames: each is measured on those of which it speaks.
+    """`compare` where recognizers may say nothing of some frames: each is measured on those of which it speaks.
 
     Args:
-        recognisers: -1 or NaN is nothing.
+        recognizers: -1 or NaN is nothing.
         others: systems that speak of every frame.
         truth_phases: as in `compare`.
         truth_tools: as in `compare`.
         options: of `compare`.
     """
-    if len(recognisers) == 1:
-        return compare([*recognisers, *others], truth_phases, truth_tools, **options)
+    if len(recognizers) == 1:
+        return compare([*recognizers, *others], truth_phases, truth_tools, **options)
     rows = compare(others, truth_phases, truth_tools, **options)
     own = [
         {row.figure: row.metrics for row in compare([r], *spoken_of(r, truth_phases, truth_tools), **options)}
-        for r in recognisers
+        for r in recognizers
     ]
 
     def all_of(row: Row) -> dict[str, Metric]:
@@ -199,7 +199,7 @@ def compare_recognisers(
 def spoken_of(
     said: System, truth_phases: Sequence[np.ndarray] | None, truth_tools: Sequence[np.ndarray] | None
 ) -> tuple[list[np.ndarray] | None, list[np.ndarray] | None]:
-    """The truth where a recogniser says something, -1 elsewhere."""
+    """The truth where a recognizer says something, -1 elsewhere."""
 
     def keep(truth: Sequence[np.ndarray] | None, values: Sequence[np.ndarray] | None, as_labels: Any) -> Any:
         if truth is None or values is None:
@@ -247,7 +247,7 @@ def _changes(
     truth: list[np.ndarray],
     said: Mapping[str, Sequence[np.ndarray]],
 ) -> Row:
-    """How often systems and the truth change: everywhere, or between labelled frames where some are not labelled."""
+    """How often systems and the truth change: everywhere, or between labeled frames where some are not labeled."""
     known = [np.asarray((t >= 0).all(-1) if t.ndim == 2 else t >= 0) for t in truth]
     if all(k.all() for k in known):
         return Row(figure, {name: count(list(x)) for name, x in said.items()}, count(truth).value)
@@ -265,7 +265,7 @@ def _changes(
     found = {
         name: dataclasses.replace(
             measured := count(pieces(x)),
-            convention=f"{measured.convention}, between consecutive frames that are both labelled",
+            convention=f"{measured.convention}, between consecutive frames that are both labeled",
             n_videos=len(truth),
             spread=math.nan,
             per_video=(),

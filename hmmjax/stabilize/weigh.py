@@ -17,7 +17,7 @@ class Worth:
     """One model's figures on held-out videos.
 
     Attributes:
-        conditional: log-probability of the labels given the observations, nats a labelled frame.
+        conditional: log-probability of the labels given the observations, nats a labeled frame.
         phase_error: expected calibration error of phases, NaN without phase labels.
         tool_error: likewise of tools.
     """
@@ -28,7 +28,7 @@ class Worth:
 
 
 def held_out_worth(plan: Sequence[Part], examples: Examples) -> tuple[Worth, Worth] | None:
-    """The models of `plan` with powers of one, and as they are; None when no labelled video is held out."""
+    """The models of `plan` with powers of one, and as they are; None when no labeled video is held out."""
     before, after = _Sum(), _Sum()
     for model, positions, fold in plan:
         if fold < 0:

@@ -12,9 +12,9 @@ import numpy as np
 
 from hmmjax import io
 from hmmjax.io import Layout, Track
-from hmmjax.stabilize.doubts import HARMED, agreement
-from hmmjax.stabilize.run import Stabilized
+from hmmjax.stabilize.pipeline import Stabilized
 from hmmjax.stabilize.table import Row, System, as_phases, as_tools
+from hmmjax.stabilize.warnings import HARMED, agreement
 
 #: How phases that nobody predicted are written: as Cholec80's annotations are.
 _CHOLEC80 = Layout("text", "labels", header="Frame\tPhase", header_columns=2, columns=(1,))
@@ -35,7 +35,7 @@ def write_results(
     - ``phases/``, ``tools/`` (``both/``): predictions under the names and in the layouts of the files in `like`;
       ``inferred-phases/``: phases that nobody predicted, in Cholec80's layout;
     - ``stabilized.npz``: posteriors (see `hmmjax.io.write_posteriors`), with ``filtered_*`` of the online filter,
-      ``raw_*`` as read (``raw2_*`` ... of further recognisers), ``truth_*`` (-1 unknown), and ``fold_*``, the fold in
+      ``raw_*`` as read (``raw2_*`` ... of further recognizers), ``truth_*`` (-1 unknown), and ``fold_*``, the fold in
       which the video was held out (-1: none);
     - ``model.npz``: the model of all videos, for `hmmjax.io.load_params`;
     - ``table.csv``, ``table.json``: the figures, where there is truth;
@@ -44,7 +44,7 @@ def write_results(
     Args:
         result: from `stabilize`.
         folder: where to.
-        like: the predictions as they were read; of several recognisers see `hmmjax.stabilize.originals`.
+        like: the predictions as they were read; of several recognizers see `hmmjax.stabilize.originals`.
         online: write the online filter's predictions in place of the smoother's.
         pictures: draw them.
         force: overwrite.
@@ -117,7 +117,7 @@ def _clear(folder: Path) -> None:
 
 
 def _at_frames_of(like: Sequence[Track], tracks: Sequence[Track]) -> list[Track]:
-    """Results at the frames of the files in `like` only: other recognisers may have spoken of more."""
+    """Results at the frames of the files in `like` only: other recognizers may have spoken of more."""
     originals, out = {(t.video, t.track): t for t in like}, []
     for track in tracks:
         if original := originals.get((track.video, track.track)):
@@ -200,8 +200,8 @@ def picture(result: Stabilized, i: int, path: Path, *, online: bool = False, for
     from hmmjax.plots import plot_video, save_figure
 
     names = ["raw", *(f"raw {i}" for i, _ in enumerate(result.fused, 2))]
-    shown = [*zip(names, result.recognisers, strict=True), *([("online", result.filtered)] if online else [])]
-    shown += [("stabilised", result.smoothed)]
+    shown = [*zip(names, result.recognizers, strict=True), *([("online", result.filtered)] if online else [])]
+    shown += [("stabilized", result.smoothed)]
     phases: dict[str, np.ndarray] = {}
     tools: dict[str, np.ndarray] = {}
     for rows, truth in ((phases, result.truth_phases), (tools, result.truth_tools)):

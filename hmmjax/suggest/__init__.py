@@ -1,6 +1,6 @@
 """Which frames should a person label next? A ranking, a contact sheet to look at, and a file to fill in.
 
-suggestions = hmmjax.suggest.rank(raw, stabilised, known)
+suggestions = hmmjax.suggest.rank(raw, stabilized, known)
 hmmjax.suggest.write("to-label/", suggestions, picture=...)
 tracks = hmmjax.suggest.read_answers("to-label/answers.csv")     # partial labels, for hmmjax.io.to_batch
 """

@@ -42,7 +42,7 @@ def write_answers(path: PathLike, suggestions: Sequence[Suggestion], *, force: b
     for s in suggestions:
         start = {"video": s.video, "frame": str(s.frame), "fps": f"{s.fps:g}", "second": f"{s.second:.2f}", "why": ""}
         row = rows.setdefault((s.video, s.frame), dict.fromkeys(columns, "") | start)
-        row["why"] += ("; " if row["why"] else "") + f"{s.reason} {s.name} {s.stabilised:.2f}"
+        row["why"] += ("; " if row["why"] else "") + f"{s.reason} {s.name} {s.stabilized:.2f}"
         row[PHASE if s.track == "phases" else s.name] = "?"
         if s.track == "phases":
             row[PHASES] = BAR.join(phases)

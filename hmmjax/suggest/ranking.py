@@ -1,4 +1,4 @@
-"""Rank unlabelled frames by what a person's label would tell."""
+"""Rank unlabeled frames by what a person's label would tell."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -9,8 +9,8 @@ from hmmjax.io import FormatError, Track, align_classes, natural
 from hmmjax.io.join import merge_labels
 
 #: "positive": the tool is probably there, and few positive labels of it are known.
-#: "disagreement": the recogniser and the stabilised result say different things.
-#: "uncertain": the stabilised result does not know (its posterior's entropy is high).
+#: "disagreement": the recognizer and the stabilized result say different things.
+#: "uncertain": the stabilized result does not know (its posterior's entropy is high).
 REASONS = ("positive", "disagreement", "uncertain")
 #: Whoever is as sure as this is not uncertain.
 _SURE = 0.9
@@ -25,11 +25,11 @@ class Suggestion:
         frame: number on the video's counter.
         fps: the counter's frames per second.
         track: "phases" or "tools".
-        name: the tool asked about; for phases the phase that the stabilised result takes it for.
+        name: the tool asked about; for phases the phase that the stabilized result takes it for.
         reason: one of `REASONS`.
         score: what it was ranked by within its reason, larger first.
-        raw: the recogniser's probability of `name`, NaN where it gave labels only.
-        stabilised: the posterior of `name`.
+        raw: the recognizer's probability of `name`, NaN where it gave labels only.
+        stabilized: the posterior of `name`.
         names: all classes of the track, for the file to fill in.
     """
 
@@ -41,7 +41,7 @@ class Suggestion:
     reason: str
     score: float
     raw: float
-    stabilised: float
+    stabilized: float
     names: tuple[str, ...]
 
     @property
@@ -59,7 +59,7 @@ class _Candidates:
     seconds: np.ndarray
     classes: np.ndarray
     raw: np.ndarray
-    stabilised: np.ndarray
+    stabilized: np.ndarray
     entropy: np.ndarray
     disagreement: np.ndarray
     sure: np.ndarray
@@ -67,7 +67,7 @@ class _Candidates:
 
 def rank(
     raw: Sequence[Track],
-    stabilised: Sequence[Track],
+    stabilized: Sequence[Track],
     known: Sequence[Track] = (),
     *,
     count: int = 10,
@@ -77,8 +77,8 @@ def rank(
     """Choose frames to label.
 
     Args:
-        raw: what the recogniser says, tools or phases of each video, as `hmmjax.io.read` gives them.
-        stabilised: posteriors of the same videos and frames (`hmmjax stabilize` writes them to stabilized.npz).
+        raw: what the recognizer says, tools or phases of each video, as `hmmjax.io.read` gives them.
+        stabilized: posteriors of the same videos and frames (`hmmjax stabilize` writes them to stabilized.npz).
         known: labels that there are already, -1 unknown; what is known is not asked again. Several tracks of one video
             add up.
         count: frames per tool and reason. Positive frames are shared out: there are `count` per tool in all, and a
@@ -90,7 +90,7 @@ def rank(
         Suggestions, by reason, then class, then falling score.
 
     Raises:
-        FormatError: when videos, rates or frames of `raw` and `stabilised` differ, when known labels contradict each
+        FormatError: when videos, rates or frames of `raw` and `stabilized` differ, when known labels contradict each
             other, or for an unknown reason.
     """
     reasons = tuple(reasons)
@@ -99,7 +99,7 @@ def rank(
             raise FormatError(f"unknown reason {reason!r}", fix=f"say some of {', '.join(REASONS)}")
     suggestions: list[Suggestion] = []
     for track in ("tools", "phases"):
-        pairs, names = _pairs(raw, stabilised, track)
+        pairs, names = _pairs(raw, stabilized, track)
         if not pairs:
             continue
         labels = {t.video: t for t in merge_labels(t.reorder(names) for t in known if t.track == track)}
@@ -125,25 +125,25 @@ def rank(
                             reason=reason,
                             score=score,
                             raw=float(candidates.raw[row]),
-                            stabilised=float(candidates.stabilised[row]),
+                            stabilized=float(candidates.stabilized[row]),
                             names=names,
                         )
                     )
     return sorted(suggestions, key=lambda s: (REASONS.index(s.reason), s.track, s.names.index(s.name), -s.score))
 
 
-#: What the recogniser and what the stabilised result say, a pair per video.
+#: What the recognizer and what the stabilized result say, a pair per video.
 Pairs = list[tuple[Track, Track]]
 
 
-def _pairs(raw: Sequence[Track], stabilised: Sequence[Track], track: str) -> tuple[Pairs, tuple[str, ...]]:
+def _pairs(raw: Sequence[Track], stabilized: Sequence[Track], track: str) -> tuple[Pairs, tuple[str, ...]]:
     before = {t.video: t for t in raw if t.track == track}
-    after = {t.video: t for t in stabilised if t.track == track}
+    after = {t.video: t for t in stabilized if t.track == track}
     if not before or not after:
         return [], ()
     if set(before) != set(after):
         lone = sorted(set(before) ^ set(after), key=natural)
-        raise FormatError(f"{lone[0]} has {track} in only one of raw and stabilised predictions")
+        raise FormatError(f"{lone[0]} has {track} in only one of raw and stabilized predictions")
     ordered = sorted(before, key=natural)
     aligned, names = align_classes([before[v] for v in ordered] + [after[v] for v in ordered])
     if names is None:
@@ -193,7 +193,7 @@ def _phase_candidates(pairs: Pairs, labels: dict[str, Track]) -> _Candidates:
 
 
 def _known(labels: Track | None, asked: Track, tool: int | None) -> np.ndarray:
-    """(n,) bool: at which frames of a track the tool, or the phase, is labelled."""
+    """(n,) bool: at which frames of a track the tool, or the phase, is labeled."""
     if labels is None or not len(labels.frames):
         return np.zeros(len(asked.frames), bool)
     labels = labels.at_fps(asked.fps)
@@ -226,7 +226,7 @@ def _choose(
 ) -> list[tuple[int, float]]:
     """The best rows for a reason, away from all those chosen before on this topic; `taken` is added to."""
     by_reason = {
-        "positive": candidates.stabilised,
+        "positive": candidates.stabilized,
         "disagreement": candidates.disagreement,
         # Of ten frames that are all but certain, the least certain is no question either.
         "uncertain": np.where(candidates.sure < _SURE, candidates.entropy, 0.0),

@@ -18,8 +18,8 @@ Picture = Callable[[str, int], Any]
 
 _EXPLAIN = {
     "positive": "probably there, and few labels of it are known",
-    "disagreement": "the recogniser and the stabilised result differ",
-    "uncertain": "the stabilised result does not know",
+    "disagreement": "the recognizer and the stabilized result differ",
+    "uncertain": "the stabilized result does not know",
 }
 _STYLE = """
 body{font:15px/1.4 system-ui,sans-serif;margin:2rem;color:#222;background:#fafafa}
@@ -120,10 +120,10 @@ def _card(s: Suggestion, picture: Picture | None, width: int) -> str:
     if shown is not None:
         source = f"data:image/jpeg;base64,{_jpeg(shown, width)}"
         image = f"<img alt='frame {s.frame} of {html.escape(s.video)}' src='{source}'>"
-    raw = "" if math.isnan(s.raw) else f"recogniser {s.raw:.2f}, "
+    raw = "" if math.isnan(s.raw) else f"recognizer {s.raw:.2f}, "
     question = f"{s.name}?" if s.track == "tools" else f"which phase? ({s.name}?)"
     return (
-        f"<figure>{image}<figcaption><b>{html.escape(question)}</b> {raw}stabilised {s.stabilised:.2f}<br>"
+        f"<figure>{image}<figcaption><b>{html.escape(question)}</b> {raw}stabilized {s.stabilized:.2f}<br>"
         f"<small>{html.escape(s.video)}, {int(minutes)}:{seconds:04.1f}, frame {s.frame}</small></figcaption></figure>"
     )
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from hmmjax._typing import Array
+from hmmjax._core.typing import Array
 
 
 class ToolTransition:
@@ -17,12 +17,12 @@ class ToolTransition:
     tables, and a table times its gradient is its expected count: that is all that EM needs.
 
     Attributes:
-        joint: whether the tools move together, in one block over all configurations, rather than each on its own.
-        spaces: where the fields live, as in `hmmjax.emissions.base.Emission`.
+        is_joint: whether the tools move together, in one block over all configurations, rather than each on its own.
+        constraints: where the fields live, as in `hmmjax.emissions.base.Emission`.
     """
 
-    joint: ClassVar[bool] = False
-    spaces: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    is_joint: ClassVar[bool] = False
+    constraints: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     @property
     def num_tools(self) -> int:
@@ -64,7 +64,7 @@ class ToolTransition:
         raise TypeError("a transition model must define blocks")
 
     def count(self, before: Array, after: Array, phases: Any) -> Any:
-        """Counts, as `maximize` takes them, of labelled moves.
+        """Counts, as `maximize` takes them, of labeled moves.
 
         Args:
             before: (B, T, K, 2) one-hot states of the tools; zeros where unknown, which then counts for nothing.
@@ -80,7 +80,7 @@ class ToolTransition:
         raise TypeError(f"{type(self).__name__} cannot be counted: define count, or learn it with hmmjax.fit")
 
     def maximize(self, counts: Any, pseudo_counts: Any = 0.0) -> Self:
-        """The model that maximises the expected log-probability of `counts` plus `log_prior`.
+        """The model that maximizes the expected log-probability of `counts` plus `log_prior`.
 
         Args:
             counts: expected counts in the shape of `tables`, or what `count` answers.
@@ -95,7 +95,7 @@ class ToolTransition:
         raise TypeError(f"{type(self).__name__} cannot be fitted by EM: define maximize, or freeze it")
 
     def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
-        """Logarithm of the (unnormalised) prior density that `pseudo_counts` stand for.
+        """Logarithm of the (unnormalized) prior density that `pseudo_counts` stand for.
 
         Args:
             pseudo_counts: as in `maximize`.
@@ -108,7 +108,7 @@ class ToolTransition:
         """
         raise TypeError(f"{type(self).__name__} has no prior: leave its pseudo-counts at 0")
 
-    def rarest(self) -> np.ndarray:
+    def min_log_prob(self) -> np.ndarray:
         """Log-probability of the least probable joint move of the tools, (L,) one a phase moved into or one for all.
 
         It says whether the fast, scaled recursions are exact; -inf, as here, is always safe and takes the slow ones.

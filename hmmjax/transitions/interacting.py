@@ -6,11 +6,11 @@ from typing import Any, Self
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax import _configs, _logistic
-from hmmjax import _numerics as num
-from hmmjax._checks import check_shape
-from hmmjax._pytree import pytree
-from hmmjax._typing import Array
+from hmmjax._core import configurations, logistic
+from hmmjax._core import numerics as num
+from hmmjax._core.checks import check_shape
+from hmmjax._core.pytree import pytree
+from hmmjax._core.typing import Array
 from hmmjax.transitions.base import ToolTransition
 from hmmjax.transitions.phase_conditioned import PhaseConditioned
 
@@ -36,8 +36,8 @@ class Interacting(ToolTransition):
     """
 
     weights: Array
-    joint = True
-    spaces = MappingProxyType({"weights": "real"})
+    is_joint = True
+    constraints = MappingProxyType({"weights": "real"})
 
     @property
     def num_tools(self) -> int:
@@ -60,40 +60,40 @@ class Interacting(ToolTransition):
             Weights (L, K, K + 1), or (K, K + 1) without phases, zero but for intercepts and each tool's own.
         """
         matrix = jnp.moveaxis(jnp.asarray(transition.matrix), 0, -3)
-        return cls(_logistic.from_probabilities(matrix[..., 0, 1], matrix[..., 1, 1]))
+        return cls(logistic.from_probabilities(matrix[..., 0, 1], matrix[..., 1, 1]))
 
     def tables(self) -> Array:
         """(L, K, 2**K, 2) probability of absence and presence given all tools before; gradients of it are counts."""
-        return jnp.exp(_logistic.log_probabilities(self.weights))
+        return jnp.exp(logistic.log_probabilities(self.weights))
 
     @staticmethod
     def blocks(tables: Array) -> tuple[Array, ...]:
         """The one block (L, 2**K, 2**K): given the tools before, the tools now are independent."""
-        return (_configs.product(jnp.swapaxes(tables, -3, -2)),)
+        return (configurations.multiply_over_tools(jnp.swapaxes(tables, -3, -2)),)
 
     def count(self, before: Array, after: Array, phases: Any) -> Array:
-        """Counts (L, K, 2**K, 2) of labelled moves; all tools before must be known."""
-        configs = _configs.product(before)
+        """Counts (L, K, 2**K, 2) of labeled moves; all tools before must be known."""
+        configs = configurations.multiply_over_tools(before)
         if phases is None:
             return num.einsum("btc,btkj->kcj", configs, after)
         return num.einsum("btc,btkj,btq->qkcj", configs, after, phases)
 
     def maximize(self, counts: Array, pseudo_counts: Any = 0.0) -> Self:
-        """A ridge-regularised logistic regression for each phase and tool, by IRLS from the current weights."""
-        return type(self)(_logistic.fit(counts, jnp.asarray(self.weights), pseudo_counts))
+        """A ridge-regularized logistic regression for each phase and tool, by IRLS from the current weights."""
+        return type(self)(logistic.fit(counts, jnp.asarray(self.weights), pseudo_counts))
 
     def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
         """Minus half the ridge times squared weights."""
-        return _logistic.log_prior(self.weights, pseudo_counts)
+        return logistic.log_prior(self.weights, pseudo_counts)
 
-    def rarest(self) -> np.ndarray:
+    def min_log_prob(self) -> np.ndarray:
         """Log-probability of the least probable joint move into each phase, (L,), or of all without phases."""
-        table = np.asarray(_logistic.log_probabilities(self.weights), np.float64)
+        table = np.asarray(logistic.log_probabilities(self.weights), np.float64)
         return np.asarray(table.min(-1).sum(-2).min(-1))
 
     def check(self) -> None:
         """Raise ValueError unless (L, K, K + 1) or (K, K + 1), finite, of at most 10 tools."""
-        _logistic.check_weights("tools.transition.weights", self.weights, "(L, K, K + 1), or (K, K + 1) without phases")
+        logistic.check_weights("tools.transition.weights", self.weights, "(L, K, K + 1), or (K, K + 1) without phases")
 
     def check_size(self, num_tools: int, num_phases: int | None) -> None:
         """Raise ValueError unless over so many tools and phases."""

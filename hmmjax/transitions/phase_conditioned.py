@@ -6,11 +6,11 @@ from typing import Any, Self
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax import _numerics as num
-from hmmjax._categorical import dirichlet_log_prior, normalise_counts
-from hmmjax._checks import check_rows, check_shape
-from hmmjax._pytree import pytree
-from hmmjax._typing import Array
+from hmmjax._core import numerics as num
+from hmmjax._core.categorical import dirichlet_log_prior, normalize_counts
+from hmmjax._core.checks import check_rows, check_shape
+from hmmjax._core.pytree import pytree
+from hmmjax._core.typing import Array
 from hmmjax.transitions.base import ToolTransition
 
 
@@ -27,7 +27,7 @@ class PhaseConditioned(ToolTransition):
     """
 
     matrix: Array
-    spaces = MappingProxyType({"matrix": "rows"})
+    constraints = MappingProxyType({"matrix": "simplex"})
 
     @property
     def num_tools(self) -> int:
@@ -49,20 +49,20 @@ class PhaseConditioned(ToolTransition):
         return tuple(tables)
 
     def count(self, before: Array, after: Array, phases: Any) -> Array:
-        """Counts (K, L, 2, 2) of labelled moves, each tool's where it is known in both frames."""
+        """Counts (K, L, 2, 2) of labeled moves, each tool's where it is known in both frames."""
         if phases is None:
             return num.einsum("btki,btkj->kij", before, after)
         return num.einsum("btki,btkj,btq->kqij", before, after, phases)
 
     def maximize(self, counts: Array, pseudo_counts: Any = 0.0) -> Self:
-        """Normalised counts; a row never visited keeps its value."""
-        return type(self)(normalise_counts(counts, self.matrix, pseudo_counts))
+        """Normalized counts; a row never visited keeps its value."""
+        return type(self)(normalize_counts(counts, self.matrix, pseudo_counts))
 
     def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
         """Dirichlet log-density of every row, without its constant."""
         return dirichlet_log_prior(self.matrix, pseudo_counts)
 
-    def rarest(self) -> np.ndarray:
+    def min_log_prob(self) -> np.ndarray:
         """Log-probability of the least probable joint move into each phase, (L,), or of all without phases."""
         table = np.asarray(self.matrix, np.float64).min((-1, -2))
         with np.errstate(divide="ignore"):

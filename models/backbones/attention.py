@@ -16,7 +16,7 @@ truncated_normal = nnx.initializers.truncated_normal(0.02)
 
 
 def dense(inputs: int, outputs: int, *, bias: bool = True, dtype: DTypeLike, rngs: nnx.Rngs) -> nnx.Linear:
-    """A dense layer initialised as Swin's are."""
+    """A dense layer initialized as Swin's are."""
     return nnx.Linear(inputs, outputs, use_bias=bias, dtype=dtype, kernel_init=truncated_normal, rngs=rngs)
 
 

@@ -37,7 +37,7 @@ class Features(NamedTuple):
 
 
 class Backbone(nnx.Module):
-    """A network called as ``backbone(images, key=None)`` on normalised images (N, H, W, 3), answering `Features`.
+    """A network called as ``backbone(images, key=None)`` on normalized images (N, H, W, 3), answering `Features`.
 
     The key is for dropout and stochastic depth, and only training needs it. Modules carry torchvision's names, so
     that the path of a parameter is its name in a torchvision state dict.

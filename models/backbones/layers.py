@@ -44,7 +44,7 @@ def conv(
 
 
 class BatchNorm(nnx.Module):
-    """Batch normalisation over (N, H, W), with the addition and ReLU that follow it in a residual block.
+    """Batch normalization over (N, H, W), with the addition and ReLU that follow it in a residual block.
 
     One operation with one hand-written gradient, because what autodiff keeps for the backward pass (float32 copies
     of activations) costs more than the arithmetic: training a ResNet is bound by memory traffic. Under a sharded
@@ -66,7 +66,7 @@ class BatchNorm(nnx.Module):
         self.use_running_average = False
 
     def __call__(self, x: Array, residual: Array | None = None, *, relu: bool = False) -> Array:
-        """Normalise, add `residual`, rectify.
+        """Normalize, add `residual`, rectify.
 
         Args:
             x: (N, H, W, C).
@@ -84,10 +84,10 @@ class BatchNorm(nnx.Module):
             gain = scale * jax.lax.rsqrt(self.var[...] + self.epsilon)
             return _finish(x * gain + (bias - self.mean[...] * gain), residual, relu, x.dtype)
         if not x.size:
-            raise ValueError(f"batch normalisation in training mode has no statistics of {x.shape}. Fix: give pictures")
+            raise ValueError(f"batch normalization in training mode has no statistics of {x.shape}. Fix: give pictures")
         out, mean, var = _batch_norm(x, scale, bias, residual, relu, self.epsilon)
         count = x.size // x.shape[-1]
-        unbiased = var * (count / max(count - 1, 1))  # torch keeps the sample variance, but normalises by the other
+        unbiased = var * (count / max(count - 1, 1))  # torch keeps the sample variance, but normalizes by the other
         self.mean[...] += self.momentum * jax.lax.stop_gradient(mean - self.mean[...])
         self.var[...] += self.momentum * jax.lax.stop_gradient(unbiased - self.var[...])
         return out
@@ -139,7 +139,7 @@ _batch_norm.defvjp(_batch_norm_forward, _batch_norm_backward)
 
 
 class LayerNorm(nnx.Module):
-    """Layer normalisation over channels, its gradient by hand for the reason `BatchNorm` gives.
+    """Layer normalization over channels, its gradient by hand for the reason `BatchNorm` gives.
 
     Args:
         features: number of channels C.

@@ -141,7 +141,7 @@ def alexnet(
 def vgg16(
     *, classes: int | None = None, dtype: DTypeLike = jnp.float32, remat: bool = False, rngs: nnx.Rngs
 ) -> PlainNet:
-    """VGG16 as in torchvision (configuration D, no batch normalisation): 4,096 features."""
+    """VGG16 as in torchvision (configuration D, no batch normalization): 4,096 features."""
     layers, strides, channels = [], [], 3
     for stage, (width, depth) in enumerate([(64, 2), (128, 2), (256, 3), (512, 3), (512, 3)]):
         for _ in range(depth):

@@ -49,8 +49,8 @@ class Block(nnx.Module):
         """(N, H, W, inputs) to (N, H / stride, W / stride, outputs)."""
         residual = x
         if self.projects:
-            reduce, normalise = self.downsample
-            residual = normalise(reduce(x))
+            reduce, normalize = self.downsample
+            residual = normalize(reduce(x))
         x = self.bn1(self.conv1(x), relu=True)
         if not self.bottleneck:
             return self.bn2(self.conv2(x), residual, relu=True)
@@ -64,7 +64,7 @@ class ResNet(Backbone):
     Args:
         depths: blocks in each of the four stages.
         bottleneck: whether blocks are bottlenecks.
-        strides: of the four stages. Localisation networks keep the late stages at stride 1: ``(1, 2, 1, 1)``.
+        strides: of the four stages. Localization networks keep the late stages at stride 1: ``(1, 2, 1, 1)``.
         classes: width of torchvision's classifier; None leaves it out.
         dtype: of the computation.
         remat: recompute each block in the backward pass, and keep only its input.

@@ -12,7 +12,7 @@ from models.backbones.layers import BatchNorm, conv
 
 
 class SmallNet(Backbone):
-    """Convolutions of stride 2, each with batch normalisation and ReLU; pooled by mean and by maximum.
+    """Convolutions of stride 2, each with batch normalization and ReLU; pooled by mean and by maximum.
 
     The maximum is for what is small and somewhere, such as the tip of an instrument. It has no counterpart in
     torchvision.
@@ -38,7 +38,7 @@ class SmallNet(Backbone):
         """See `Backbone`; nothing here is random."""
         del key
         x, maps = images.astype(self.dtype), {}
-        for stage, (convolve, normalise) in enumerate(zip(self.convs, self.norms, strict=True)):
-            x = normalise(convolve(x), relu=True)
+        for stage, (convolve, normalize) in enumerate(zip(self.convs, self.norms, strict=True)):
+            x = normalize(convolve(x), relu=True)
             maps[2 ** (stage + 1)] = x
         return Features(jnp.concatenate([x.mean((1, 2)), x.max((1, 2))], -1), maps)

@@ -59,7 +59,7 @@ class Block(nnx.Module):
 
 
 class PatchMerging(nnx.Module):
-    """Joins 2x2 neighbours into one token of twice the width.
+    """Joins 2x2 neighbors into one token of twice the width.
 
     Args:
         width: channels C.

@@ -1,4 +1,4 @@
-"""Any collection of surgical videos: fully labelled, partly labelled and unlabelled ones, side by side.
+"""Any collection of surgical videos: fully labeled, partly labeled and unlabeled ones, side by side.
 
 A `Collection` is a list of `Recording`s, each with a video or a folder of pictures and whatever annotation files there
 are. The known datasets are collections too (`cholec80`, `m2cai`); one's own is described by a manifest.
@@ -367,7 +367,7 @@ def _unused(track: Track, frames: np.ndarray, step: int) -> list[str]:
     late = lost[lost > frames[-1]] if len(frames) else lost
     between = np.setdiff1d(lost, late)
     return [
-        f"{track.video}: {len(gone)} labelled row(s) of {track.track} not used, from frame {gone[0]} on: {why}"
+        f"{track.video}: {len(gone)} labeled row(s) of {track.track} not used, from frame {gone[0]} on: {why}"
         for gone, why in ((between, f"not on a used frame, one in {step}"), (late, "after the end of the video"))
         if len(gone)
     ]

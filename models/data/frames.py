@@ -1,4 +1,4 @@
-"""Labelled frames that are read at random: files on disk, JPEG bytes in memory, or arrays.
+"""Labeled frames that are read at random: files on disk, JPEG bytes in memory, or arrays.
 
 A source has a length, a `table` of labels, and ``source[i]``, frame i as (H, W, 3) uint8 RGB.
 """

@@ -1,8 +1,8 @@
 """m2cai16-tool-locations: 2,811 frames of Cholec80 videos 67 to 76 with boxes around every instrument.
 
 Boxes are given as shares of the picture, since each XML's <size> is the native one and pictures may have been shrunk.
-Frames are seconds to minutes apart, at irregular times, and the usual split puts neighbours into different parts: see
-`neighbour_share`.
+Frames are seconds to minutes apart, at irregular times, and the usual split puts neighbors into different parts: see
+`neighbor_share`.
 """
 
 import dataclasses
@@ -203,7 +203,7 @@ def to_batch(frames: Sequence[BoxedFrame], *, step: int = FPS) -> tuple[Labels, 
     return Labels(tools=tools), mask, videos
 
 
-def neighbour_share(names: Sequence[str], others: Sequence[str], seconds: float) -> float:
+def neighbor_share(names: Sequence[str], others: Sequence[str], seconds: float) -> float:
     """The share of frames that have a frame of another set within so many seconds, in the same video.
 
     Of the usual test set 47 % have one of trainval within a second: its figures are optimistic.

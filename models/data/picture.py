@@ -6,7 +6,7 @@ import numpy as np
 
 #: (top, bottom, left, right) pixels, so that ``picture[top:bottom, left:right]`` is inside.
 Box = tuple[int, int, int, int]
-#: Grey level, 0 to 255, up to which a picture counts as black.
+#: Gray level, 0 to 255, up to which a picture counts as black.
 DARK = 15
 
 
@@ -17,7 +17,7 @@ def find_content(picture: np.ndarray, threshold: int = DARK) -> Box:
 
     Args:
         picture: (height, width, 3) uint8 RGB.
-        threshold: grey level, 0 to 255.
+        threshold: gray level, 0 to 255.
 
     Returns:
         (top, bottom, left, right), so that ``picture[top:bottom, left:right]`` has no border, up to a hundredth of
@@ -33,8 +33,8 @@ def _content(picture: np.ndarray, threshold: int) -> Box | None:
     height, width = picture.shape[:2]
     # A 19-pixel median at 480 lines, done on a quarter of the size: the border's edge is all that matters.
     shrink = max(1, height // 120)
-    grey = Image.fromarray(picture).convert("L").reduce(shrink).filter(ImageFilter.MedianFilter(5))
-    bright = np.asarray(grey) > threshold
+    gray = Image.fromarray(picture).convert("L").reduce(shrink).filter(ImageFilter.MedianFilter(5))
+    bright = np.asarray(gray) > threshold
     rows, columns = np.flatnonzero(bright.any(1)), np.flatnonzero(bright.any(0))
     if not len(rows):
         return None

@@ -1,4 +1,4 @@
-"""What is labelled: the paper's scenarios, as labels with -1 for everything that nobody looked at.
+"""What is labeled: the paper's scenarios, as labels with -1 for everything that nobody looked at.
 
 S_C labels videos from beginning to end; S_D labels single frames, a number of positive and negative ones for each
 tool; S_C+D trains on both. Networks skip entries of -1, and `hmmjax.fit` takes the same arrays as `hmmjax.Labels`.

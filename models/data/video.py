@@ -351,7 +351,7 @@ def _number(stamped: Any, stream: Any, info: VideoInfo) -> int:
 
 def _picture(frame: Any, size: tuple[int, int] | None, crop: Box | None) -> np.ndarray:
     if crop is None:
-        # Scaling and colour conversion in one pass.
+        # Scaling and color conversion in one pass.
         height, width = size or (frame.height, frame.width)
         return frame.to_ndarray(format="rgb24", height=height, width=width)
     top, bottom, left, right = crop

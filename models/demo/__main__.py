@@ -1,11 +1,11 @@
 """The whole chain, no data needed: ``python -m models.demo --out demo-output``, which is ``make demo``.
 
 1. SimSurg draws surgeries and writes them as Cholec80 is laid out: mp4, phase and tool annotations.
-2. A small EndoNet learns to recognise phases and tools in single frames, from the videos of the part "train".
+2. A small EndoNet learns to recognize phases and tools in single frames, from the videos of the part "train".
 3. It predicts the videos of "val" and "test", which it has never seen. Its errors are its own.
 4. A coupled HMM learns from "val" how the network errs (on its own training videos it hardly does), and from the
    annotations of "train" and "val" how phases and tools follow each other.
-5. The HMM stabilises "test": the table, and pictures. Nothing of "test" was looked at before.
+5. The HMM stabilizes "test": the table, and pictures. Nothing of "test" was looked at before.
 
 Needs the ``vision`` extra.
 """
@@ -32,7 +32,7 @@ from models.data.cache import write_collection
 from models.data.cholec80 import cholec80
 from models.data.simsurg import write_cholec80
 from models.demo.pictures import draw_moments, draw_videos
-from models.demo.stabilise import conventions, score, stabilise, table
+from models.demo.stabilize import conventions, score, stabilize, table
 from models.predict import Reading, predict
 from models.training.config import read_config
 from models.training.loop import fit
@@ -43,7 +43,7 @@ SIZE = (64, 112)  # height and width of the videos
 
 @dataclasses.dataclass(frozen=True)
 class Scale:
-    """How much is simulated and learnt.
+    """How much is simulated and learned.
 
     Attributes:
         videos: of each part.
@@ -62,7 +62,7 @@ QUICK = Scale({"train": 4, "val": 3, "test": 1}, 4.0, 5)
 
 def main(argv: Sequence[str] | None = None) -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m models.demo", description="Simulate, train, predict, stabilise.")
+    parser = argparse.ArgumentParser(prog="python -m models.demo", description="Simulate, train, predict, stabilize.")
     parser.add_argument("--out", type=Path, default=Path("demo-output"), help="folder for everything")
     parser.add_argument("--quick", action="store_true", help="little data: shows that all works, not how well")
     parser.add_argument("--seed", type=int, default=0, help="of simulation and training")
@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def run(out: Path, scale: Scale = FULL, *, seed: int = 0) -> dict[str, dict[str, Metric]]:
-    """Simulate, train, predict, stabilise, write the table's figures and the pictures.
+    """Simulate, train, predict, stabilize, write the table's figures and the pictures.
 
     Args:
         out: folder to write to; what an earlier run left there is replaced.
@@ -109,12 +109,12 @@ def run(out: Path, scale: Scale = FULL, *, seed: int = 0) -> dict[str, dict[str,
         arrays = predict(out / "network", [str(out / "cache"), *videos], reading, which="last")
         io.save_npz(out / "predictions.npz", arrays, force=True)
         say(f"the {scale.videos['val']} + {scale.videos['test']} videos that it was not trained on")
-    with stage(console, "5. stabilise") as say:
+    with stage(console, "5. stabilize") as say:
         known, test, index = read_back(out, parts)
-        outcomes = stabilise(known, test, transitions(out, parts), index.split)
+        outcomes = stabilize(known, test, transitions(out, parts), index.split)
         truth = index.split(test.labels.phases), index.split(test.labels.tools)
         results = {outcome.name: score(*truth, outcome) for outcome in outcomes}
-        say("errors learnt from val, transitions from train and val")
+        say("errors learned from val, transitions from train and val")
     with stage(console, "6. draw") as say:
         tested = surgeries[-scale.videos["test"] :]
         write_figures(out / "figures.json", results)
@@ -188,12 +188,12 @@ def tell(
         console.print(line, style="dim")
     changes, switches = metrics.phase_changes(truth[0]), metrics.tool_changes(truth[1])
     console.print(
-        "M is the network, one picture at a time. M_H stabilises its probabilities, weighed by what they have been "
+        "M is the network, one picture at a time. M_H stabilizes its probabilities, weighed by what they have been "
         "worth in the videos of val; M_H online looks at the past only; M_H confusion reads M's labels alone. "
         f"The truth changes phase {changes.value:.0f} times and switches tools on or off {switches.value:.0f} times."
     )
     if scale is QUICK:
-        console.print("Quick: learnt from minutes of video, which shows that all works, not how well.")
+        console.print("Quick: learned from minutes of video, which shows that all works, not how well.")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from hmmjax.io import BatchIndex
 from hmmjax.plots import plot_video, save_figure, words
 from hmmjax.simulate import PHASES, TOOLS, Surgery
 from models.data.simsurg import Renderer, video_scene
-from models.demo.stabilise import Outcome
+from models.demo.stabilize import Outcome
 
 Truth = tuple[Sequence[np.ndarray], Sequence[np.ndarray]]
 
@@ -19,12 +19,12 @@ _LINES = 240  # of the pictures that a person looks at
 
 
 def draw_videos(out: Path, index: BatchIndex, truth: Truth, outcomes: Sequence[Outcome]) -> None:
-    """A picture of each video: phases of the network, online and stabilised; tools of the network and stabilised."""
+    """A picture of each video: phases of the network, online and stabilized; tools of the network and stabilized."""
     raw, online, best = outcomes[0], outcomes[-2], outcomes[-1]
     for n, video in enumerate(index.ids):
         known = truth[0][n] >= 0  # a video ends one frame after its annotation
-        phases = {"truth": truth[0], "network": raw.phases, "online": online.phases, "stabilised": best.phases}
-        tools = {"truth": truth[1][n], "raw": _present(raw.tools[n]), "stabilised": _present(best.tools[n])}
+        phases = {"truth": truth[0], "network": raw.phases, "online": online.phases, "stabilized": best.phases}
+        tools = {"truth": truth[1][n], "raw": _present(raw.tools[n]), "stabilized": _present(best.tools[n])}
         figure = plot_video(
             index.frames[n][known] / index.fps,
             phases={name: values[n][known] for name, values in phases.items()},
@@ -87,7 +87,7 @@ def draw_moments(
         path: of the picture.
         index: of the test videos.
         truth: phases (n,) and tools (n, K) of each.
-        systems: the network and the stabilised result.
+        systems: the network and the stabilized result.
         surgeries: as simulated, in the order of the index.
         seed: of the simulation.
         size: of the videos; the pictures here are drawn larger.
@@ -130,14 +130,14 @@ def draw_moments(
             "network": (raw.phases[n][row], _present(raw.tools[n][row])),
             "HMM": (best.phases[n][row], _present(best.tools[n][row])),
         }
-        for k, (name, x, text, colour) in enumerate(_lines(said, real)):
+        for k, (name, x, text, color) in enumerate(_lines(said, real)):
             y = bottom + high - tall - 0.37 - 0.16 * (k // 3)
-            figure.text((left + x) / wide, y / height, text, size=8.5, va="center", color=colour, weight=name)
+            figure.text((left + x) / wide, y / height, text, size=8.5, va="center", color=color, weight=name)
     save_figure(figure, path, force=True)
 
 
 def _lines(said: dict[str, tuple], real: tuple) -> Iterator[tuple[str, float, str, str]]:
-    """For each system its name, phase and tools: (weight, inches from the left, text, colour)."""
+    """For each system its name, phase and tools: (weight, inches from the left, text, color)."""
     for name, (phase, tools) in said.items():
         seen = ", ".join(words(TOOLS[k]) for k in np.flatnonzero(tools)) or "no tool"
         yield "normal", 0.0, name, _FAINT

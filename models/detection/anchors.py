@@ -18,7 +18,7 @@ def anchor_grid(
     sizes: Sequence[float],
     ratios: Sequence[float],
 ) -> np.ndarray:
-    """Anchors around the centre of every cell of a feature map (Ren et al. 2015).
+    """Anchors around the center of every cell of a feature map (Ren et al. 2015).
 
     Args:
         shape: rows and columns of the map.
@@ -32,10 +32,10 @@ def anchor_grid(
     """
     height, width = picture
     y, x = (np.arange(count) + 0.5 for count in shape)
-    centres = np.stack(np.meshgrid(x * stride / width, y * stride / height), -1).reshape(-1, 1, 2)
+    centers = np.stack(np.meshgrid(x * stride / width, y * stride / height), -1).reshape(-1, 1, 2)
     size, ratio = (a.reshape(-1) for a in np.meshgrid(sizes, ratios, indexing="ij"))
     half = np.stack([size * np.sqrt(ratio) * height / width, size / np.sqrt(ratio)], -1) / 2
-    return np.concatenate([centres - half, centres + half], -1).reshape(-1, 4).astype(np.float32)
+    return np.concatenate([centers - half, centers + half], -1).reshape(-1, 4).astype(np.float32)
 
 
 def match(overlap: Array, real: Array, low: float, high: float, *, force: bool) -> Array:

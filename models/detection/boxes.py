@@ -35,7 +35,7 @@ def iou(boxes: Array, others: Array) -> Array:
 
 
 def encode(boxes: Array, anchors: Array) -> Array:
-    """Boxes as shifts of centre, in sides of the anchor, and logarithms of growth (Girshick et al. 2014).
+    """Boxes as shifts of center, in sides of the anchor, and logarithms of growth (Girshick et al. 2014).
 
     Args:
         boxes: (..., 4), not empty.
@@ -52,9 +52,9 @@ def encode(boxes: Array, anchors: Array) -> Array:
 def decode(deltas: Array, anchors: Array) -> Array:
     """What `encode` encoded: (..., 4) and (..., 4) to (..., 4)."""
     base = anchors[..., 2:] - anchors[..., :2]
-    centre = anchors[..., :2] + base / 2 + deltas[..., :2] * base
+    center = anchors[..., :2] + base / 2 + deltas[..., :2] * base
     half = base * jnp.exp(jnp.minimum(deltas[..., 2:], _GROWTH)) / 2
-    return jnp.concatenate([centre - half, centre + half], -1)
+    return jnp.concatenate([center - half, center + half], -1)
 
 
 def clip(boxes: Array) -> Array:

@@ -21,7 +21,7 @@ from models.detection.boxes import area, clip, decode
 from models.detection.losses import proposal_losses, region_losses, region_sample
 from models.detection.nms import suppress
 from models.detection.roi_align import roi_align
-from models.systems import IMAGENET_MEAN, IMAGENET_STD, Logits, normalise
+from models.systems import IMAGENET_MEAN, IMAGENET_STD, Logits, normalize
 from models.training.config import Detection
 
 #: Spread of the second stage's targets, by which they are divided (Girshick 2015).
@@ -137,7 +137,7 @@ class FasterRCNN(nnx.Module):
         return jax.vmap(self._choose)(boxes, chance, real)
 
     def loss(self, images: Array, boxes: Array, tools: Array, key: Array) -> tuple[Array, dict[str, Array]]:
-        """What training minimises (Ren et al. 2015, equation 1, and Girshick 2015, equation 1).
+        """What training minimizes (Ren et al. 2015, equation 1, and Girshick 2015, equation 1).
 
         Args:
             images: (N, H, W, 3) uint8, or floats in [0, 1].
@@ -166,7 +166,7 @@ class FasterRCNN(nnx.Module):
         return regions, real, logits, deltas * jnp.array(SPREAD)
 
     def _trunk(self, images: Array) -> Array:
-        return self.backbone.trunk(normalise(images, self.mean, self.std))
+        return self.backbone.trunk(normalize(images, self.mean, self.std))
 
     def _propose(self, features: Array, picture: tuple[int, int]) -> Proposals:
         config = self.config

@@ -59,7 +59,7 @@ class MapHead(nnx.Module):
 
     def __init__(self, cells: Cells, classes: int, share: float, *, rngs: nnx.Rngs):
         init = nnx.initializers.normal(0.01)
-        self.localise = nnx.Linear(cells[2], classes, kernel_init=init, dtype=jnp.float32, rngs=rngs)
+        self.localize = nnx.Linear(cells[2], classes, kernel_init=init, dtype=jnp.float32, rngs=rngs)
         self.cells, self.share = cells, share
 
     def __call__(self, features: Array) -> Array:
@@ -69,4 +69,4 @@ class MapHead(nnx.Module):
 
     def maps(self, features: Array) -> Array:
         """(..., rows * columns * channels) to logits of every cell (..., rows, columns, K)."""
-        return self.localise(features.reshape(*features.shape[:-1], *self.cells))
+        return self.localize(features.reshape(*features.shape[:-1], *self.cells))

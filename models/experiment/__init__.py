@@ -3,6 +3,6 @@
     python -m models.experiment models/experiment/plans/simsurg.yaml
 
 `plan` reads the file, `videos` finds or draws the videos and labels them as each scenario does, `cell` trains one
-system and predicts, `stabilise` learns the hidden Markov model from what was labelled and makes M_H of M, `figures`
+system and predicts, `stabilize` learns the hidden Markov model from what was labeled and makes M_H of M, `figures`
 measures, and `report` writes the table and the picture.
 """

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from models.commands import count, reported
-from models.experiment.cell import predict_cell, stabilise_cell
+from models.experiment.cell import predict_cell, stabilize_cell
 from models.experiment.plan import Cell, Plan, read_plan
 from models.experiment.report import write_report
 from models.experiment.videos import label, prepare, write_view
@@ -34,8 +34,8 @@ def predict(plan: Plan, cells: Sequence[Cell], *, workers: int = 1) -> None:
         )
 
 
-def stabilise(plan: Plan, cells: Sequence[Cell], *, wait: float = 0.0) -> None:
-    """Stabilise and measure the cells that are predicted, waiting so many seconds for those that are not yet."""
+def stabilize(plan: Plan, cells: Sequence[Cell], *, wait: float = 0.0) -> None:
+    """Stabilize and measure the cells that are predicted, waiting so many seconds for those that are not yet."""
     begin, left = time.perf_counter(), [cell for cell in cells if not (cell.folder / "result.json").exists()]
     while left:
         ready = [cell for cell in left if (cell.folder / "predicted.json").exists()]
@@ -46,7 +46,7 @@ def stabilise(plan: Plan, cells: Sequence[Cell], *, wait: float = 0.0) -> None:
             continue
         cell = ready[0]
         left.remove(cell)
-        result = stabilise_cell(plan, cell, cell.folder.parent / "view")
+        result = stabilize_cell(plan, cell, cell.folder.parent / "view")
         words = [f"{time.perf_counter() - begin:6.0f} s", f"seed {cell.seed}", cell.scenario, cell.name]
         for version in [key for key in result if key == "M" or key.startswith("M_H,")]:
             figures = [f"{key} {result[version][key]:.3f}" for key in ("mAP", "accuracy") if key in result[version]]
@@ -74,12 +74,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--workers", type=count, default=1, help="processes that draw simulated pictures (1)")
     parser.add_argument(
         "--stage",
-        choices=("all", "data", "predict", "stabilise", "report"),
+        choices=("all", "data", "predict", "stabilize", "report"),
         default="all",
-        help="only draw the videos, train and predict, stabilise (a CPU is enough), or write the report (all)",
+        help="only draw the videos, train and predict, stabilize (a CPU is enough), or write the report (all)",
     )
-    parser.add_argument("--wait", type=float, default=0.0, help="seconds that stabilise waits for predictions")
-    parser.add_argument("--shard", default="0/1", help="i/n: every n-th cell from the i-th; for stabilise")
+    parser.add_argument("--wait", type=float, default=0.0, help="seconds that stabilize waits for predictions")
+    parser.add_argument("--shard", default="0/1", help="i/n: every n-th cell from the i-th; for stabilize")
     options = parser.parse_args(arguments)
     with reported("stopped; the same command goes on"):
         plan = read_plan(options.plan)
@@ -101,9 +101,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             return
         if options.stage in ("all", "predict"):
             predict(part, cells, workers=options.workers)
-        if options.stage in ("all", "stabilise"):
-            stabilise(part, cells[first::every], wait=options.wait)
-        if options.stage in ("predict", "stabilise"):
+        if options.stage in ("all", "stabilize"):
+            stabilize(part, cells[first::every], wait=options.wait)
+        if options.stage in ("predict", "stabilize"):
             return
         kept = [cell.folder / "result.json" for cell in plan.cells()]
         if not any(path.exists() for path in kept):

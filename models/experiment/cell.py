@@ -1,4 +1,4 @@
-"""One cell of the grid: train a system, predict, stabilise, measure."""
+"""One cell of the grid: train a system, predict, stabilize, measure."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from models.data.frames import FrameTable
 from models.data.scenarios import Scenario
 from models.experiment.figures import measure, truth_changes
 from models.experiment.plan import Cell, Plan
-from models.experiment.stabilise import (
+from models.experiment.stabilize import (
     Predictions,
     apply_model,
     learn_model,
@@ -26,7 +26,7 @@ from models.experiment.stabilise import (
     rows_of,
     seconds,
 )
-from models.recogniser import Recogniser
+from models.recognizer import Recognizer
 from models.systems import SYSTEMS
 from models.training.checkpoint import any_checkpoint
 from models.training.config import Config, read_config
@@ -42,7 +42,7 @@ def predict_cell(plan: Plan, cell: Cell, view: Path, scenario: Scenario) -> None
         plan: of the experiment.
         cell: of the grid.
         view: cache of the scenario's frames and labels.
-        scenario: all that was labelled.
+        scenario: all that was labeled.
     """
     config, elapsed = train(plan, cell, view)
     table = read_cache(view).table
@@ -67,8 +67,8 @@ def predict_cell(plan: Plan, cell: Cell, view: Path, scenario: Scenario) -> None
     _write(cell.folder / "predicted.json", about)
 
 
-def stabilise_cell(plan: Plan, cell: Cell, view: Path) -> dict[str, Any]:
-    """Stabilise and measure what `predict_cell` left; a finished cell is read back.
+def stabilize_cell(plan: Plan, cell: Cell, view: Path) -> dict[str, Any]:
+    """Stabilize and measure what `predict_cell` left; a finished cell is read back.
 
     Returns:
         What is kept in ``result.json``: cost, seconds, and figures by version ("M", "M_H" and "M_H online" by family).
@@ -81,8 +81,8 @@ def stabilise_cell(plan: Plan, cell: Cell, view: Path) -> dict[str, Any]:
         table = FrameTable.from_arrays(dict(arrays))
     begin = time.perf_counter()
     predicted = _load(cell.folder / "predictions.npz", table, about["tracks"])
-    result = about | stabilise(table, predicted, about["tracks"], plan.emissions, plan.dynamics)
-    result["stabilise_seconds"] = round(time.perf_counter() - begin, 2)
+    result = about | stabilize(table, predicted, about["tracks"], plan.emissions, plan.dynamics)
+    result["stabilize_seconds"] = round(time.perf_counter() - begin, 2)
     _write(kept, result)
     return result
 
@@ -124,20 +124,20 @@ def hmm_model(plan: Plan, cell: Cell, view: Path) -> Path:
 
 def predict(run: Path, view: Path, parts: Sequence[str | None], tracks: Sequence[str]) -> Predictions:
     """What a run says of the videos of some parts: track to (n, ...), and "frames"."""
-    recogniser, source = Recogniser(run), read_cache(view)
+    recognizer, source = Recognizer(run), read_cache(view)
     table = source.table
     # What a frozen backbone sees is already on disk, beside its own run.
-    frozen = recogniser.config.frozen
-    features = cached_features(frozen or run, source, batch=recogniser.config.eval_batch)
+    frozen = recognizer.config.frozen
+    features = cached_features(frozen or run, source, batch=recognizer.config.eval_batch)
     videos = [rows for part in parts for rows in video_rows(table, part)]
-    if recogniser.temporal:
+    if recognizer.temporal:
         length = -(-max(map(len, videos)) // 256) * 256
         padded = np.zeros((len(videos), length, features.shape[1]), np.float32)
         for number, rows in enumerate(videos):
             padded[number, : len(rows)] = features[rows]
-        answers = recogniser.decide_all(padded, np.array(list(map(len, videos))))
+        answers = recognizer.decide_all(padded, np.array(list(map(len, videos))))
     else:
-        together = recogniser.decide(np.asarray(features[np.concatenate(videos)]))
+        together = recognizer.decide(np.asarray(features[np.concatenate(videos)]))
         ends = np.cumsum(list(map(len, videos)))[:-1]
         split = {track: np.split(x, ends) for track, x in together.items()}
         answers = [{track: x[number] for track, x in split.items()} for number in range(len(videos))]
@@ -147,14 +147,14 @@ def predict(run: Path, view: Path, parts: Sequence[str | None], tracks: Sequence
     }
 
 
-def stabilise(
+def stabilize(
     table: FrameTable,
     predicted: Predictions,
     tracks: list[str],
     families: Sequence[str],
     others: str | None = None,
 ) -> dict[str, Any]:
-    """Figures of M and of its stabilised versions on the test videos, by version.
+    """Figures of M and of its stabilized versions on the test videos, by version.
 
     Args:
         table: labels as the scenario knows them, and all of those of the test videos.
@@ -184,15 +184,15 @@ def stabilise(
 def lessons(
     table: FrameTable, predicted: Predictions, tracks: list[str], others: str | None = None
 ) -> tuple[Examples, Examples | None, dict[str, int]]:
-    """What a hidden Markov model is learnt from, none of it a test video.
+    """What a hidden Markov model is learned from, none of it a test video.
 
     Returns:
         Validation videos with predictions; videos with all labels, in which transitions are counted, or None; and the
         number of classes by track, 0 for tracks that the model lacks.
     """
     val = [str(table.videos[rows[0]]) for rows in video_rows(table, "val")]
-    whole = fully_labelled(table, [*val, *(str(v) for v in np.unique(table.videos[table.parts == "train"]))])
-    # Phases that are labelled somewhere join the model even where the network does not see them.
+    whole = fully_labeled(table, [*val, *(str(v) for v in np.unique(table.videos[table.parts == "train"]))])
+    # Phases that are labeled somewhere join the model even where the network does not see them.
     kept = [t for t in ("phases", "tools") if t in tracks or (t == "phases" and (whole or others))]
     counts = {"phases": len(table.phase_names), "tools": len(table.tool_names)}
     dynamics = pad(table, whole, None, kept) if whole else None
@@ -201,7 +201,7 @@ def lessons(
     return pad(table, val, predicted, kept), dynamics, {t: n if t in kept else 0 for t, n in counts.items()}
 
 
-def fully_labelled(table: FrameTable, videos: Sequence[str]) -> list[str]:
+def fully_labeled(table: FrameTable, videos: Sequence[str]) -> list[str]:
     """The videos of which every frame's phase and tools are known."""
     known = (table.phases >= 0) & (table.tools >= 0).all(1)
     return [video for video in dict.fromkeys(videos) if known[table.videos == video].all()]
@@ -218,7 +218,7 @@ def cost(scenario: Scenario, tracks: Sequence[str]) -> dict[str, int]:
 
 
 def boxes_seen(cell: Cell, config: Config, table: FrameTable) -> dict[str, int]:
-    """How many "boxes" a detector, or the one whose frozen features are read, has learnt from; nothing for others."""
+    """How many "boxes" a detector, or the one whose frozen features are read, has learned from; nothing for others."""
     if SYSTEMS[config.system].boxes and table.box_tools is not None:
         return {"boxes": int((table.box_tools[table.parts == "train"] >= 0).sum())}
     if cell.on is None:

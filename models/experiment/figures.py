@@ -6,7 +6,7 @@ import numpy as np
 
 from hmmjax import metrics
 from models.data.frames import FrameTable
-from models.experiment.stabilise import Predictions, rows_of
+from models.experiment.stabilize import Predictions, rows_of
 
 #: What each figure is, for the foot of the table.
 CONVENTIONS = {

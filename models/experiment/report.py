@@ -16,7 +16,7 @@ Results = list[dict[str, Any]]
 
 
 def versions(results: Results) -> list[str]:
-    """M and its stabilised versions, in the order of the results."""
+    """M and its stabilized versions, in the order of the results."""
     return list(dict.fromkeys(key for result in results for key in result if key == "M" or key.startswith("M_H")))
 
 
@@ -128,7 +128,7 @@ def draw_cost(rows: Sequence[dict[str, Any]], path: Path) -> None:
     best = _best_versions(rows)
     panels = [key for key in ("mAP", "accuracy") if any(key in row["figures"] for row in rows)]
     systems = list(dict.fromkeys(row["system"] for row in rows))
-    colours = {system: plt.get_cmap("tab20")(number % 20) for number, system in enumerate(systems)}
+    colors = {system: plt.get_cmap("tab20")(number % 20) for number, system in enumerate(systems)}
     markers = dict(zip(dict.fromkeys(row["scenario"] for row in rows), "osD^", strict=False))
     figure, axes = plt.subplots(1, len(panels), figsize=(5.6 * len(panels) + 2.2, 4.6), squeeze=False)
     for axis, key in zip(axes[0], panels, strict=True):
@@ -139,11 +139,11 @@ def draw_cost(rows: Sequence[dict[str, Any]], path: Path) -> None:
                 if "M" not in points:
                     continue
                 cost = mine[0]["cost"]["labels"]["mean"]
-                colour = colours[system]
-                axis.plot([cost] * len(points), list(points.values()), color=colour, lw=1, alpha=0.6)
+                color = colors[system]
+                axis.plot([cost] * len(points), list(points.values()), color=color, lw=1, alpha=0.6)
                 for version, value in points.items():
-                    fill = "none" if version == "M" else colour
-                    axis.plot(cost, value, marker, color=colour, markerfacecolor=fill, ms=7)
+                    fill = "none" if version == "M" else color
+                    axis.plot(cost, value, marker, color=color, markerfacecolor=fill, ms=7)
         axis.set_xscale("log")
         axis.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
         axis.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,.0f}"))
@@ -152,12 +152,12 @@ def draw_cost(rows: Sequence[dict[str, Any]], path: Path) -> None:
         axis.set_ylabel(key if key == "mAP" else "phase accuracy")
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
-    handles = [plt.Line2D([], [], color=colours[s], lw=3, label=s) for s in systems]
-    handles += [plt.Line2D([], [], marker=m, color="grey", ls="", label=s) for s, m in markers.items()]
+    handles = [plt.Line2D([], [], color=colors[s], lw=3, label=s) for s in systems]
+    handles += [plt.Line2D([], [], marker=m, color="gray", ls="", label=s) for s, m in markers.items()]
     named = "\n".join(dict.fromkeys(f"{version} ({key})" for key, version in best.items()))
     handles += [
-        plt.Line2D([], [], marker="o", color="grey", markerfacecolor="none", ls="", label="M"),
-        plt.Line2D([], [], marker="o", color="grey", ls="", label=named),
+        plt.Line2D([], [], marker="o", color="gray", markerfacecolor="none", ls="", label="M"),
+        plt.Line2D([], [], marker="o", color="gray", ls="", label=named),
     ]
     figure.legend(handles=handles, loc="center right", frameon=False, fontsize=8)
     figure.tight_layout(rect=(0, 0, 1 - 1.9 / figure.get_size_inches()[0], 1))

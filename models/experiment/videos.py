@@ -118,7 +118,7 @@ def label(
 
     Returns:
         The table: frames to learn from are the part "train", to choose by "val", to score "test" (with all labels),
-        others "unlabelled". And all that was labelled, for its cost.
+        others "unlabeled". And all that was labeled, for its cost.
     """
     options = {"seed": seed, "apart": apart, "whole_frames": whole_frames, "at_most": True}
     if scenario == "S_D":
@@ -129,7 +129,7 @@ def label(
         if scenario == "S_C+D":
             learn = combined(learn, discrete(annotations(table, "single"), positives, negatives, **options))
     phases, tools = np.full_like(table.phases, -1), np.full_like(table.tools, -1)
-    parts = np.full(len(table), "unlabelled", dtype="<U10")
+    parts = np.full(len(table), "unlabeled", dtype="<U10")
     test = table.rows("test")
     phases[test], tools[test], parts[test] = table.phases[test], table.tools[test], "test"
     for name, known in (("train", learn), ("val", val)):
@@ -139,8 +139,8 @@ def label(
             phases[rows], tools[rows] = annotation.phases, annotation.tools
             some = (annotation.phases >= 0) | (annotation.tools >= 0).any(1)
             parts[rows[some]] = name
-    labelled = dataclasses.replace(table, phases=phases, tools=tools, parts=parts)
-    return labelled, dataclasses.replace(learn, name=scenario, annotations=(*learn.annotations, *val.annotations))
+    labeled = dataclasses.replace(table, phases=phases, tools=tools, parts=parts)
+    return labeled, dataclasses.replace(learn, name=scenario, annotations=(*learn.annotations, *val.annotations))
 
 
 def write_view(images: Path, table: FrameTable, folder: Path) -> None:

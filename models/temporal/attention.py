@@ -67,7 +67,7 @@ def _with_previous(x: Array, axis: int) -> Array:
 
 
 class Block(nnx.Module):
-    """Attention, then a two-layer perceptron, each normalised before and added.
+    """Attention, then a two-layer perceptron, each normalized before and added.
 
     Args:
         width: channels C.

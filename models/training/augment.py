@@ -1,7 +1,7 @@
-"""Random crops, mirroring, colour changes and blanked rectangles, for a whole batch inside the accelerator's step.
+"""Random crops, mirroring, color changes and blanked rectangles, for a whole batch inside the accelerator's step.
 
 Cropping, mirroring and resizing together are one linear map for each axis of the picture, so a picture becomes two
-small matrix products. Colour changes together are one affine map of RGB.
+small matrix products. Color changes together are one affine map of RGB.
 """
 
 from typing import NamedTuple
@@ -39,9 +39,9 @@ def interpolation(span: Span, inputs: int, outputs: int) -> Array:
     """
     place = (jnp.arange(outputs) + 0.5) / outputs
     place = jnp.where(span.mirrored[:, None], 1 - place, place)
-    centre = (span.start[:, None] + place * span.length[:, None]) * inputs - 0.5
+    center = (span.start[:, None] + place * span.length[:, None]) * inputs - 0.5
     radius = jnp.maximum(span.length * inputs / outputs, 1)[:, None, None]
-    weights = jnp.maximum(1 - jnp.abs(jnp.arange(inputs) - centre[..., None]) / radius, 0)
+    weights = jnp.maximum(1 - jnp.abs(jnp.arange(inputs) - center[..., None]) / radius, 0)
     return weights / weights.sum(-1, keepdims=True)
 
 
@@ -75,9 +75,9 @@ def augment(images: Array, key: Array, config: Augment, size: tuple[int, int]) -
     Returns:
         (N, *size, 3) floats in [0, 1].
     """
-    where, colour, blank = jax.random.split(key, 3)
+    where, color, blank = jax.random.split(key, 3)
     images = resample(as_floats(images), *_crops(where, len(images), config), size)
-    return _erase(_recolour(images, colour, config), blank, config.erase)
+    return _erase(_recolor(images, color, config), blank, config.erase)
 
 
 def augment_boxes(boxes: Array, real: Array, key: Array, config: Augment, least: float = 0.25) -> tuple[Array, Array]:
@@ -120,7 +120,7 @@ def _crops(key: Array, n: int, config: Augment) -> tuple[Span, Span]:
     )
 
 
-def _recolour(images: Array, key: Array, config: Augment) -> Array:
+def _recolor(images: Array, key: Array, config: Augment) -> Array:
     n = len(images)
     keys = jax.random.split(key, 4)
 

@@ -24,7 +24,7 @@ def check_tables(train: FrameTable, val: FrameTable) -> None:
 
 
 def check_classes(run: str | Path, table: FrameTable) -> None:
-    """See that a run that goes on, or is begun with, has learnt the classes of a table, in their order.
+    """See that a run that goes on, or is begun with, has learned the classes of a table, in their order.
 
     Args:
         run: its folder.

@@ -48,9 +48,9 @@ class Augment:
         scale: least share of the picture's area that a crop keeps.
         aspect: crops are up to this many times wider or taller than the picture.
         flip: whether half the pictures are mirrored.
-        brightness: colours are multiplied by up to 1 plus or minus this.
-        contrast: likewise for the distance from the mean colour.
-        saturation: likewise for the distance from grey.
+        brightness: colors are multiplied by up to 1 plus or minus this.
+        contrast: likewise for the distance from the mean color.
+        saturation: likewise for the distance from gray.
         hue: rotation of hue by up to plus or minus this share of a turn.
         erase: share of pictures in which a rectangle is blanked.
     """
@@ -100,7 +100,7 @@ class Optimizer:
 
 @dataclasses.dataclass(frozen=True)
 class Loss:
-    """What is minimised.
+    """What is minimized.
 
     Attributes:
         phases: weight of the phases' cross-entropy.
@@ -179,7 +179,7 @@ class Config:
         frozen: a run whose backbone is taken as it is. Its features of whole videos are kept on disk, and only the
             temporal model and the heads are trained, `batch` videos in an update.
         start: a run of the same system whose best parameters training begins with.
-        clip: neighbouring frames in one training sequence, for a temporal model whose backbone is trained with it;
+        clip: neighboring frames in one training sequence, for a temporal model whose backbone is trained with it;
             `batch` then counts clips.
         size: (height, width) that the network sees.
         mean: of RGB in [0, 1], subtracted.
@@ -189,7 +189,7 @@ class Config:
         epochs: passes over the training frames.
         batch: frames (or clips, or videos) in one update, over all devices.
         accumulate: parts in which a batch is computed, one after the other, to save memory. A part's loss is the mean
-            over its own known labels and its batch normalisation has its own statistics, so that the same batch at once
+            over its own known labels and its batch normalization has its own statistics, so that the same batch at once
             is the same update only where neither differs between parts.
         eval_batch: frames at once in validation.
         eval_every: epochs between validations.

@@ -8,7 +8,7 @@ import numpy as np
 
 from models.data.frames import Source
 from models.data.loader import even_batches, prefetch
-from models.recogniser import Recogniser
+from models.recognizer import Recognizer
 
 
 def cached_features(run: str | Path, source: Source, *, batch: int = 256) -> np.ndarray:
@@ -22,12 +22,12 @@ def cached_features(run: str | Path, source: Source, *, batch: int = 256) -> np.
     Returns:
         (n, D) float32, mapped from the file.
     """
-    recogniser = Recogniser(run)
+    recognizer = Recognizer(run)
     # The same frames in the same order, seen by the same weights. Videos begin and end in black: some pictures between
     # tell one source from another.
     table = source.table
     some = np.unique(np.linspace(0, len(source) - 1, 64).astype(int))
-    digest = hashlib.sha256(f"{recogniser.step} {table.fps} {source[0].shape}".encode())
+    digest = hashlib.sha256(f"{recognizer.step} {table.fps} {source[0].shape}".encode())
     for x in (table.videos.astype(np.str_), table.frames, *(source[int(row)] for row in some)):
         digest.update(np.ascontiguousarray(x).tobytes())
     path = Path(run) / "features" / f"{digest.hexdigest()[:16]}.npy"
@@ -35,11 +35,11 @@ def cached_features(run: str | Path, source: Source, *, batch: int = 256) -> np.
         path.parent.mkdir(exist_ok=True)
         # Under another name until it is whole.
         unfinished = path.with_suffix(f".{os.getpid()}.tmp")
-        kept = np.lib.format.open_memmap(unfinished, "w+", np.float32, (len(source), recogniser.width))
+        kept = np.lib.format.open_memmap(unfinished, "w+", np.float32, (len(source), recognizer.width))
         rows = even_batches(np.arange(len(source)), batch)
         for chunk, images in prefetch(rows, lambda chunk: (chunk, np.stack([source[row] for row in chunk]))):
             # The last chunk is filled up with the first row, which gets the same numbers again.
-            kept[chunk] = recogniser.features(images)
+            kept[chunk] = recognizer.features(images)
         kept.flush()
         os.replace(unfinished, path)
     return np.load(path, mmap_mode="r")

@@ -1,4 +1,4 @@
-"""What a run learns from and is judged on: frames, clips of neighbouring frames, or features of whole videos."""
+"""What a run learns from and is judged on: frames, clips of neighboring frames, or features of whole videos."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -54,7 +54,7 @@ class Frames:
         return read_batches(self.source, order, workers=self.config.data.workers)
 
     def validate(self, program: Program, state: TrainState) -> tuple[dict[str, np.ndarray], FrameTable, Losses]:
-        """See `Feed`. The frame that fills up the last batch is unlabelled, so that it costs nothing."""
+        """See `Feed`. The frame that fills up the last batch is unlabeled, so that it costs nothing."""
         config, source = self.config, self.val
         rows = source.table.rows(config.data.val_part)
         order = even_batches(rows, config.eval_batch)
@@ -181,7 +181,7 @@ class WholeVideos:
 
 
 class Clips:
-    """Neighbouring frames, each clip a sequence from its own beginning; judged on whole videos.
+    """Neighboring frames, each clip a sequence from its own beginning; judged on whole videos.
 
     Args:
         config: of the run.

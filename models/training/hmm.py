@@ -1,6 +1,6 @@
 """The hidden Markov model's conditional likelihood of the labels as a loss on top of a network: end to end.
 
-A network that is to be stabilised afterwards need not be right in every frame; it has to say what the chain can use.
+A network that is to be stabilized afterwards need not be right in every frame; it has to say what the chain can use.
 The loss is -log P(labels | what the network says), in nats a frame: the log-likelihood with the labels clamped taken
 from the one without them. Both are differentiable in the network's probabilities, at the cost of an E-step each.
 """

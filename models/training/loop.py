@@ -12,7 +12,7 @@ from typing import Any
 from hmmjax.io import FormatError
 from models.data.cache import open_source
 from models.data.loader import prefetch
-from models.recogniser import Recogniser
+from models.recognizer import Recognizer
 from models.systems import SYSTEMS, System
 from models.training.checkpoint import Checkpoints, any_checkpoint
 from models.training.checks import check_classes, check_model, check_tables
@@ -164,7 +164,7 @@ def _freeze(config: Config, resume: bool) -> dict[str, Any]:
         shutil.copytree(frozen / best, copy / best, ignore=shutil.ignore_patterns("optimizer"), dirs_exist_ok=True)
         for name in ("config.yaml", "classes.json"):
             shutil.copy(frozen / name, copy / name)
-    kept = Recogniser(copy)
+    kept = Recognizer(copy)
     return {"width": kept.width, "cells": kept.cells}
 
 

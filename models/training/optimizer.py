@@ -31,7 +31,7 @@ def make_optimizer(config: Optimizer, learning_rate: optax.Schedule) -> optax.Gr
 
 
 def _kernels(params: Any) -> Any:
-    # Biases and normalisation scales are vectors.
+    # Biases and normalization scales are vectors.
     return jax.tree.map(lambda p: p.ndim > 1, params)
 
 

@@ -1,4 +1,4 @@
-"""The recognisers' tests need the `vision` extra; each module that lacks a package of it is skipped with its name."""
+"""The recognizers' tests need the `vision` extra; each module that lacks a package of it is skipped with its name."""
 
 import os
 from pathlib import Path

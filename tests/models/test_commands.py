@@ -29,7 +29,7 @@ from models.train import main as train_main
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A folder with a run of one pass and the cache that it learnt from."""
+    """A folder with a run of one pass and the cache that it learned from."""
     folder = tmp_path_factory.mktemp("commands")
     train_main(["--quiet", *settings(folder, epochs=1)])
     return folder
@@ -65,7 +65,7 @@ def test_damaged_names_of_classes_are_an_error_in_words(run, tmp_path, capsys, t
 
 def no_network(monkeypatch):
     """Whatever is said is said before a network is read."""
-    monkeypatch.setattr(models.predict, "Recogniser", lambda *_: pytest.fail("the network was read first"))
+    monkeypatch.setattr(models.predict, "Recognizer", lambda *_: pytest.fail("the network was read first"))
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_help_says_where_settings_are_listed(capsys):
 def test_selftraining_refuses_what_it_cannot_do_before_it_predicts(run, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(models.selftrain, "judge", lambda *_: pytest.fail("predicted first"))
     words = [run / "run", run / "cache", "--out", tmp_path / "out"]
-    assert "Fix: list videos in its manifest with part: unlabelled" in said(selftrain_main, words, capsys)[1]
+    assert "Fix: list videos in its manifest with part: unlabeled" in said(selftrain_main, words, capsys)[1]
     assert "was epochs meant?" in said(selftrain_main, [*words, "epoch=1"], capsys)[1]
     (tmp_path / "out" / "round1").mkdir(parents=True)
     assert "exists already. Fix: give another --out" in said(selftrain_main, words, capsys)[1]

@@ -24,7 +24,7 @@ from models.detect import main as detect_main
 from models.detection.faster_rcnn import build_faster_rcnn, log_odds
 from models.detection.maps import MapHead
 from models.predict import main as predict_main
-from models.recogniser import Recogniser
+from models.recognizer import Recognizer
 from models.systems import build_system
 from models.temporal import ConvLSTM
 from models.train import main as train_main
@@ -192,7 +192,7 @@ def test_fcn_is_the_published_network():
 def test_maps_are_pooled():
     head = MapHead((2, 3, 4), 2, 0.6, rngs=nnx.Rngs(0))
     features = np.random.default_rng(4).normal(size=(5, 2, 3, 4)).astype(np.float32)
-    maps = features @ np.asarray(head.localise.kernel[...])
+    maps = features @ np.asarray(head.localize.kernel[...])
     np.testing.assert_allclose(head.maps(features.reshape(5, -1)), maps, atol=1e-6)
     cells = maps.reshape(5, 6, 2)
     np.testing.assert_allclose(head(features.reshape(5, -1)), cells.max(1) + 0.6 * cells.min(1), atol=1e-6)
@@ -265,7 +265,7 @@ def test_faster_rcnn_learns_and_finds(tmp_path, capsys):
         np.testing.assert_allclose(predicted["tools_02"][shown, 0], best[shown], rtol=1e-5)
         assert shown.any() and (predicted["tools_02"][~shown, 0] < 0.01).all()
     # What temporal models are told of a frame holds its best detections.
-    told = Recogniser(run).features(open_source(cache).images[rows])
+    told = Recognizer(run).features(open_source(cache).images[rows])
     assert told.shape == (len(rows), 5 * 2 + 64)
     np.testing.assert_allclose(1 / (1 + np.exp(-told[:, 0])), best_of(scores, table, rows), rtol=1e-3)
     lamp = told[:, 2:6]
@@ -302,14 +302,14 @@ def test_fcn_l_remembers_a_video(tmp_path):
     train_main(["--quiet", *settings(tmp_path, system="fcn", backbone="gridded", epochs=1)])
     more = {"frozen": tmp_path / "run", "batch": 2, "epochs": 2, "run": tmp_path / "l", "optimizer.learning_rate": 0.05}
     train_main(["--quiet", *settings(tmp_path, system="fcn_l", **more)])
-    recogniser, images = Recogniser(tmp_path / "l"), frames().images[:20]
-    assert recogniser.cells == (4, 4, 6)
+    recognizer, images = Recognizer(tmp_path / "l"), frames().images[:20]
+    assert recognizer.cells == (4, 4, 6)
 
-    def stream(images, batch, network=recogniser):
+    def stream(images, batch, network=recognizer):
         return network.predict(enumerate(images), batch)
 
     # What goes on from batch to batch is what a whole video gives, however the batches fall.
-    whole = recogniser.decide(recogniser.features(images))["tools"]
+    whole = recognizer.decide(recognizer.features(images))["tools"]
     for batch in (3, 20):
         np.testing.assert_allclose(stream(images, batch)["tools"], whole, atol=1e-5)
     a, b = stream(images, 3)["tools"], stream(np.concatenate([images[:7], 255 - images[7:]]), 3)["tools"]

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from models.detection.anchors import BACKGROUND, UNDECIDED, anchor_grid, match, sample
 from models.detection.boxes import clip, decode, encode, iou
-from models.detection.localise import map_boxes
+from models.detection.localize import map_boxes
 from models.detection.nms import suppress
 from models.detection.roi_align import roi_align
 from models.detection.scores import box_precision, pointing
@@ -154,7 +154,7 @@ def test_suppression_is_the_greedy_rule(threshold):
 
 
 def test_suppression_along_a_chain_and_of_nothing():
-    # Each box overlaps its neighbours only: every second one stays, and it takes many steps to find out.
+    # Each box overlaps its neighbors only: every second one stays, and it takes many steps to find out.
     start = np.arange(40) * 0.02
     chain = np.stack([start, np.zeros(40), start + 0.05, np.ones(40)], 1).astype(np.float32)
     scores = -np.arange(40.0)

@@ -1,4 +1,4 @@
-"""The grid from one file: what scenarios label, that cells resume, that no test label is learnt from, self-training."""
+"""The grid from one file: what scenarios label, that cells resume, that no test label is learned from, self-training."""
 
 # ruff: noqa: E402 (what may be missing is skipped before it is imported)
 
@@ -19,9 +19,9 @@ from hmmjax.simulate import simulate_surgeries
 from hmmjax.types import Observations
 from models.data.cache import read_cache
 from models.data.frames import FrameTable
-from models.experiment import stabilise as stabilising
+from models.experiment import stabilize as stabilizing
 from models.experiment.__main__ import main
-from models.experiment.cell import lessons, stabilise
+from models.experiment.cell import lessons, stabilize
 from models.experiment.plan import read_plan
 from models.experiment.report import draw_cost, summary, table
 from models.experiment.videos import label
@@ -54,7 +54,7 @@ PLAN = {
 
 @pytest.fixture(scope="module")
 def everything():
-    """A table that knows all of eight videos, and what an imperfect recogniser says of them."""
+    """A table that knows all of eight videos, and what an imperfect recognizer says of them."""
     lengths = [len(s) for s in SURGERIES]
     known = FrameTable(
         videos=np.repeat([s.name for s in SURGERIES], lengths),
@@ -73,10 +73,10 @@ def everything():
 def test_what_scenarios_label(everything):
     known, _ = everything
     whole, cost = label(known, "S_C")
-    learnt = np.isin(known.parts, ["whole", "val"])
-    frames = int(learnt.sum())
+    learned = np.isin(known.parts, ["whole", "val"])
+    frames = int(learned.sum())
     assert cost.cost == {"phases": frames, "tools": 7 * frames, "frames": frames}
-    assert set(whole.parts[known.parts == "single"]) == {"unlabelled"}
+    assert set(whole.parts[known.parts == "single"]) == {"unlabeled"}
     assert (whole.phases[known.parts == "single"] == -1).all()
     single, cost = label(known, "S_D", positives=4, negatives=5, val_positives=1, val_negatives=2, apart=0)
     assert (single.phases[known.parts != "test"] == -1).all() and cost.cost["phases"] == 0
@@ -87,12 +87,12 @@ def test_what_scenarios_label(everything):
     assert set(single.parts[(single.tools >= 0).any(1) & (known.parts == "single")]) == {"train"}
     both, _ = label(known, "S_C+D", positives=4, negatives=5, apart=0)
     np.testing.assert_array_equal(both.tools[known.parts == "single"], single.tools[known.parts == "single"])
-    np.testing.assert_array_equal(both.phases[learnt], known.phases[learnt])
-    for labelled in (whole, single, both):
-        # What is labelled is right, and the test set is whole.
-        given = labelled.tools >= 0
-        np.testing.assert_array_equal(labelled.tools[given], known.tools[given])
-        assert (labelled.parts == "test").sum() == (known.parts == "test").sum()
+    np.testing.assert_array_equal(both.phases[learned], known.phases[learned])
+    for labeled in (whole, single, both):
+        # What is labeled is right, and the test set is whole.
+        given = labeled.tools >= 0
+        np.testing.assert_array_equal(labeled.tools[given], known.tools[given])
+        assert (labeled.parts == "test").sum() == (known.parts == "test").sum()
 
 
 def test_gaps_are_seconds_without_observation(everything):
@@ -104,7 +104,7 @@ def test_gaps_are_seconds_without_observation(everything):
     )
     name = SURGERIES[0].name
     kept = {name: {key: x[keep[: len(x)]] for key, x in said[name].items()}}
-    examples = stabilising.pad(shorter, [name], kept, ["phases", "tools"])
+    examples = stabilizing.pad(shorter, [name], kept, ["phases", "tools"])
     length = len(SURGERIES[0])
     np.testing.assert_array_equal(examples.mask[0, :length], keep[:length])
     assert (examples.labels.phases[0, 3:40] == -1).all()
@@ -115,26 +115,26 @@ def test_gaps_are_seconds_without_observation(everything):
 
 def test_no_test_label_reaches_the_model(everything):
     known, said = everything
-    labelled, _ = label(known, "S_C")
-    spoilt = dataclasses.replace(labelled, phases=labelled.phases.copy(), tools=labelled.tools.copy())
-    test = labelled.parts == "test"
+    labeled, _ = label(known, "S_C")
+    spoilt = dataclasses.replace(labeled, phases=labeled.phases.copy(), tools=labeled.tools.copy())
+    test = labeled.parts == "test"
     spoilt.phases[test] = 0
     spoilt.tools[test] = 1
-    a, b = (lessons(t, said, ["phases"]) for t in (labelled, spoilt))
+    a, b = (lessons(t, said, ["phases"]) for t in (labeled, spoilt))
     for x, y in zip(a[:2], b[:2], strict=True):
         np.testing.assert_array_equal(x.labels.phases, y.labels.phases)
         np.testing.assert_array_equal(x.mask, y.mask)
     assert a[2] == {"phases": 7, "tools": 0}
-    # Only what is labelled throughout teaches transitions, and tools alone bring the phases along.
-    assert len(a[1].mask) == 4 and lessons(labelled, said, ["tools"])[2] == {"phases": 7, "tools": 7}
+    # Only what is labeled throughout teaches transitions, and tools alone bring the phases along.
+    assert len(a[1].mask) == 4 and lessons(labeled, said, ["tools"])[2] == {"phases": 7, "tools": 7}
     single, _ = label(known, "S_D", positives=4, negatives=4, apart=0)
     val, dynamics, sizes = lessons(single, said, ["tools"])
     assert dynamics is None and sizes == {"phases": 0, "tools": 7} and len(val.mask) == 2
 
 
-def test_stabilising_helps_a_recogniser_that_flickers(everything):
+def test_stabilizing_helps_a_recognizer_that_flickers(everything):
     known, said = everything
-    found = stabilise(label(known, "S_C")[0], said, ["phases"], ["confusion"])
+    found = stabilize(label(known, "S_C")[0], said, ["phases"], ["confusion"])
     assert found["M_H, confusion"]["phase changes"] < found["M"]["phase changes"]
     assert 0 < found["hmm"]["confusion"]["powers"]["phases"] < 1
     assert found["truth"]["phase changes"] == sum((np.diff(s.phases) != 0).sum() for s in SURGERIES[6:])
@@ -142,21 +142,21 @@ def test_stabilising_helps_a_recogniser_that_flickers(everything):
 
 def test_pseudo_labels_carry_confidence(everything):
     known, _ = everything
-    labelled, _ = label(known, "S_C")
+    labeled, _ = label(known, "S_C")
     name = SURGERIES[2].name
     count = len(SURGERIES[2])
     phases = np.full((1, count, 7), 0.1, np.float32)
     phases[:, :, 3] = 0.4
     tools = np.full((1, count, 7), 0.75, np.float32)
-    more = pseudo_label(labelled, [name], Observations(phases, tools))
+    more = pseudo_label(labeled, [name], Observations(phases, tools))
     mine = more.videos == name
     assert (more.phases[mine] == 3).all() and (more.tools[mine] == 1).all() and (more.parts[mine] == "train").all()
     np.testing.assert_allclose(more.phase_weights[mine], (0.4 * 7 - 1) / 6, rtol=1e-5)
     np.testing.assert_allclose(more.tool_weights[mine], 0.5)
-    np.testing.assert_array_equal(more.phases[~mine], labelled.phases[~mine])
+    np.testing.assert_array_equal(more.phases[~mine], labeled.phases[~mine])
     assert (more.phase_weights[~mine] == 1).all()
     # One phase alone is no better than chance, and names of parts keep their length.
-    long = dataclasses.replace(labelled, parts=np.full(len(labelled), "a part with a long name"))
+    long = dataclasses.replace(labeled, parts=np.full(len(labeled), "a part with a long name"))
     one = pseudo_label(long, [name], Observations(np.ones((1, count, 1), np.float32), None))
     assert (one.phase_weights[mine] == 0).all() and (one.parts[~mine] == "a part with a long name").all()
 
@@ -177,8 +177,8 @@ def test_an_experiment_leaves_its_table(grid):
     assert rows == {(system, version) for system in PLAN["systems"] for version in versions}
     frames, sequence = record["cells"]
     assert sequence["train_seconds"] > frames["train_seconds"] > 0
-    labelled = read_cache(grid / "out" / "seed0" / "S_C" / "view").table
-    assert frames["cost"]["labels"] == np.isin(labelled.parts, ["train", "val"]).sum()
+    labeled = read_cache(grid / "out" / "seed0" / "S_C" / "view").table
+    assert frames["cost"]["labels"] == np.isin(labeled.parts, ["train", "val"]).sum()
     assert "| PhaseNet_L | M_H, confusion |" in (grid / "out" / "table.md").read_text()
     assert (grid / "out" / "cost.png").stat().st_size > 10_000
 

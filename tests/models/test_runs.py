@@ -18,7 +18,7 @@ from tiny import frames, settings
 import hmmjax
 from hmmjax.io import save_params
 from models.data.cache import write_cache
-from models.recogniser import Recogniser
+from models.recognizer import Recognizer
 from models.train import main as train_main
 from models.training import loop, record
 from models.training.checkpoint import Checkpoints
@@ -76,7 +76,7 @@ def test_a_run_cut_off_between_its_two_checkpoints_goes_on(whole, tmp_path, monk
     train("--resume", tmp_path / "run")
     assert read_metrics(tmp_path / "run") == read_metrics(whole / "run")
     assert steps(tmp_path / "run") == steps(whole / "run")
-    answers = [Recogniser(folder / "run", "last")(frames().images[:8]) for folder in (whole, tmp_path)]
+    answers = [Recognizer(folder / "run", "last")(frames().images[:8]) for folder in (whole, tmp_path)]
     jax.tree.map(np.testing.assert_array_equal, *answers)
 
 
@@ -215,5 +215,5 @@ def test_reading_a_run_leaves_no_trace(whole, tmp_path):
     for name in ("config.yaml", "classes.json"):
         (run / name).write_bytes((whole / "run" / name).read_bytes())
     with pytest.raises(FileNotFoundError, match="train the run first"):
-        Recogniser(run)
+        Recognizer(run)
     assert {path.name for path in run.iterdir()} == {"config.yaml", "classes.json"}

@@ -19,7 +19,7 @@ import hmmjax
 from hmmjax.io import save_params
 from models.data.cache import read_cache, write_cache
 from models.predict import main as predict_main
-from models.recogniser import Recogniser
+from models.recognizer import Recognizer
 from models.systems import SYSTEMS
 from models.train import main as train_main
 from models.training.config import read_config
@@ -159,8 +159,8 @@ def test_a_run_on_a_frozen_backbone_is_whole_by_itself(base, tmp_path):
     shutil.move(tmp_path / "run", tmp_path / "elsewhere")
     out = tmp_path / "out.npz"
     predict_main([str(tmp_path / "elsewhere"), str(base / "cache"), "--out", str(out), "--batch", "16"])
-    recogniser = Recogniser(tmp_path / "elsewhere")
-    want = recogniser.decide(recogniser.features(frames().images[20:]))["tools"]
+    recognizer = Recognizer(tmp_path / "elsewhere")
+    want = recognizer.decide(recognizer.features(frames().images[20:]))["tools"]
     with np.load(out) as predicted:
         np.testing.assert_allclose(predicted["tools_02"], want, atol=1e-5)
 
@@ -174,8 +174,8 @@ def test_features_are_of_the_pictures_that_are_asked_for(base, tmp_path):
     first, second = (cached_features(run, x) for x in (source, dataclasses.replace(source, images=images)))
     np.testing.assert_array_equal(first[:5], second[:5])
     assert (first[5:35] != second[5:35]).any(1).all()
-    recogniser = Recogniser(run)
-    np.testing.assert_allclose(second, recogniser.features(images), rtol=1e-5, atol=1e-6)
+    recognizer = Recognizer(run)
+    np.testing.assert_allclose(second, recognizer.features(images), rtol=1e-5, atol=1e-6)
 
 
 def test_resuming_on_a_frozen_backbone_is_bit_equal(base, tmp_path):
@@ -193,7 +193,7 @@ def test_a_backbone_trains_with_its_lstm(base, tmp_path):
     curve = losses(tmp_path / "run")
     # 40 frames a pass, in clips of 4, 2 at once.
     assert len(curve) == 10 and np.mean(curve[5:]) < np.mean(curve[:5])
-    before, after = (Recogniser(base / "run"), Recogniser(tmp_path / "run"))
+    before, after = (Recognizer(base / "run"), Recognizer(tmp_path / "run"))
     images = frames().images[:2]
     assert np.abs(before.features(images) - after.features(images)).max() > 1e-3
 

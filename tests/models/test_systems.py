@@ -11,7 +11,7 @@ import tiny  # noqa: F401 (registers a small backbone)
 from flax import nnx
 
 from models.detection.faster_rcnn import build_faster_rcnn
-from models.systems import SYSTEMS, HeadSpec, System, build_system, normalise, probabilities
+from models.systems import SYSTEMS, HeadSpec, System, build_system, normalize, probabilities
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,8 @@ def test_bytes_and_floats_are_the_same_picture():
     images = np.random.default_rng(0).integers(0, 256, (1, 4, 4, 3)).astype(np.uint8)
     spread = ((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))
     want = (images / 255 - spread[0]) / np.array(spread[1])
-    np.testing.assert_allclose(normalise(jnp.asarray(images), *spread), want, atol=1e-5)
-    np.testing.assert_allclose(normalise(jnp.asarray(images / 255, jnp.float32), *spread), want, atol=1e-5)
+    np.testing.assert_allclose(normalize(jnp.asarray(images), *spread), want, atol=1e-5)
+    np.testing.assert_allclose(normalize(jnp.asarray(images / 255, jnp.float32), *spread), want, atol=1e-5)
 
 
 class RunningMean(nnx.Module):

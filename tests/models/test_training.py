@@ -244,7 +244,7 @@ def test_augmentation():
     same = [np.allclose(a, b / 255, atol=1e-5) for a, b in zip(mirrored, images, strict=True)]
     other = [np.allclose(a, b[:, ::-1] / 255, atol=1e-5) for a, b in zip(mirrored, images, strict=True)]
     assert all(np.logical_xor(same, other)) and any(same) and any(other)
-    # Hue turns colours around grey: the luma stays.
+    # Hue turns colors around gray: the luma stays.
     luma = np.array([0.299, 0.587, 0.114])
     soft = (images // 4 + 96).astype(np.uint8)
     hue = np.asarray(augment(soft, key, dataclasses.replace(NOTHING, hue=0.02), (12, 16)))

@@ -18,7 +18,7 @@ def tiny(**options):
 
 
 class Micro(Backbone):
-    """Eight rectified sums of the mean colours in a grid of 4 x 4."""
+    """Eight rectified sums of the mean colors in a grid of 4 x 4."""
 
     width = 8
 
@@ -32,7 +32,7 @@ class Micro(Backbone):
 
 
 class Gridded(Backbone):
-    """Six rectified sums of the mean colours in each cell of a grid of 4 x 4: a map, whatever strides are asked for."""
+    """Six rectified sums of the mean colors in each cell of a grid of 4 x 4: a map, whatever strides are asked for."""
 
     width = 6
 
@@ -57,7 +57,7 @@ BACKBONES["micro"] = Micro
 
 
 def frames(count=40, size=(20, 28)):
-    """Frames whose colour tells the phase and whose upper half tells the first tool."""
+    """Frames whose color tells the phase and whose upper half tells the first tool."""
     rng = np.random.default_rng(0)
     phases = rng.integers(0, 3, count).astype(np.int32)
     tools = rng.integers(0, 2, (count, 2)).astype(np.int32)

@@ -160,7 +160,7 @@ def test_tail_is_reported_not_shifted(annotations):
         lambda text: "\ufeff" + text,
         lambda text: text.rstrip("\n"),
     ],
-    ids=["CRLF", "spaces", "trailing tab", "words", "underscores", "byte order mark", "no last line end"],
+    ids=["CRLF", "constraints", "trailing tab", "words", "underscores", "byte order mark", "no last line end"],
 )
 def test_harmless_differences(annotations, change):
     root, surgeries = annotations

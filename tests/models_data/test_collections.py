@@ -1,4 +1,4 @@
-"""Any surgery: a manifest of fully labelled, partly labelled and unlabelled videos, and the scenarios on top."""
+"""Any surgery: a manifest of fully labeled, partly labeled and unlabeled videos, and the scenarios on top."""
 
 import dataclasses
 
@@ -54,10 +54,10 @@ def test_three_kinds_of_videos_in_one_manifest(folder):
     known[2], known[8] = [1, -1], [0, 1]
     np.testing.assert_array_equal(partial.tools, known)
 
-    unlabelled = collection.annotation("case3")
-    np.testing.assert_array_equal(unlabelled.frames, 30 * np.arange(6))
-    np.testing.assert_array_equal(unlabelled.seconds, np.arange(6))
-    assert (unlabelled.phases == -1).all() and (unlabelled.tools == -1).all()
+    unlabeled = collection.annotation("case3")
+    np.testing.assert_array_equal(unlabeled.frames, 30 * np.arange(6))
+    np.testing.assert_array_equal(unlabeled.seconds, np.arange(6))
+    assert (unlabeled.phases == -1).all() and (unlabeled.tools == -1).all()
 
 
 def test_pictures_of_a_manifest(folder):
@@ -345,8 +345,8 @@ def test_unused_rows_of_a_partial_annotation_are_named(folder):
     recording = "id: a, images: frames/case2, naming: second, tools: labels/p.txt, partial: true"
     found = one(folder, recording).annotation("a")
     between, late = found.notices
-    assert "2 labelled row(s) of tools not used, from frame 26 on: not on a used frame" in between
-    assert "1 labelled row(s) of tools not used, from frame 100000 on: after the end" in late
+    assert "2 labeled row(s) of tools not used, from frame 26 on: not on a used frame" in between
+    assert "1 labeled row(s) of tools not used, from frame 100000 on: after the end" in late
 
 
 def test_rows_between_the_steps_are_not_thinned_to_one(folder):
@@ -395,7 +395,7 @@ def test_frames_that_cannot_be_asked_for(folder, frames, message):
 
 
 def test_borders_are_cut_alike_in_all_pictures_of_a_folder(folder):
-    """A dark picture, or one whose edge happens to be dark, must not be scaled otherwise than its neighbours."""
+    """A dark picture, or one whose edge happens to be dark, must not be scaled otherwise than its neighbors."""
     from PIL import Image
 
     (folder / "frames" / "c").mkdir()

@@ -12,14 +12,14 @@ from hmmjax.io import BatchIndex
 from hmmjax.simulate import simulate_surgeries
 from models.demo import __main__ as demo
 from models.demo.pictures import choose_moments, draw_moments, draw_videos
-from models.demo.stabilise import Outcome, conventions, score, table
+from models.demo.stabilize import Outcome, conventions, score, table
 
 pytest.importorskip("matplotlib")
 
 
 @pytest.fixture(scope="module")
 def played():
-    """Two surgeries as test videos: index, truth, what a recogniser says, and a result that mends some of it."""
+    """Two surgeries as test videos: index, truth, what a recognizer says, and a result that mends some of it."""
     surgeries = simulate_surgeries(2, minutes=4.0)
     truth = [s.phases for s in surgeries], [s.tools for s in surgeries]
     raw = Outcome(

@@ -7,7 +7,7 @@ import hmmjax
 from hmmjax.io import CHOLEC80_TOOLS, M2CAI16_PHASES, FormatError, resolve_names
 from hmmjax.simulate import simulate_surgeries, stack
 from models.data.m2cai import m2cai16_tool, m2cai16_workflow, read_frame_counts
-from models.data.m2cai_locations import neighbour_share, read_frame, read_frames, read_image_set, to_batch
+from models.data.m2cai_locations import neighbor_share, read_frame, read_frames, read_image_set, to_batch
 
 # Tool and workflow
 
@@ -248,10 +248,10 @@ def test_real_pictures_and_class_list(real):
             assert picture.width / picture.height == pytest.approx(frame.width / frame.height, rel=0.01)
 
 
-def test_real_split_has_neighbours_on_both_sides(real):
+def test_real_split_has_neighbors_on_both_sides(real):
     train, val = read_image_set(real, "train"), read_image_set(real, "val")
-    assert 0.3 < neighbour_share(val, train, 1.0) < neighbour_share(val, train, 2.0) < 0.8
-    assert neighbour_share(val, [], 1.0) == 0
+    assert 0.3 < neighbor_share(val, train, 1.0) < neighbor_share(val, train, 2.0) < 0.8
+    assert neighbor_share(val, [], 1.0) == 0
 
 
 # Lists and tables that are not quite as they should be

@@ -15,7 +15,7 @@ pytest.importorskip("av", reason="videos need PyAV (the vision extra)")
 
 
 def numbered(count, height=32, width=48):
-    """Pictures that say which they are: four grey blocks, a base-4 digit each."""
+    """Pictures that say which they are: four gray blocks, a base-4 digit each."""
     for n in range(count):
         digits = [n // 4**d % 4 for d in range(4)]
         blocks = np.array(digits, np.uint8) * 60 + 30

@@ -101,7 +101,7 @@
         if (row.stacked) stack(c, row.stacked, y, tall, width);
         else if (row.phases) for (const [a, b, v] of row.runs) {
           if (b < from || a > to) continue;
-          c.fillStyle = v < 0 ? "#e4e4e4" : page.colours[v % page.colours.length];
+          c.fillStyle = v < 0 ? "#e4e4e4" : page.colors[v % page.colors.length];
           c.fillRect(x(a, width), y, Math.max(x(b, width) - x(a, width), 0.4), tall);
         } else {
           if (row.shade) shade(c, row.shade, row.tool, y, tall, width);
@@ -160,7 +160,7 @@
       let top = y;
       share.forEach((s, k) => {
         if (s <= 0.002) return;
-        c.fillStyle = page.colours[k % page.colours.length];
+        c.fillStyle = page.colors[k % page.colors.length];
         c.fillRect(px, top, 1.05, s * tall);
         top += s * tall;
       });
@@ -229,9 +229,9 @@
     readout.textContent = `${clock(cursor)}  ·  ${parts.join("  ·  ")}`;
   }
 
-  function zoom(factor, centre) {
+  function zoom(factor, center) {
     if (!video) return;
-    const middle = centre === undefined ? (from + to) / 2 : centre;
+    const middle = center === undefined ? (from + to) / 2 : center;
     const span = Math.min(Math.max((to - from) * factor, 5), video.end - video.start);
     from = Math.min(Math.max(middle - ((middle - from) / (to - from)) * span, video.start), video.end - span);
     to = from + span;

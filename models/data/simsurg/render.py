@@ -9,7 +9,7 @@ from models.data.simsurg.scene import Scene
 from models.data.simsurg.texture import tissue_texture
 from models.data.simsurg.tools import LOOKS, edge
 
-#: RGB of the tissue's dark and light parts, by phase; neighbours in time look alike.
+#: RGB of the tissue's dark and light parts, by phase; neighbors in time look alike.
 DARK = np.array(
     [
         [0.34, 0.16, 0.10],
@@ -69,14 +69,14 @@ class Renderer:
 
     @cached_property
     def _grid(self) -> tuple[np.ndarray, np.ndarray]:
-        """Pixel centres: y (height, 1) and x (1, width), in picture heights."""
+        """Pixel centers: y (height, 1) and x (1, width), in picture heights."""
         ys = (np.arange(self.height, dtype=np.float32) + 0.5) / self.height
         xs = (np.arange(self.width, dtype=np.float32) + 0.5) / self.height
         return ys[:, None], xs[None]
 
     @cached_property
     def _lamp(self) -> np.ndarray:
-        """(height, width, 1) brightness, which falls off towards the edges."""
+        """(height, width, 1) brightness, which falls off toward the edges."""
         ys, xs = self._grid
         falloff = (xs - self.scene.aspect / 2) ** 2 / self.scene.aspect + (ys - 0.5) ** 2
         return (1.08 - 1.1 * falloff)[..., None].astype(np.float32)
@@ -87,7 +87,7 @@ class Renderer:
 
     @cached_property
     def _tints(self) -> tuple[np.ndarray, np.ndarray]:
-        """Tissue colours (L, 3): each patient's are a little different, and so is each tower's white balance."""
+        """Tissue colors (L, 3): each patient's are a little different, and so is each tower's white balance."""
         tint = self._rng(1).normal(1, 0.08, 3).astype(np.float32)
         return DARK * tint, LIGHT * tint
 

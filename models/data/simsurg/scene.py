@@ -25,7 +25,7 @@ class Scene:
 
     Attributes:
         surgery: the hidden truth and its name.
-        seed: of the textures and colours.
+        seed: of the textures and colors.
         aspect: width divided by height.
         ports: (K, 2) x and y where each instrument enters.
         tips: (T, K, 2) x and y of each instrument's tip; meaningless while it is absent.

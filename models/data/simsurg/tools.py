@@ -1,6 +1,6 @@
 """The looks of the seven instruments: a table, and one drawing function a shape.
 
-A shape is drawn in the instrument's own coordinates: u is the distance from its tip towards the port, v the distance
+A shape is drawn in the instrument's own coordinates: u is the distance from its tip toward the port, v the distance
 to the side, both in picture heights. It gives the opacity of the tip at every pixel.
 """
 
@@ -14,12 +14,12 @@ Array = np.ndarray
 
 @dataclasses.dataclass(frozen=True)
 class Look:
-    """An instrument's shape and colours.
+    """An instrument's shape and colors.
 
     Attributes:
         shape: draws the tip: (u, v, opening 0 to 1, look, pixels per height) to opacity 0 to 1.
-        shaft: RGB colour 0 to 1.
-        tip: RGB colour 0 to 1.
+        shaft: RGB color 0 to 1.
+        tip: RGB color 0 to 1.
         tip_length: from the tip to where the shaft begins, in picture heights.
         shaft_width: half the width of the shaft.
         limb_width: half the width of a jaw or rod.

@@ -9,12 +9,12 @@ from scipy.optimize import linear_sum_assignment
 from hmmjax.types import Params
 
 
-def switched(params: Params) -> list[str]:
+def find_label_switching(params: Params) -> list[str]:
     """States that look as if they had changed places.
 
     Without labels EM may find the right states under wrong names: every answer is then right but for the names. The
-    recognisers' words are compared: a phase is suspect where another assignment of phases to the classes that a
-    recogniser says explains certain outputs better, and a tool where its absence explains a certain yes better than
+    recognizers' words are compared: a phase is suspect where another assignment of phases to the classes that a
+    recognizer says explains certain outputs better, and a tool where its absence explains a certain yes better than
     its presence does.
 
     Args:
@@ -30,13 +30,13 @@ def switched(params: Params) -> list[str]:
         emission = getattr(getattr(params, track), "emission", None)
         families = getattr(emission, "families", (emission,))
         for family in families:
-            if family is not None and family.observes in ("labels", "probabilities") and not family.joint:
+            if family is not None and family.observes in ("labels", "probabilities") and not family.is_joint:
                 out += _phases(family) if track == "phases" else _tools(family)
     return list(dict.fromkeys(out))
 
 
 SURE = 0.9
-"""What a recogniser says in the outputs by which states are told apart."""
+"""What a recognizer says in the outputs by which states are told apart."""
 
 
 def _phases(family: Any) -> list[str]:
@@ -52,7 +52,7 @@ def _phases(family: Any) -> list[str]:
     gain = scores[np.arange(n), best].sum() - np.trace(scores)
     if gain <= 1e-3:
         return []
-    return [f"phase {p} behaves as the recogniser's phase {q}" for p, q in enumerate(best) if p != q]
+    return [f"phase {p} behaves as the recognizer's phase {q}" for p, q in enumerate(best) if p != q]
 
 
 def _sure(n: int) -> np.ndarray:

@@ -2,8 +2,8 @@
 
 import jax.numpy as jnp
 
-from hmmjax import _numerics as num
-from hmmjax._typing import Array
+from hmmjax._core import numerics as num
+from hmmjax._core.typing import Array
 
 
 def bits(num_tools: int) -> Array:
@@ -11,7 +11,7 @@ def bits(num_tools: int) -> Array:
     return (jnp.arange(2**num_tools)[:, None] >> jnp.arange(num_tools - 1, -1, -1)) & 1
 
 
-def joint(per_tool: Array) -> Array:
+def add_over_tools(per_tool: Array) -> Array:
     """(..., K, 2) log-tables to their sums (..., C) over configurations."""
     out = per_tool[..., 0, :]
     for k in range(1, per_tool.shape[-2]):
@@ -19,7 +19,7 @@ def joint(per_tool: Array) -> Array:
     return out
 
 
-def product(per_tool: Array) -> Array:
+def multiply_over_tools(per_tool: Array) -> Array:
     """(..., K, n) weights of each tool's n states to their products (..., n**K), tool 0 the slowest."""
     out = per_tool[..., 0, :]
     for k in range(1, per_tool.shape[-2]):

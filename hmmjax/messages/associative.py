@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from hmmjax import _numerics as num
-from hmmjax._pytree import pytree
-from hmmjax._typing import Array
+from hmmjax._core import numerics as num
+from hmmjax._core.pytree import pytree
+from hmmjax._core.typing import Array
 from hmmjax.messages.potentials import Filtered, Path, Potentials
 
 
@@ -83,7 +83,7 @@ def _softmax(x: Array, axis: int | tuple[int, ...]) -> Array:
 
 
 def _forward(p: Potentials) -> tuple[Array, Array]:
-    """Log-normaliser, and log-messages (T, L) each with its largest 0 or less."""
+    """Log-normalizer, and log-messages (T, L) each with its largest 0 or less."""
     prefix = _products(_steps(p), False)
     return _value(p, prefix), prefix.matrix[:, 0]
 
@@ -114,13 +114,13 @@ _AXES = Potentials(None, None, None, 0, 0, 0)
 
 
 def forward(potentials: Potentials, keep: bool) -> tuple[Array, Array | None]:
-    """Log-normalisers (B,), and with `keep` the filtered messages (B, T, L)."""
+    """Log-normalizers (B,), and with `keep` the filtered messages (B, T, L)."""
     value, alpha = jax.vmap(_forward, (_AXES,))(potentials)
     return value, alpha if keep else None
 
 
 def backward(potentials: Potentials, kept: Array, cotangent: Array) -> Potentials:
-    """Derivative of sum(cotangent * log-normalisers) with respect to every potential; cotangent is (B,)."""
+    """Derivative of sum(cotangent * log-normalizers) with respect to every potential; cotangent is (B,)."""
     grads = jax.vmap(_backward, (_AXES, 0, 0))(potentials, kept, cotangent)
     return Potentials(
         grads.initial.sum(0), grads.transition.sum(0), (), grads.phases, grads.configs, potentials.lengths

@@ -1,4 +1,4 @@
-"""A quasi-Newton minimiser for few parameters whose objective is an inference each time."""
+"""A quasi-Newton minimizer for few parameters whose objective is an inference each time."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ def check_options(strength: float, iterations: int) -> None:
         raise ValueError(f"iterations={iterations} must be at least 0.")
 
 
-def minimise(
+def minimize(
     objective: Callable[[np.ndarray], tuple[float, np.ndarray]], theta: np.ndarray, iterations: int
 ) -> tuple[np.ndarray, int]:
     """BFGS with backtracking on the host: the answer is never worse than the start.

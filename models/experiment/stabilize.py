@@ -1,4 +1,4 @@
-"""M_H of M: a hidden Markov model learnt from training and validation labels, on predictions never trained on."""
+"""M_H of M: a hidden Markov model learned from training and validation labels, on predictions never trained on."""
 
 import dataclasses
 from typing import Any
@@ -87,14 +87,14 @@ def learn_model(
 ) -> tuple[Params, dict[str, Any]]:
     """A calibrated model.
 
-    Start and transitions are counted in the labels of `dynamics` where there are any, and learnt by EM (from the
-    validation videos, with their single labels clamped) where there are not. The recogniser's errors are counted in
+    Start and transitions are counted in the labels of `dynamics` where there are any, and learned by EM (from the
+    validation videos, with their single labels clamped) where there are not. The recognizer's errors are counted in
     the validation videos, on which it was not trained. How much a frame of it is worth (`hmmjax.calibrate`) is found
     on every other validation video with errors counted in the rest, so that it is not judged by itself.
 
     Args:
         val: validation videos with their predictions and labels.
-        dynamics: videos that are labelled throughout.
+        dynamics: videos that are labeled throughout.
         sizes: number of classes by track, 0 for tracks that the model lacks.
         emissions: "confusion" or "probability".
 

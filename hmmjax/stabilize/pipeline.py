@@ -1,4 +1,4 @@
-"""From files' tracks to stabilised tracks: learn (never on the video that is scored), infer, compare."""
+"""From files' tracks to stabilized tracks: learn (never on the video that is scored), infer, compare."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -8,12 +8,12 @@ import numpy as np
 
 from hmmjax.io import BatchIndex, ModelFile, Track
 from hmmjax.priors import Priors
-from hmmjax.stabilize.compare import system
-from hmmjax.stabilize.doubts import class_doubts, harmed_classes, harmed_videos
+from hmmjax.stabilize.evaluate import system
 from hmmjax.stabilize.folds import Progress, infer, plan_folds
 from hmmjax.stabilize.learn import PRIORS
 from hmmjax.stabilize.prepare import prepare
-from hmmjax.stabilize.table import Row, System, compare_recognisers, spoken_of
+from hmmjax.stabilize.table import Row, System, compare_recognizers, spoken_of
+from hmmjax.stabilize.warnings import class_doubts, harmed_classes, harmed_videos
 from hmmjax.stabilize.weigh import held_out_worth, words
 
 
@@ -35,11 +35,11 @@ class Stabilized:
         filtered: M_H online, posteriors given the past and present.
         log_likelihood: (B,) of each video, in nats.
         folds: the fold in which each video was held out, -1 where it was not.
-        protocol: how the scored videos relate to the videos learnt from, in words.
-        model: the model learnt from all videos (or the one given).
+        protocol: how the scored videos relate to the videos learned from, in words.
+        model: the model learned from all videos (or the one given).
         table: the figures, empty without truth.
         notices: what a person should know.
-        fused: what further recognisers say, "M 2", "M 3" ...; -1 or NaN in frames of which one says nothing (so in
+        fused: what further recognizers say, "M 2", "M 3" ...; -1 or NaN in frames of which one says nothing (so in
             `raw`, where there are several).
     """
 
@@ -63,21 +63,21 @@ class Stabilized:
     fused: tuple[System, ...] = ()
 
     @property
-    def recognisers(self) -> tuple[System, ...]:
+    def recognizers(self) -> tuple[System, ...]:
         """All of them: M and those that were fused with it."""
         return self.raw, *self.fused
 
     def said(self, track: str, i: int) -> Any:
-        """What the recognisers say of one track of one video.
+        """What the recognizers say of one track of one video.
 
         Args:
             track: "phases" or "tools".
             i: the video's position.
 
         Returns:
-            An array (n, ...), a tuple of them where several recognisers watch, None without any.
+            An array (n, ...), a tuple of them where several recognizers watch, None without any.
         """
-        found = tuple(getattr(s, track)[i] for s in self.recognisers if getattr(s, track) is not None)
+        found = tuple(getattr(s, track)[i] for s in self.recognizers if getattr(s, track) is not None)
         return None if not found else found[0] if len(found) == 1 else found
 
 
@@ -100,9 +100,9 @@ def stabilize(
     relaxed: bool = False,
     progress: Progress | None = None,
 ) -> Stabilized:
-    """Stabilise predictions with the coupled HMM.
+    """Stabilize predictions with the coupled HMM.
 
-    Videos with annotations are learnt from. Where they are also stabilised, each is inferred by a model that has not
+    Videos with annotations are learned from. Where they are also stabilized, each is inferred by a model that has not
     seen it: the annotated videos are split, in natural order, into `folds` parts, and each part is inferred with what
     the others teach. Videos of a part are also left out of `transitions`, should they be there. Videos without
     annotations are inferred by the model of all videos, which is also what is returned as `model`.
@@ -110,10 +110,10 @@ def stabilize(
     Args:
         predictions: tracks from `hmmjax.io.read`; all videos with the same tracks.
         annotations: tracks from `hmmjax.io.read_annotations` for some of the videos.
-        fuse: predictions of further recognisers of the same videos, whose evidence is added: each has errors of its
-            own, and with `calibrated` powers of its own. Joined by frame; a recogniser may lack frames, videos or a
+        fuse: predictions of further recognizers of the same videos, whose evidence is added: each has errors of its
+            own, and with `calibrated` powers of its own. Joined by frame; a recognizer may lack frames, videos or a
             track.
-        transitions: labelled tracks of (other) videos in which start and transitions are counted; without them the
+        transitions: labeled tracks of (other) videos in which start and transitions are counted; without them the
             annotations are used.
         model: use this model and learn nothing.
         emissions: families by name, see `hmmjax.init_params`; with "confusion" probabilities are first turned into
@@ -187,18 +187,18 @@ def stabilize(
         {"videos": list(index.ids), "method": learned.method if learned else "", "protocol": protocol},
     )
     truth = {t: None if getattr(labels, t) is None else index.split(getattr(labels, t)) for t in ("phases", "tools")}
-    recognisers = [system("M" if i == 0 else f"M {i + 1}", said, index) for i, said in enumerate(prepared.said)]
+    recognizers = [system("M" if i == 0 else f"M {i + 1}", said, index) for i, said in enumerate(prepared.said)]
     systems = [system("M_H", smoothed, index), system("M_H online", filtered, index)]
-    for said in recognisers:
-        own = spoken_of(said, truth["phases"], None)[0] if len(recognisers) > 1 else truth["phases"]
+    for said in recognizers:
+        own = spoken_of(said, truth["phases"], None)[0] if len(recognizers) > 1 else truth["phases"]
         notices += class_doubts(said, own, names["phases"], prepared.files)
-    if len(recognisers) == 1:
-        notices += harmed_videos(recognisers[0], systems[0], truth["phases"], index.ids)
+    if len(recognizers) == 1:
+        notices += harmed_videos(recognizers[0], systems[0], truth["phases"], index.ids)
         notices += harmed_classes(
-            recognisers[0], systems[0], truth["phases"], truth["tools"], names["phases"], names["tools"]
+            recognizers[0], systems[0], truth["phases"], truth["tools"], names["phases"], names["tools"]
         )
-    table = compare_recognisers(
-        recognisers,
+    table = compare_recognizers(
+        recognizers,
         systems,
         truth["phases"],
         truth["tools"],
@@ -217,7 +217,7 @@ def stabilize(
         names["tools"],
         truth["phases"],
         truth["tools"],
-        recognisers[0],
+        recognizers[0],
         *systems,
         log_likelihood=likelihood,
         folds=fold_of,
@@ -225,13 +225,13 @@ def stabilize(
         model=model,
         table=table,
         notices=tuple(dict.fromkeys(notices)),
-        fused=tuple(recognisers[1:]),
+        fused=tuple(recognizers[1:]),
     )
 
 
 def _model_protocol(model: ModelFile, index: BatchIndex) -> str:
-    learnt = model.metadata.get("videos", [])
-    known = set(map(str, learnt if isinstance(learnt, list | tuple) else [])) & set(index.ids)
+    learned = model.metadata.get("videos", [])
+    known = set(map(str, learned if isinstance(learned, list | tuple) else [])) & set(index.ids)
     if known:
-        return f"IN SAMPLE for {len(known)} of {len(index.ids)} videos that the given model was learnt from"
-    return "model given, learnt elsewhere"
+        return f"IN SAMPLE for {len(known)} of {len(index.ids)} videos that the given model was learned from"
+    return "model given, learned elsewhere"

@@ -1,4 +1,4 @@
-"""What the demo compares: a recogniser M, and M_H, what coupled HMMs make of it."""
+"""What the demo compares: a recognizer M, and M_H, what coupled HMMs make of it."""
 
 import dataclasses
 import time
@@ -33,7 +33,7 @@ class Outcome:
     seconds: float
 
 
-def stabilise(
+def stabilize(
     known: Examples,
     test: Examples,
     transitions: tuple[Labels, np.ndarray],
@@ -42,8 +42,8 @@ def stabilise(
     """M itself, and M_H in three ways, on the test videos.
 
     Args:
-        known: labelled videos that M was not trained on: how it errs is learnt here.
-        test: the videos to stabilise; their labels are not looked at.
+        known: labeled videos that M was not trained on: how it errs is learned here.
+        test: the videos to stabilize; their labels are not looked at.
         transitions: labels (B, T) of any videos and their mask: how phases and tools follow each other.
         split: from a padded (B, T, ...) array of the test videos to one array a video.
     """
@@ -55,7 +55,7 @@ def stabilise(
         phases, tools = np.asarray(answer.phases).argmax(-1), np.asarray(answer.tools)
         outcomes.append(Outcome(name, split(phases), split(tools), time.perf_counter() - start))
 
-    def learnt(emissions: str, obs: Observations) -> Any:
+    def learned(emissions: str, obs: Observations) -> Any:
         examples = dataclasses.replace(known, obs=obs)
         sizes = {"num_phases": len(PHASES), "num_tools": len(TOOLS)}
         return learn(
@@ -63,9 +63,9 @@ def stabilise(
         ).params
 
     start = time.perf_counter()
-    infer("M_H confusion", learnt("confusion", known.obs.discretize()), raw, start, hmmjax.posterior)
+    infer("M_H confusion", learned("confusion", known.obs.discretize()), raw, start, hmmjax.posterior)
     start = time.perf_counter()
-    params = learnt("probability", known.obs)
+    params = learned("probability", known.obs)
     params = hmmjax.calibrate(params, known.obs, known.mask, known.labels, iterations=12).params
     infer("M_H online", params, test.obs, start, hmmjax.filter)
     infer("M_H", params, test.obs, start, hmmjax.posterior)
@@ -89,7 +89,7 @@ def table(results: dict[str, dict[str, Metric]]) -> Any:
     from rich.box import SIMPLE_HEAVY
     from rich.table import Table
 
-    grid = Table(box=SIMPLE_HEAVY, padding=(0, 0), title="Test videos: M, the recogniser; M_H, stabilised")
+    grid = Table(box=SIMPLE_HEAVY, padding=(0, 0), title="Test videos: M, the recognizer; M_H, stabilized")
     grid.add_column("", no_wrap=True)
     for name in next(iter(results.values())):
         grid.add_column(name, justify="right")

@@ -44,7 +44,7 @@ def check_probabilities(name: str, x: Any) -> None:
         where = tuple(int(i) for i in np.argwhere(bad)[0])
         raise ValueError(
             f"{name} must hold probabilities in [0, 1], but entry {where} is {x[where]!r}. "
-            "Parameters are probabilities, not logs or counts: normalise counts, exponentiate logs."
+            "Parameters are probabilities, not logs or counts: normalize counts, exponentiate logs."
         )
 
 

@@ -4,17 +4,17 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from hmmjax import _numerics as num
-from hmmjax._typing import Array
+from hmmjax._core import numerics as num
+from hmmjax._core.typing import Array
 
 
-def normalise_counts(counts: Array, previous: Array, pseudo_counts: Any = 0.0) -> Array:
+def normalize_counts(counts: Array, previous: Array, pseudo_counts: Any = 0.0) -> Array:
     """Rows (last axis) proportional to counts plus pseudo-counts, on the support of `previous`.
 
     An entry that is exactly zero is structural and stays zero, prior or not; a row with no counts at all keeps its
     previous value, so no NaN is ever born.
 
-    Source: M-step of the paper's EM (expected counts, normalised), as a MAP estimate under Dirichlet priors.
+    Source: M-step of the paper's EM (expected counts, normalized), as a MAP estimate under Dirichlet priors.
     """
     previous = jnp.asarray(previous)
     counts = jnp.where(previous > 0, counts + pseudo_counts, 0).astype(previous.dtype)

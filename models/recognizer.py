@@ -22,7 +22,7 @@ from models.training.system import make_system
 T = TypeVar("T")
 
 
-class Recogniser:
+class Recognizer:
     """A trained system.
 
     Args:
@@ -47,7 +47,7 @@ class Recogniser:
         self.config = read_run(run)
         self.names = read_classes(run)
         # A run on a frozen backbone keeps that backbone's run inside its own.
-        self._frozen = Recogniser(run / "frozen") if self.config.frozen is not None else None
+        self._frozen = Recognizer(run / "frozen") if self.config.frozen is not None else None
         # The weights that training began with may be gone by now, and are not needed.
         sizes = (len(self.names["phases"]), len(self.names["tools"]))
         read = {} if self._frozen is None else {"width": self._frozen.width, "cells": self._frozen.cells}

@@ -1,4 +1,4 @@
-"""Localisation maps to boxes: each region of a map around a peak is one instrument."""
+"""Localization maps to boxes: each region of a map around a peak is one instrument."""
 
 import numpy as np
 

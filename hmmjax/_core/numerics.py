@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from hmmjax._typing import Array
+from hmmjax._core.typing import Array
 
 # Every product inside inference runs at full precision: on recent GPUs the default is TF32, which moves
 # log-likelihoods by whole nats.
@@ -19,7 +19,7 @@ def log(x: Array) -> Array:
     """Natural logarithm, -inf at 0, where its derivative is taken as 0.
 
     A structural zero is a state that cannot be, not a small number: it takes no part in the gradient, and it must
-    not turn the gradient of its neighbours into NaN.
+    not turn the gradient of its neighbors into NaN.
     """
     return jnp.log(x)
 

@@ -4,8 +4,9 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from hmmjax import _logistic, transitions
 from hmmjax import emissions as families
+from hmmjax import transitions
+from hmmjax._core import logistic
 from hmmjax.types import Params, PhaseChain, ToolChains
 
 
@@ -17,7 +18,7 @@ def init_params(
     stay: float = 0.98,
     interacting: bool = False,
 ) -> Params:
-    """A sensible start: sticky chains, recognisers that are right more often than wrong.
+    """A sensible start: sticky chains, recognizers that are right more often than wrong.
 
     Args:
         num_phases: L; 0 for a model without phases.
@@ -37,22 +38,22 @@ def init_params(
     if num_phases < 0 or num_tools < 0 or num_phases + num_tools == 0:
         raise ValueError(f"num_phases={num_phases}, num_tools={num_tools}: at least one of them must be positive.")
     phase_family, tool_family = _families(emissions)
-    if interacting or tool_family.joint:
-        _logistic.check_size(num_tools)
+    if interacting or tool_family.is_joint:
+        logistic.check_size(num_tools)
     phases = tools = None
     if num_phases:
         away = (1 - stay) / max(num_phases - 1, 1)
         same = jnp.eye(num_phases, dtype=bool)
         transition = jnp.where(same, stay if num_phases > 1 else 1.0, away)
         initial = jnp.full((num_phases,), 1 / num_phases)
-        phases = PhaseChain(initial, transition, phase_family.initial(num_phases))
+        phases = PhaseChain(initial, transition, phase_family.default(num_phases))
     if num_tools:
         lead = (num_tools, num_phases) if num_phases else (num_tools,)
         matrix = jnp.broadcast_to(jnp.array([[stay, 1 - stay], [1 - stay, stay]]), (*lead, 2, 2))
         transition = transitions.PhaseConditioned(matrix)
         if interacting:
             transition = transitions.Interacting.from_phase_conditioned(transition)
-        tools = ToolChains(jnp.full(lead, 0.5), transition, tool_family.initial(num_tools))
+        tools = ToolChains(jnp.full(lead, 0.5), transition, tool_family.default(num_tools))
     return Params(phases, tools)
 
 

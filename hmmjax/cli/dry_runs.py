@@ -21,12 +21,12 @@ def say(
     ids, count = list(index.ids), len(prepared.said)
     tracks = [track for track in ("phases", "tools") if getattr(obs, track) is not None]
     frames = sum(len(f) for f in index.frames)
-    plan = {"would_stabilise": ids, "tracks": tracks, "frames": frames, "recognisers": count}
-    text = f"would stabilise {' and '.join(tracks)} of {console.videos(len(ids))}, {frames:,} frames"
-    text += f", as {count} recognisers see them" if count > 1 else ""
+    plan = {"would_stabilize": ids, "tracks": tracks, "frames": frames, "recognizers": count}
+    text = f"would stabilize {' and '.join(tracks)} of {console.videos(len(ids))}, {frames:,} frames"
+    text += f", as {count} recognizers see them" if count > 1 else ""
     if prepared.given is not None:
         plan |= {"models": 0, "would_write_to": str(out)}
-        text += "; nothing is learnt, the model is given"
+        text += "; nothing is learned, the model is given"
     else:
         found = job.outlook(
             prepared.examples, index.ids, prepared.counts, prepared.classes, iterations, folds, calibrate
@@ -36,7 +36,7 @@ def say(
         plan |= {"would_write_to": str(out)}
         text += f"; {len(found['annotated'])} of them annotated, {found['protocol']} ({found['models']} model"
         text += f"{'s' * (found['models'] > 1)} to learn); {emissions} emissions, "
-        text += "by EM" if found["em"] else "counted in labelled frames"
+        text += "by EM" if found["em"] else "counted in labeled frames"
         text += ", calibrated" if found["calibrated"] else f", not calibrated{_why(found, calibrate)}"
         text += "; transitions of "
         text += f"{console.videos(len(counted))} of --transitions-from" if counted else "the annotated videos"

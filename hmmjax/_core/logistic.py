@@ -1,4 +1,4 @@
-"""Logistic regressions of K tools on a configuration: tables, ridge-regularised IRLS, information.
+"""Logistic regressions of K tools on a configuration: tables, ridge-regularized IRLS, information.
 
 A unit is one regression: what becomes of one tool, and perhaps in one phase. Its weights are (intercept, one a tool) in
 nats of log-odds, its data counts of (no, yes) for every configuration of the K tools: those are sufficient, so that
@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from hmmjax import _configs
-from hmmjax import _numerics as num
-from hmmjax._checks import check_array
-from hmmjax._typing import Array, Float
+from hmmjax._core import configurations
+from hmmjax._core import numerics as num
+from hmmjax._core.checks import check_array
+from hmmjax._core.typing import Array, Float
 
 MAX_TOOLS = 10
 """Tools that may interact: a step is then a matrix of 2**K by 2**K for every phase, a million numbers each."""
@@ -35,7 +35,7 @@ def design(num_tools: int, dtype: Any = jnp.float32) -> Float[Array, "C M"]:
         ValueError: more than `MAX_TOOLS` tools.
     """
     check_size(num_tools)
-    return jnp.concatenate([jnp.ones((2**num_tools, 1), jnp.int32), _configs.bits(num_tools)], 1).astype(dtype)
+    return jnp.concatenate([jnp.ones((2**num_tools, 1), jnp.int32), configurations.bits(num_tools)], 1).astype(dtype)
 
 
 def check_size(num_tools: int) -> None:
@@ -95,7 +95,7 @@ def log_prior(weights: Any, pseudo_counts: Any) -> Array:
 def fit(
     counts: Float[Array, "... C 2"], previous: Float[Array, "... M"], pseudo_counts: Any = 0.0
 ) -> Float[Array, "... M"]:
-    """Weights that maximise sum(counts * log-probability) plus `log_prior`, each at most `MAX_WEIGHT`.
+    """Weights that maximize sum(counts * log-probability) plus `log_prior`, each at most `MAX_WEIGHT`.
 
     Args:
         counts: weight of (no, yes) in every configuration.

@@ -8,14 +8,14 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax._checks import (
+from hmmjax._core.batch import Data, is_float, require_observations
+from hmmjax._core.checks import (
     check_array,
     check_probabilities,
     check_rows,
     check_shape,
     check_square,
 )
-from hmmjax._data import Data, is_float, require_observations
 from hmmjax.durations import check_stages
 from hmmjax.emissions.fused import Fused, present
 from hmmjax.transitions import ToolTransition
@@ -150,7 +150,7 @@ def check_source(name: str, track: str, x: Any, family: Any, size: int, observed
         )
     if family.observes == "probabilities" and not is_float(x):
         raise TypeError(
-            f"{name} holds {x.dtype} labels but {kind} observes probabilities. Pass the recogniser's softmax or "
+            f"{name} holds {x.dtype} labels but {kind} observes probabilities. Pass the recognizer's softmax or "
             "sigmoid outputs, or use a confusion family (obs.discretize() makes labels of probabilities)."
         )
     if (track == "tools" or is_float(x)) and x.shape[-1] != size:

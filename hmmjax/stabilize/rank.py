@@ -14,12 +14,12 @@ from hmmjax.io import FormatError, Track
 from hmmjax.priors import Priors
 from hmmjax.stabilize.folds import Progress, protocol_of
 from hmmjax.stabilize.inputs import align, can_hide_phases, count_classes, transition_labels
-from hmmjax.stabilize.learn import PRIORS, Examples, labelled
+from hmmjax.stabilize.learn import PRIORS, Examples, labeled
 from hmmjax.stabilize.table import plain
 from hmmjax.types import Labels, Params
 
 _NATS = ("conditional", "behind", "error", "uncalibrated", "marginal")
-#: Agreement with the annotations that is so much less than the recogniser's own is no rounding.
+#: Agreement with the annotations that is so much less than the recognizer's own is no rounding.
 WORSE = 0.01
 
 
@@ -74,9 +74,9 @@ def rank_families(
         predictions: tracks from `hmmjax.io.read`.
         annotations: tracks from `hmmjax.io.read_annotations`, of two videos at least; predicted tracks that are not
             annotated are left out, and the notices say so.
-        transitions: labelled tracks of other videos in which start and transitions are counted. Those that are also
+        transitions: labeled tracks of other videos in which start and transitions are counted. Those that are also
             annotated and predicted are left out, since they are held out.
-        families: names of `hmmjax.starting.FAMILIES`; by default all that the predictions allow but
+        families: names of `hmmjax.initialize.FAMILIES`; by default all that the predictions allow but
             "logistic", which is dearer.
         folds: parts of the videos; None leaves one video out at a time.
         priors: pseudo-counts, by default those of `stabilize`.
@@ -117,7 +117,7 @@ def rank_families(
         )
         found.append(ranking)
     tell("comparing families", len(question.families), len(question.families))
-    ranking = Ranking((rank for ranking in found for rank in ranking), found[0].recogniser)
+    ranking = Ranking((rank for ranking in found for rank in ranking), found[0].recognizer)
     return Families(
         ranking,
         question.ids,
@@ -200,7 +200,7 @@ def ask_families(
     obs, labels, mask, index = io.to_batch(io.join(predictions), annotations, step=step)
     notices += index.notices
     examples = Examples(obs, labels, mask)
-    known = np.flatnonzero(np.logical_or(*(labelled(examples, track)[0] for track in ("phases", "tools"))))
+    known = np.flatnonzero(np.logical_or(*(labeled(examples, track)[0] for track in ("phases", "tools"))))
     if known.size < 2:
         raise FormatError(
             f"families are compared on held-out videos, and {known.size} predicted video(s) are annotated",
@@ -250,7 +250,7 @@ def _doubts(ranking: Ranking) -> list[str]:
             "hold zero): choose by the agreement with the annotations"
         )
     for figure, what in (("phase_accuracy", "phases"), ("tool_f1", "tools")):
-        raw = getattr(ranking.recogniser, figure)
+        raw = getattr(ranking.recognizer, figure)
         harmful = [
             rank.family
             for rank in ranking
@@ -258,12 +258,12 @@ def _doubts(ranking: Ranking) -> list[str]:
         ]
         if len(harmful) == len(ranking):
             notices.append(
-                f"no family gets as many {what} right as the recogniser itself ({raw:.3f}): keep its labels, or "
+                f"no family gets as many {what} right as the recognizer itself ({raw:.3f}): keep its labels, or "
                 "annotate more videos"
             )
         elif harmful:
             notices.append(
-                f"calibrated or not, these get fewer {what} right than the recogniser itself ({raw:.3f}): "
+                f"calibrated or not, these get fewer {what} right than the recognizer itself ({raw:.3f}): "
                 f"{', '.join(harmful)}"
             )
     return notices

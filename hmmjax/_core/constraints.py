@@ -1,6 +1,6 @@
 """Where parameters live, and how to move them without leaving: what gradients and random starts share.
 
-A field's space is "rows" (probabilities, the last axis sums to one), "chances" (between 0 and 1, each by itself),
+A field's space is "simplex" (probabilities, the last axis sums to one), "unit_interval" (between 0 and 1, each by itself),
 "positive" or "real"; families and transition models say so in `spaces`. A "power" is positive too, but EM's objective
 says nothing of its worth.
 """
@@ -12,12 +12,12 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax._typing import Array
+from hmmjax._core.typing import Array
 from hmmjax.priors import BLOCKS
 from hmmjax.types import Params
 
 
-def moved(params: Params, theta: Array, frozen: frozenset[str]) -> Params:
+def apply_update(params: Params, theta: Array, frozen: frozenset[str]) -> Params:
     """The model with every parameter of the blocks that are not frozen moved by `theta`, in order, from its start."""
     at = 0
 
@@ -35,31 +35,31 @@ def moved(params: Params, theta: Array, frozen: frozenset[str]) -> Params:
     return params
 
 
-def _rows(p: Array, step: Array) -> Array:
+def _simplex(p: Array, step: Array) -> Array:
     # Less the largest step that counts, so that nothing overflows.
     step = step - jnp.max(jnp.where(p > 0, step, -jnp.inf), -1, keepdims=True)
     new = p * jnp.exp(step)
     return new / new.sum(-1, keepdims=True)
 
 
-def _chances(p: Array, step: Array) -> Array:
+def _unit_interval(p: Array, step: Array) -> Array:
     # Both sides scaled by the larger, and zero and one stay where they are.
     yes, no = p * jnp.exp(jnp.minimum(step, 0)), (1 - p) * jnp.exp(jnp.minimum(-step, 0))
     return yes / (yes + no)
 
 
 _MOVES: dict[str, Callable[[Array, Array], Array]] = {
-    "rows": _rows,
-    "chances": _chances,
+    "simplex": _simplex,
+    "unit_interval": _unit_interval,
     "positive": lambda x, step: x * jnp.exp(step),
     "power": lambda x, step: x * jnp.exp(step),
     "real": lambda x, step: x + step,
 }
 
 _CHAIN_SPACES = {
-    "phases.initial": "rows",
-    "phases.transition": "rows",
-    "tools.initial": "chances",
+    "phases.initial": "simplex",
+    "phases.transition": "simplex",
+    "tools.initial": "unit_interval",
 }
 
 
@@ -84,9 +84,9 @@ def _mapped(part: Any, move: Callable[[Any, str], Any]) -> Any:
     changed = {}
     for field in dataclasses.fields(part):
         value = getattr(part, field.name)
-        if (space := part.spaces.get(field.name)) is not None:
+        if (space := part.constraints.get(field.name)) is not None:
             changed[field.name] = move(value, space)
-        elif hasattr(value, "spaces") or isinstance(value, tuple):
+        elif hasattr(value, "constraints") or isinstance(value, tuple):
             changed[field.name] = _mapped(value, move)
     return dataclasses.replace(part, **changed)
 

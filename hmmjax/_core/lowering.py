@@ -8,13 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax import _numerics as num
 from hmmjax import durations, messages
-from hmmjax._checks import is_concrete
-from hmmjax._configs import joint, product
-from hmmjax._data import Data, dtype_of, is_float
-from hmmjax._pytree import pytree
-from hmmjax._typing import Array
+from hmmjax._core import numerics as num
+from hmmjax._core.batch import Data, dtype_of, is_float
+from hmmjax._core.checks import is_concrete
+from hmmjax._core.configurations import add_over_tools, multiply_over_tools
+from hmmjax._core.pytree import pytree
+from hmmjax._core.typing import Array
 from hmmjax.messages import Potentials
 from hmmjax.types import Params
 
@@ -67,7 +67,7 @@ def tables(params: Params, data: Data) -> Tables:
         out["tool_initial"] = both_states(cast(tools.initial))
         out["tool_transition"] = jax.tree.map(cast, jax.tree.map(cast, tools.transition).tables())
         evidence = _evidence(tools.emission, data.tools, data.observed, dtype)
-        if tools.emission is not None and tools.emission.joint:
+        if tools.emission is not None and tools.emission.is_joint:
             shape = (*data.observed.shape, 2**tools.num_tools)
             out["configs"] = jnp.zeros(shape, dtype) if evidence is None else evidence.sum(-2)
             evidence = None
@@ -77,21 +77,21 @@ def tables(params: Params, data: Data) -> Tables:
     return Tables(**out)
 
 
-def separate(params: Params, table: Tables | None = None) -> bool:
+def is_factorial(params: Params, table: Tables | None = None) -> bool:
     """Whether the model is K chains that know nothing of each other: tools without phases that do not interact."""
     tools = params.tools
-    if params.phases is not None or tools is None or tools.transition.joint:
+    if params.phases is not None or tools is None or tools.transition.is_joint:
         return False
     if table is not None:
         return table.configs is None
-    return tools.emission is None or not tools.emission.joint
+    return tools.emission is None or not tools.emission.is_joint
 
 
 SAFE_NATS = 70.0
 """What float32 holds below one (87 nats) less what it takes to keep eight digits of a sum."""
 
 
-def mixes(params: Params) -> bool:
+def scaled_is_exact(params: Params) -> bool:
     """Whether the scaled recursions are exact for this (concrete) model, whatever the evidence.
 
     They give each phase its own exponent, but the tools' configurations within a phase share one, so evidence against
@@ -100,28 +100,28 @@ def mixes(params: Params) -> bool:
     than the way to the best configuration and back. It is not where tools cannot switch.
     Tracks alone have a scale for every state and always mix.
     """
-    if params.tools is None or separate(params):
+    if params.tools is None or is_factorial(params):
         return True
     present = np.asarray(params.tools.initial, np.float64)
     with np.errstate(divide="ignore"):
         start = np.log(np.maximum(np.minimum(present, 1 - present), 0)).sum(0)
-    return all((rarest >= -SAFE_NATS).all() for rarest in (params.tools.transition.rarest(), start))
+    return all((lowest >= -SAFE_NATS).all() for lowest in (params.tools.transition.min_log_prob(), start))
 
 
 def choose_backend(backend: str, params: Params) -> str:
     """The backend to run: the one named, or what "auto" means for these parameters."""
     name = messages.choose(backend)
-    if backend == "auto" and is_concrete(params) and not mixes(params):
+    if backend == "auto" and is_concrete(params) and not scaled_is_exact(params):
         return "logspace"
     return name
 
 
-def harmless(observations: Any, observed: Array, dtype: Any) -> Any:
+def fill_masked(observations: Any, observed: Array, dtype: Any) -> Any:
     """Observations with unobserved frames replaced, so that neither values nor gradients see what is there."""
     if observations is None:
         return None
     if isinstance(observations, tuple):
-        return tuple(harmless(x, observed, dtype) for x in observations)
+        return tuple(fill_masked(x, observed, dtype) for x in observations)
     keep = observed if observations.ndim == 2 else observed[..., None]
     if is_float(observations):
         return jnp.where(keep, observations.astype(dtype), 0.5)
@@ -133,11 +133,11 @@ def _evidence(emission: Any, observations: Any, observed: Array, dtype: Any) -> 
         return None
     # Gamma functions and log-odds of half-precision parameters need more digits than these have themselves.
     emission = jax.tree.map(partial(jnp.asarray, dtype=dtype), emission)
-    table = emission.log_prob(harmless(observations, observed, dtype)).astype(dtype)
+    table = emission.log_prob(fill_masked(observations, observed, dtype)).astype(dtype)
     if emission.track == "phases":
         states: tuple[int, ...] = (emission.num_phases,)
     else:
-        states = (emission.num_tools, 2**emission.num_tools if emission.joint else 2)
+        states = (emission.num_tools, 2**emission.num_tools if emission.is_joint else 2)
     if table.shape != (*observed.shape, *states):
         raise ValueError(
             f"{type(emission).__name__}.log_prob gives shape {table.shape} for {observed.shape} frames: "
@@ -166,7 +166,7 @@ def potentials(params: Params, table: Tables, lengths: Array) -> Potentials:
         nothing = jnp.zeros((*table.phases.shape[:2], 1), table.phases.dtype)
         plain = Potentials(table.phase_initial[:, None], table.phase_transition, (), table.phases, nothing, lengths)
         return _staged(plain, params)
-    if separate(params, table):
+    if is_factorial(params, table):
         evidence = jnp.moveaxis(table.tools, 2, 0)
         nothing = jnp.zeros((*evidence.shape[:-1], 1), evidence.dtype)
         return Potentials(table.tool_initial[..., None], table.tool_transition, (), evidence, nothing, lengths)
@@ -176,8 +176,8 @@ def potentials(params: Params, table: Tables, lengths: Array) -> Potentials:
         one = jnp.ones((), table.tools.dtype)
         phases = one[None], one[None, None], jnp.zeros((*table.tools.shape[:2], 1), one.dtype)
         first, blocks = first[:, None], jax.tree.map(lambda block: block[None], blocks)
-    initial = phases[0][:, None] * product(jnp.moveaxis(first, 0, 1))
-    configs = joint(table.tools) if table.configs is None else joint(table.tools) + table.configs
+    initial = phases[0][:, None] * multiply_over_tools(jnp.moveaxis(first, 0, 1))
+    configs = add_over_tools(table.tools) if table.configs is None else add_over_tools(table.tools) + table.configs
     return _staged(Potentials(initial, phases[1], blocks, phases[2], configs, lengths), params)
 
 
@@ -205,7 +205,7 @@ def log_normalizer(params: Params, table: Tables, lengths: Array, backend: str) 
     """Log-likelihood (B,) as a differentiable function of the tables."""
     p = potentials(params, table, lengths)
     run = partial(messages.log_normalizer, backend=backend)
-    if separate(params, table):
+    if is_factorial(params, table):
         return num.accurate_sum(jax.vmap(lambda p: run(p), (PER_TOOL,))(p), 0)
     return run(p)
 

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax._checks import check_array, is_concrete
-from hmmjax._pytree import pytree
-from hmmjax._typing import Array
+from hmmjax._core.checks import check_array, is_concrete
+from hmmjax._core.pytree import pytree
+from hmmjax._core.typing import Array
 from hmmjax.sharding import split_of
 from hmmjax.types import Labels, Observations, Params
 

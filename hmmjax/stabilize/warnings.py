@@ -22,7 +22,7 @@ def class_doubts(
     """Notices about names of phases that fit the files badly.
 
     Args:
-        said: the recogniser.
+        said: the recognizer.
         truth: for each video (n,) int labels, -1 unknown; or None.
         names: (L,) phase names; or None.
         tracks: everything that was read.
@@ -66,23 +66,23 @@ def class_doubts(
 
 
 def harmed_videos(
-    said: System, stabilised: System, truth: Sequence[np.ndarray] | None, ids: Sequence[str]
+    said: System, stabilized: System, truth: Sequence[np.ndarray] | None, ids: Sequence[str]
 ) -> list[str]:
     """A notice about videos whose phases agree less with the annotation than before.
 
     Args:
-        said: the recogniser.
-        stabilised: what the model made of it.
+        said: the recognizer.
+        stabilized: what the model made of it.
         truth: for each video (n,) int labels, -1 unknown; or None.
         ids: the videos' names.
 
     Returns:
         None or one notice, with the three worst videos and their frame accuracies.
     """
-    if truth is None or said.phases is None or stabilised.phases is None:
+    if truth is None or said.phases is None or stabilized.phases is None:
         return []
     found = []
-    for name, known, *both in zip(ids, truth, said.phases, stabilised.phases, strict=True):
+    for name, known, *both in zip(ids, truth, said.phases, stabilized.phases, strict=True):
         before, after = (agreement("phases", known, values) for values in both)
         if not math.isnan(before):
             found.append((after - before, f"{name} {before:.3f} to {after:.3f}"))
@@ -91,24 +91,24 @@ def harmed_videos(
         return []
     named = ", ".join(text for _, text in worse[:3])
     return [
-        f"phases agree with the annotation less after stabilising in {len(worse)} of {len(found)} videos (frame "
+        f"phases agree with the annotation less after stabilizing in {len(worse)} of {len(found)} videos (frame "
         f"accuracy: {named}{', ...' if len(worse) > 3 else ''}): look at their pictures before trusting the mean"
     ]
 
 
 def harmed_classes(
     said: System,
-    stabilised: System,
+    stabilized: System,
     truth_phases: Sequence[np.ndarray] | None,
     truth_tools: Sequence[np.ndarray] | None,
     phase_names: Sequence[str] | None,
     tool_names: Sequence[str] | None,
 ) -> list[str]:
-    """Notices about phases and tools that are recognised worse than before, whatever the mean over them says.
+    """Notices about phases and tools that are recognized worse than before, whatever the mean over them says.
 
     Args:
-        said: the recogniser.
-        stabilised: what the model made of it.
+        said: the recognizer.
+        stabilized: what the model made of it.
         truth_phases: for each video (n,) int labels, -1 unknown; or None.
         truth_tools: for each video (n, K) likewise.
         phase_names: (L,); None numbers them.
@@ -123,7 +123,7 @@ def harmed_classes(
         ("phases", truth_phases, metrics.jaccard, phase_names),
         ("tools", truth_tools, metrics.average_precision, tool_names),
     ):
-        systems = [getattr(s, track) for s in (said, stabilised)]
+        systems = [getattr(s, track) for s in (said, stabilized)]
         keep = [i for i, known in enumerate(truth or []) if (known >= 0).any()]
         if truth is None or not keep or any(s is None for s in systems):
             continue
@@ -140,7 +140,7 @@ def harmed_classes(
             named = ", ".join(text for _, text in worse[:3])
             total = sum(not math.isnan(x) for x in before.per_class)
             notices.append(
-                f"{len(worse)} of {total} {track} got worse by stabilising ({figure}: {named}"
+                f"{len(worse)} of {total} {track} got worse by stabilizing ({figure}: {named}"
                 f"{', ...' if len(worse) > 3 else ''}; mean over {track} {before.value:.3f} to {after.value:.3f})"
             )
     return notices
@@ -155,7 +155,7 @@ def agreement(track: str, truth: np.ndarray, values: np.ndarray) -> float:
         values: labels or probabilities of the same frames.
 
     Returns:
-        The share of labelled frames that are right for phases, macro F1 at 0.5 for tools; NaN without annotation.
+        The share of labeled frames that are right for phases, macro F1 at 0.5 for tools; NaN without annotation.
     """
     if not (truth >= 0).any():
         return math.nan

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from hmmjax import io
 from hmmjax.io import BatchIndex, FormatError, Track
-from hmmjax.stabilize.doubts import class_doubts
 from hmmjax.stabilize.inputs import align
 from hmmjax.stabilize.table import Row, System, compare
+from hmmjax.stabilize.warnings import class_doubts
 from hmmjax.types import Observations
 
 

@@ -11,13 +11,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from hmmjax import _numerics as num
-from hmmjax._typing import Array
+from hmmjax._core import numerics as num
+from hmmjax._core.typing import Array
 from hmmjax.messages import batching
 from hmmjax.messages.potentials import Path, Potentials
 
 COLUMN = 16
-"""Configurations up to which neighbouring tools' log-transitions are added up beforehand."""
+"""Configurations up to which neighboring tools' log-transitions are added up beforehand."""
 
 
 def _logs(x: Array, *axes: int) -> Array:
@@ -38,7 +38,7 @@ def _push_max(x: Array, blocks: tuple[Array, ...]) -> Array:
 
 
 def _added(blocks: tuple[Array, ...]) -> tuple[Array, ...]:
-    """Neighbouring log-blocks as one of up to `COLUMN` configurations."""
+    """Neighboring log-blocks as one of up to `COLUMN` configurations."""
     out: list[Array] = []
     for block in blocks:
         n = len(block)

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax import _model
+from hmmjax._core import lowering
 from hmmjax.inference import prepare
 from hmmjax.stabilize import Stabilized
 from hmmjax.stabilize.prepare import as_observed
@@ -35,25 +35,25 @@ class Minutes:
         names: (C,) classes.
         truth: (B, C) minutes in the annotation; NaN for a video that is not annotated throughout.
         raw: (B, C) minutes in what was read.
-        stabilised: (B, C) expected minutes under the posterior.
+        stabilized: (B, C) expected minutes under the posterior.
         deviation: (B, C) the posterior's standard deviation of them; None where it was not asked for.
     """
 
     names: tuple[str, ...]
     truth: np.ndarray
     raw: np.ndarray
-    stabilised: np.ndarray
+    stabilized: np.ndarray
     deviation: np.ndarray | None
 
     def bands(self) -> tuple[np.ndarray, np.ndarray] | None:
         """(B, C) ends of 80 % bands from the other videos' errors; None with fewer than ten annotated videos.
 
         What the model cannot know of itself: how far its minutes are off in videos that it had not seen. Errors lean
-        to one side, so each end is a conformal quantile of its own, of truth minus stabilised over the other annotated
+        to one side, so each end is a conformal quantile of its own, of truth minus stabilized over the other annotated
         videos, beyond which one in ten is to be expected: of twenty videos, one in twenty would be
         the worst error alone. Nothing lasts less than 0 minutes.
         """
-        error = self.truth - self.stabilised
+        error = self.truth - self.stabilized
         known = ~np.isnan(error).any(1)
         if known.sum() < 10:
             return None
@@ -62,13 +62,13 @@ class Minutes:
             others = np.sort(error[known & (np.arange(len(error)) != i)], axis=0)
             reach = min(int(np.ceil(0.9 * (len(others) + 1))), len(others))
             low[i], high[i] = others[len(others) - reach], others[reach - 1]
-        return np.maximum(self.stabilised + low, 0), np.maximum(self.stabilised + high, 0)
+        return np.maximum(self.stabilized + low, 0), np.maximum(self.stabilized + high, 0)
 
     def errors(self, system: str) -> tuple[np.ndarray, np.ndarray]:
         """How far a video's minutes are off: (C,) medians and 90 % quantiles of absolute errors over annotated videos.
 
         Args:
-            system: "raw" or "stabilised".
+            system: "raw" or "stabilized".
 
         Returns:
             Medians and quantiles in minutes; NaN without annotated videos.
@@ -88,7 +88,7 @@ class Minutes:
         if self.deviation is None:
             raise ValueError("these minutes have no deviations: compute them with intervals=True.")
         reach = 1.96 * self.deviation
-        return np.maximum(self.stabilised - reach, 0), self.stabilised + reach
+        return np.maximum(self.stabilized - reach, 0), self.stabilized + reach
 
     def coverage(self) -> tuple[int, int]:
         """How many true values lie inside their intervals, and of how many.
@@ -146,8 +146,8 @@ def minutes(
     deviation = None
     if intervals:
         deviation = np.sqrt(np.maximum(_variances(result, track, progress), 0)) * unit
-    stabilised = np.stack([np.asarray(p, float).sum(0) * unit for p in means])
-    return Minutes(tuple(names), table(known), table(raw), stabilised, deviation)
+    stabilized = np.stack([np.asarray(p, float).sum(0) * unit for p in means])
+    return Minutes(tuple(names), table(known), table(raw), stabilized, deviation)
 
 
 def _variances(result: Stabilized, track: str, progress: Callable[[str, int, int], None] | None) -> np.ndarray:
@@ -179,7 +179,7 @@ def variances(params: Params, obs: Observations, mask: Any, track: str) -> np.nd
         (B, L) or (B, K), in frames squared.
     """
     data, _ = prepare(params, obs, mask, None)
-    backend = _model.choose_backend("auto", params)
+    backend = lowering.choose_backend("auto", params)
     count = params.num_phases if track == "phases" else params.num_tools
     columns = []
     for c in range(count):
@@ -191,15 +191,15 @@ def variances(params: Params, obs: Observations, mask: Any, track: str) -> np.nd
 @partial(jax.jit, static_argnames=("track", "backend"))
 def _expected(params: Params, data: Any, theta: Any, c: Any, *, track: str, backend: str) -> Any:
     """(B,) expected frames of class c when each of its frames weighs exp(theta) more."""
-    table = _model.tables(params, data)
+    table = lowering.tables(params, data)
 
     def log_likelihood(tilt: Any) -> Any:
         extra = tilt[:, None] * data.observed
         if track == "phases":
-            return _model.log_normalizer(
+            return lowering.log_normalizer(
                 params, dataclasses.replace(table, phases=table.phases.at[..., c].add(extra)), data.lengths, backend
             ).sum()
-        return _model.log_normalizer(
+        return lowering.log_normalizer(
             params, dataclasses.replace(table, tools=table.tools.at[..., c, 1].add(extra)), data.lengths, backend
         ).sum()
 

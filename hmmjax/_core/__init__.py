@@ -1,0 +1,1 @@
+"""Shared internals: arrays in, arrays out; nothing here is public."""
