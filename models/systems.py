@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 from flax import nnx
 from jax import Array
 from jax import numpy as jnp
@@ -18,13 +17,9 @@ from jax.typing import DTypeLike
 from models import temporal as sequences
 from models import weights
 from models.backbones import Backbone, build
-from models.backbones.base import as_floats
-from models.detection.maps import Flattened, MapHead, map_cells
+from models.backbones.images import IMAGENET_MEAN, IMAGENET_STD, normalize
+from models.backbones.maps import Flattened, MapHead, map_cells
 from models.temporal import Temporal
-
-#: Of ImageNet, as torchvision's weights expect; RGB in [0, 1].
-IMAGENET_MEAN = (0.485, 0.456, 0.406)
-IMAGENET_STD = (0.229, 0.224, 0.225)
 
 Logits = dict[str, Array]
 
@@ -49,7 +44,7 @@ class HeadSpec:
         also: heads before it whose logits it reads beside the features, as EndoNet's phases read its tools.
         temporal: whether it reads the temporal model's features, where there is one, or the frame's own.
         hidden: width of a rectified layer before the last; 0 for none.
-        least: for a head that pools maps, the share of the least value; see `models.detection.maps.MapHead`.
+        least: for a head that pools maps, the share of the least value; see `models.backbones.maps.MapHead`.
     """
 
     also: tuple[str, ...] = ()
@@ -238,15 +233,6 @@ class System(nnx.Module):
             own = None if key is None else jax.random.fold_in(key, 2_000_000 + number)
             found[name] = weight * self.penalties[name](answer.logits, answer.sequences, labels, mask, key=own)
         return found
-
-
-def normalize(images: Array, mean: tuple[float, ...], std: tuple[float, ...]) -> Array:
-    """Images (..., 3), uint8 or floats in [0, 1], to the scale that a network was trained on.
-
-    Raises:
-        ValueError: for other integers, of which nobody knows what is white.
-    """
-    return (as_floats(images) - np.asarray(mean, np.float32)) / np.asarray(std, np.float32)
 
 
 def probabilities(logits: Logits) -> dict[str, Array]:

@@ -4,23 +4,9 @@ from typing import NamedTuple
 
 from flax import nnx
 from jax import Array
-from jax import numpy as jnp
 
 #: Rows, columns and channels of a map.
 Cells = tuple[int, int, int]
-
-
-def as_floats(images: Array) -> Array:
-    """Pictures (...), uint8 or floats in [0, 1], as floats in [0, 1].
-
-    Raises:
-        ValueError: for other integers, of which nobody knows what is white.
-    """
-    if images.dtype == jnp.uint8:
-        return images.astype(jnp.float32) / 255
-    if not jnp.issubdtype(images.dtype, jnp.floating):
-        raise ValueError(f"pictures of {images.dtype}. Fix: give uint8, or floats in [0, 1]")
-    return images
 
 
 class Features(NamedTuple):

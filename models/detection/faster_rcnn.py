@@ -1,7 +1,8 @@
 """Faster R-CNN (Ren et al. 2015): proposals from anchors, then a class and a box for each.
 
-A backbone is divided as its authors divided it: VGG16 before its wide layers, a ResNet before its last stage. All
-shapes are fixed, so that one program serves every batch. A frame's score for a tool is that of its best detection.
+A backbone is divided as in the original papers: VGG16 before its fully connected layers, a ResNet before its last
+stage. All shapes are fixed, so one compiled program serves every batch. The score of a frame for a tool is that of its
+best detection.
 """
 
 from collections.abc import Mapping
@@ -15,26 +16,29 @@ from jax.typing import DTypeLike
 
 from models import weights
 from models.backbones import Backbone, build
+from models.backbones.images import IMAGENET_MEAN, IMAGENET_STD, normalize
 from models.backbones.layers import conv, fold
 from models.detection.anchors import anchor_grid
 from models.detection.boxes import area, clip, decode
+from models.detection.config import Detection
 from models.detection.losses import proposal_losses, region_losses, region_sample
 from models.detection.nms import suppress
 from models.detection.roi_align import roi_align
-from models.systems import IMAGENET_MEAN, IMAGENET_STD, Logits, normalize
-from models.training.config import Detection
 
-#: Spread of the second stage's targets, by which they are divided (Girshick 2015).
+#: Standard deviations by which the second stage's regression targets are divided (Girshick 2015).
 SPREAD = (0.1, 0.1, 0.2, 0.2)
+
+#: Logits by track.
+Logits = dict[str, Array]
 
 
 class Detections(NamedTuple):
-    """Boxes found, best first; a fixed number D for each picture.
+    """Detected boxes, best first, padded to D per image.
 
     Attributes:
-        boxes: (N, D, 4) xmin, ymin, xmax, ymax, shares of the picture.
+        boxes: (N, D, 4) xmin, ymin, xmax, ymax as fractions of the image's width and height.
         scores: (N, D) probability of the tool.
-        tools: (N, D) int32, -1 where there were fewer.
+        tools: (N, D) int32, -1 for padding.
     """
 
     boxes: Array
@@ -43,12 +47,12 @@ class Detections(NamedTuple):
 
 
 class Proposals(NamedTuple):
-    """What the first stage answers.
+    """Output of the first stage.
 
     Attributes:
-        objectness: (N, A) logits of anchors.
-        deltas: (N, A, 4) coded boxes.
-        anchors: (A, 4).
+        objectness: (N, A) logits of the anchors.
+        deltas: (N, A, 4) boxes encoded relative to the anchors, see `models.detection.boxes.encode`.
+        anchors: (A, 4) as fractions of the image.
     """
 
     objectness: Array
@@ -57,16 +61,27 @@ class Proposals(NamedTuple):
 
 
 class FasterRCNN(nnx.Module):
-    """Pictures to boxes of tools.
+    """A detector: images to boxes of tools.
 
     Args:
-        backbone: one that can be divided, see `Backbone.trunk`.
+        backbone: a backbone with `trunk` and `top`.
         tools: number of tools K.
         config: sizes and thresholds.
-        mean: of RGB in [0, 1], subtracted from pictures.
-        std: by which they are divided.
+        mean: of RGB in [0, 1], subtracted from images.
+        std: of RGB in [0, 1], by which images are divided.
         rngs: for the initial parameters of the heads.
+
+    Attributes:
+        learns_from_boxes: True; `loss` needs the true boxes of each image.
+        temporal: None; every frame is decided alone.
+        width: length 5 K + C of the features of a frame.
+        cells: None; these features are no map.
+
+    Raises:
+        ValueError: for a backbone that cannot be divided.
     """
+
+    learns_from_boxes = True
 
     def __init__(
         self,
@@ -94,32 +109,33 @@ class FasterRCNN(nnx.Module):
         self.mean, self.std = tuple(mean), tuple(std)
 
     def __call__(self, images: Array, *, key: Array | None = None) -> Logits:
-        """Tools of frames by their best detections.
+        """Compute the presence of tools from the best detections of each frame.
 
         Args:
             images: (N, H, W, 3) uint8, or floats in [0, 1].
-            key: for dropout; only training needs it.
+            key: for dropout; needed only in training mode.
 
         Returns:
-            "tools" (N, K): the logit of the best box's probability of each tool.
+            "tools" (N, K): the logit of each tool's greatest box probability.
         """
         return self.decide(self.features(images, key=key))
 
-    def decide(self, features: Array) -> Logits:
-        """As the call, from `features` (..., width)."""
+    def decide(self, features: Array, mask: Array | None = None, *, key: Array | None = None) -> Logits:
+        """Compute the logits of tools (..., K) from `features` (..., width); mask and key are not used."""
+        del mask, key
         return {"tools": features[..., : self.tools]}
 
     def features(self, images: Array, *, key: Array | None = None) -> Array:
-        """What a temporal model is told of frames: the best detection of each tool, and the mean of the trunk's map.
+        """Compute frame features for a temporal model: each tool's best detection, and the mean of the trunk's map.
 
-        Suppression never removes a tool's best box, so that it need not be done first.
+        Suppression never removes a tool's best box, so it is not needed here.
 
         Args:
             images: (N, H, W, 3) uint8, or floats in [0, 1].
-            key: as in the call.
+            key: for dropout; needed only in training mode.
 
         Returns:
-            (N, width): K logits, K boxes of four numbers, C means.
+            (N, width): K logits, K boxes of four coordinates, C channel means.
         """
         maps = self._trunk(images)
         regions, real, logits, deltas = self._judge(maps, images.shape[1:3], key)
@@ -130,23 +146,28 @@ class FasterRCNN(nnx.Module):
         return jnp.concatenate(parts, -1)
 
     def detect(self, images: Array) -> Detections:
-        """The boxes found in pictures (N, H, W, 3), uint8 or floats in [0, 1]."""
+        """Detect tools in images (N, H, W, 3), uint8 or floats in [0, 1]."""
         regions, real, logits, deltas = self._judge(self._trunk(images), images.shape[1:3], None)
         boxes = clip(decode(deltas, regions[:, :, None]))
-        chance = jax.nn.softmax(logits)[..., 1:]
-        return jax.vmap(self._choose)(boxes, chance, real)
+        probabilities = jax.nn.softmax(logits)[..., 1:]
+        return jax.vmap(self._select)(boxes, probabilities, real)
+
+    def locate(self, images: Array) -> dict[str, Array]:
+        """Detect tools in images (N, H, W, 3): "boxes" (N, D, 4), "box_scores" (N, D) and "box_tools" (N, D)."""
+        found = self.detect(images)
+        return {"boxes": found.boxes, "box_scores": found.scores, "box_tools": found.tools}
 
     def loss(self, images: Array, boxes: Array, tools: Array, key: Array) -> tuple[Array, dict[str, Array]]:
-        """What training minimizes (Ren et al. 2015, equation 1, and Girshick 2015, equation 1).
+        """Compute the training loss (Ren et al. 2015, equation 1, and Girshick 2015, equation 1).
 
         Args:
             images: (N, H, W, 3) uint8, or floats in [0, 1].
             boxes: (N, M, 4) true boxes.
-            tools: (N, M) their tools, -1 for no box; a picture, and a batch, may have none at all.
-            key: decides what is sampled and dropped.
+            tools: (N, M) tool in each box, -1 for padding; an image, and a whole batch, may have no boxes.
+            key: for the sampling of anchors and regions, and for dropout.
 
         Returns:
-            The sum, and its parts by name.
+            The total loss, and its terms by name.
         """
         keys = jax.random.split(jax.random.fold_in(key, 0), len(images))
         first, second = jax.vmap(jax.random.split, out_axes=1)(keys)
@@ -159,29 +180,31 @@ class FasterRCNN(nnx.Module):
         parts |= region_losses(logits, deltas, sampled, SPREAD)
         return jnp.asarray(sum(parts.values())), parts
 
-    def _judge(self, features: Array, picture: tuple[int, int], key: Array | None) -> tuple[Array, Array, Array, Array]:
-        """Proposals (N, P, 4), which are real (N, P), their logits (N, P, K + 1) and deltas (N, P, K, 4)."""
-        regions, real = self._survivors(self._propose(features, picture))
-        logits, deltas = self._heads(features, regions, picture, key)
+    def _judge(
+        self, features: Array, image_size: tuple[int, int], key: Array | None
+    ) -> tuple[Array, Array, Array, Array]:
+        """Return proposals (N, P, 4), which are real (N, P), and their logits (N, P, K + 1) and deltas (N, P, K, 4)."""
+        regions, real = self._survivors(self._propose(features, image_size))
+        logits, deltas = self._heads(features, regions, image_size, key)
         return regions, real, logits, deltas * jnp.array(SPREAD)
 
     def _trunk(self, images: Array) -> Array:
         return self.backbone.trunk(normalize(images, self.mean, self.std))
 
-    def _propose(self, features: Array, picture: tuple[int, int]) -> Proposals:
+    def _propose(self, features: Array, image_size: tuple[int, int]) -> Proposals:
         config = self.config
-        grid = anchor_grid(features.shape[1:3], self.backbone.stride, picture, config.sizes, config.ratios)
+        grid = anchor_grid(features.shape[1:3], self.backbone.stride, image_size, config.sizes, config.ratios)
         seen = jax.nn.relu(self.look(features)).astype(jnp.float32)
         n, count = len(features), len(grid)
         objectness, deltas = self.objectness(seen).reshape(n, count), self.shift(seen).reshape(n, count, 4)
         return Proposals(objectness, deltas, jnp.asarray(grid))
 
     def _survivors(self, proposals: Proposals) -> tuple[Array, Array]:
-        """The best boxes that do not overlap: (N, P, 4), and which are real (N, P)."""
+        """Return the best proposals that do not overlap (N, P, 4), and which are real (N, P)."""
         config = self.config
 
         def of_one(objectness: Array, deltas: Array) -> tuple[Array, Array]:
-            # Only the best are decoded.
+            # Decode only the best candidates: there are thousands of anchors.
             value, best = jax.lax.top_k(objectness, min(config.candidates, len(objectness)))
             boxes = clip(decode(deltas[best], proposals.anchors[best]))
             rows, real = suppress(boxes, value, config.proposal_overlap, config.proposals)
@@ -190,34 +213,34 @@ class FasterRCNN(nnx.Module):
         return jax.vmap(of_one)(proposals.objectness, proposals.deltas)
 
     def _heads(
-        self, features: Array, regions: Array, picture: tuple[int, int], key: Array | None
+        self, features: Array, regions: Array, image_size: tuple[int, int], key: Array | None
     ) -> tuple[Array, Array]:
-        """Logits (N, R, K + 1), background first, and deltas (N, R, K, 4) in units of `SPREAD`."""
+        """Return logits (N, R, K + 1), background first, and deltas (N, R, K, 4) in units of `SPREAD`."""
         n, count = regions.shape[:2]
         bins = self.config.bins or self.backbone.bins
-        scale = tuple(side / self.backbone.stride for side in picture)
+        scale = tuple(side / self.backbone.stride for side in image_size)
         exact = features.dtype == jnp.float32
         maps = jax.vmap(lambda f, b: roi_align(f, b, bins, scale, exact=exact))(features, regions)
-        # A region keeps its place beside its picture, so that a batch spread over devices stays spread.
+        # Images stay the outer axis, so a batch that is sharded over devices stays sharded.
         pooled = self.backbone.top(maps.reshape(n * count, *maps.shape[2:]), key=fold(key, 1)).astype(jnp.float32)
         return (
             self.classify(pooled).reshape(n, count, self.tools + 1),
             self.refine(pooled).reshape(n, count, self.tools, 4),
         )
 
-    def _choose(self, boxes: Array, chance: Array, real: Array) -> Detections:
-        """Of one picture's boxes (P, K, 4) with probabilities (P, K), those worth showing."""
+    def _select(self, boxes: Array, probabilities: Array, real: Array) -> Detections:
+        """Select the detections of one image from boxes (P, K, 4) with probabilities (P, K)."""
         config = self.config
-        boxes, scores = boxes.reshape(-1, 4), chance.reshape(-1)
-        tools = jnp.tile(jnp.arange(self.tools, dtype=jnp.int32), len(chance))
-        shown = jnp.repeat(real, self.tools) & (scores >= config.min_score) & (area(boxes) > 0)
+        boxes, scores = boxes.reshape(-1, 4), probabilities.reshape(-1)
+        tools = jnp.tile(jnp.arange(self.tools, dtype=jnp.int32), len(probabilities))
+        candidate = jnp.repeat(real, self.tools) & (scores >= config.min_score) & (area(boxes) > 0)
         rows, kept = suppress(
             boxes,
             scores,
             config.overlap,
             config.detections,
             classes=tools,
-            real=shown,
+            real=candidate,
             candidates=4 * config.proposals,
         )
         return Detections(
@@ -226,7 +249,7 @@ class FasterRCNN(nnx.Module):
 
 
 def log_odds(logits: Array) -> Array:
-    """Log-odds of each tool (..., K) against all else, from logits (..., K + 1), background first."""
+    """Return log-odds (..., K) of each tool against all other classes, from logits (..., K + 1), background first."""
     others = jnp.where(jnp.eye(logits.shape[-1], dtype=bool), -jnp.inf, logits[..., None, :])
     return (logits - jax.nn.logsumexp(others, -1))[..., 1:]
 
@@ -243,17 +266,17 @@ def build_faster_rcnn(
     dtype: DTypeLike = jnp.float32,
     rngs: nnx.Rngs,
 ) -> FasterRCNN:
-    """Faster R-CNN on a backbone by name.
+    """Build Faster R-CNN on a backbone given by name.
 
     Args:
-        backbone: "resnet50" when left out, another ResNet, or "vgg16".
+        backbone: a ResNet or "vgg16"; None takes "resnet50".
         options: of the backbone, such as `remat`.
         tools: number of tools K.
-        pretrained: a torchvision state dict for the backbone, ``.pth`` or ``.safetensors``.
-        config: sizes and thresholds.
-        mean: see `FasterRCNN`.
-        std: see `FasterRCNN`.
-        dtype: of the backbone's computation; parameters are float32 whatever it is.
+        pretrained: path of a torchvision state dict for the backbone, ``.pth`` or ``.safetensors``.
+        config: sizes and thresholds; None takes the defaults.
+        mean: of RGB in [0, 1], subtracted from images.
+        std: of RGB in [0, 1], by which images are divided.
+        dtype: in which the backbone computes; its parameters are always float32.
         rngs: for the initial parameters.
 
     Raises:

@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from models.backbones.base import as_floats
+from models.backbones.images import as_floats
 from models.training.config import Augment
 
 #: RGB to luma and two axes of chroma (YIQ), in which hue is an angle.

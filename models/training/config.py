@@ -8,7 +8,8 @@ from typing import Any
 
 import yaml
 
-from models.training.bounds import check_bounds
+from models.detection.config import Detection
+from models.settings import check_bounds
 from models.training.parse import build, parse_yaml, plain
 
 #: Intervals that more than one setting has.
@@ -124,47 +125,6 @@ class Loss:
 
 
 @dataclasses.dataclass(frozen=True)
-class Detection:
-    """Sizes and thresholds of Faster R-CNN; see `models.detection`.
-
-    Attributes:
-        sizes: roots of the anchors' areas, as shares of the picture's height.
-        ratios: of the anchors, width over height.
-        width: channels of the layer that looks for proposals.
-        candidates: best anchors of a picture that are looked at.
-        proposals: boxes of a picture that reach the second stage.
-        proposal_overlap: intersection over union from which proposals suppress each other.
-        anchors: of a picture that the first stage learns from.
-        regions: of a picture that the second stage learns from.
-        positives: most of these that stand for a tool, as a share.
-        bins: side of a region's map; None for what the backbone was made for.
-        overlap: intersection over union from which boxes of one tool suppress each other.
-        detections: most boxes shown for a picture.
-        min_score: least probability of a box that is shown; frames' scores have no such threshold.
-    """
-
-    sizes: tuple[float, ...] = (0.2, 0.35, 0.55, 0.85)
-    ratios: tuple[float, ...] = (0.5, 1.0, 2.0)
-    width: int = 512
-    candidates: int = 512
-    proposals: int = 128
-    proposal_overlap: float = 0.7
-    anchors: int = 256
-    regions: int = 64
-    positives: float = 0.25
-    bins: int | None = None
-    overlap: float = 0.3
-    detections: int = 20
-    min_score: float = 0.01
-
-    def __post_init__(self) -> None:
-        counts = ("candidates", "proposals", "anchors", "regions", "detections", "width", "bins")
-        shares = ("proposal_overlap", "positives", "overlap")
-        bounds = dict.fromkeys(counts, _COUNT) | dict.fromkeys(shares, "(0, 1]")
-        check_bounds(self, {"sizes": "(0, inf)", "ratios": "(0, inf)", "min_score": _SHARE, **bounds}, "detection.")
-
-
-@dataclasses.dataclass(frozen=True)
 class Config:
     """A training run.
 
@@ -238,7 +198,7 @@ class Config:
     augment: Augment = Augment()
     optimizer: Optimizer = Optimizer()
     loss: Loss = Loss()
-    detection: Detection = Detection()
+    detection: Detection = dataclasses.field(default_factory=Detection)
 
     def __post_init__(self) -> None:
         choices = {"dtype": ("float32", "bfloat16"), "monitor": ("score", "loss")}

@@ -66,7 +66,7 @@ class RunningMean(nnx.Module):
 def test_other_integers_are_no_pictures():
     system = build_system("toolnet", backbone="small", tools=2, rngs=nnx.Rngs(0))
     system.eval()
-    with pytest.raises(ValueError, match="pictures of int32"):
+    with pytest.raises(ValueError, match="the images have dtype int32"):
         system(jnp.zeros((1, 16, 16, 3), jnp.int32))
 
 

@@ -1,4 +1,4 @@
-"""Which numbers a setting may be, written as intervals."""
+"""Bounds of settings, written as intervals."""
 
 import math
 from collections.abc import Mapping
@@ -6,17 +6,17 @@ from typing import Any
 
 
 def check_bounds(settings: Any, bounds: Mapping[str, str], prefix: str = "") -> None:
-    """See that settings lie in their intervals.
+    """Raise ValueError unless settings lie in their intervals.
 
     Args:
-        settings: an object with the settings as attributes; one that is None is passed over, and of one that holds
-            several numbers each is looked at.
+        settings: an object with the settings as attributes. A setting that is None is skipped; in a tuple, each number
+            is checked.
         bounds: name to interval, such as "[1, inf)" or "(0, 1]".
         prefix: of the names in messages, such as "optimizer.".
 
     Raises:
-        ValueError: for the first that does not, with its name and interval; NaN lies in none. And for a setting of
-            several numbers that has none.
+        ValueError: for the first setting outside its interval, with its name and the interval; NaN lies in no interval.
+            Also for an empty tuple.
     """
     for name, interval in bounds.items():
         value = getattr(settings, name)
