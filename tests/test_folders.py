@@ -57,7 +57,7 @@ def test_claims(tmp_path):
     with io.claim(out) as overwrite:
         assert not overwrite and (out / MARKER).exists()
         (out / "a").write_text("half")
-        with pytest.raises(FileExistsError, match="another run is writing"), io.claim(out):
+        with pytest.raises(FileExistsError, match="another process is writing"), io.claim(out):
             pass
     assert not (out / MARKER).exists()
     with pytest.raises(FileExistsError, match="--force"), io.claim(out):
@@ -81,11 +81,24 @@ def test_a_killed_run_gives_its_folder_up(tmp_path):
     hold = "import sys, time; from hmmjax import io\nwith io.claim(sys.argv[1]):\n print(1, flush=True); time.sleep(60)"
     process = child(hold, tmp_path / "out")
     process.stdout.readline()
-    with pytest.raises(FileExistsError, match="another run"), io.claim(tmp_path / "out"):
+    with pytest.raises(FileExistsError, match="another process"), io.claim(tmp_path / "out"):
         pass
     end(process)
     with io.claim(tmp_path / "out") as overwrite:
         assert overwrite
+
+
+def test_locks(tmp_path):
+    """A folder or file that is locked cannot be locked again, and can be afterwards."""
+    file = tmp_path / "file"
+    file.touch()
+    for path in (tmp_path, file):
+        with io.lock(path), pytest.raises(FileExistsError, match="wait"), io.lock(path, fix="wait"):
+            pass
+        with io.lock(path):
+            pass
+    with pytest.raises(FileExistsError, match="another process"), io.lock(tmp_path / "removed"):
+        pass
 
 
 RACE = """

@@ -232,14 +232,14 @@ def test_posterior_file_reads_back(tmp_path):
 
 def test_writing_is_atomic_and_never_overwrites(tmp_path):
     path = tmp_path / "file.txt"
-    with pytest.raises(RuntimeError), io.atomic(path) as temporary:
+    with pytest.raises(RuntimeError), io.write_atomically(path) as temporary:
         Path(temporary).write_text("half")
         raise RuntimeError
     assert list(tmp_path.iterdir()) == []
     path.write_text("mine")
-    with pytest.raises(FileExistsError, match="force"), io.atomic(path):
+    with pytest.raises(FileExistsError, match="force"), io.write_atomically(path):
         pass
-    with io.atomic(path, force=True) as temporary:
+    with io.write_atomically(path, force=True) as temporary:
         assert path.read_text() == "mine"
         with open(temporary, "w") as file:
             file.write("new")

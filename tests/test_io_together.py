@@ -130,7 +130,7 @@ def test_lines_are_counted_with_the_blank_ones(tmp_path):
 
 def test_two_simulations_never_mix(tmp_path):
     surgeries = simulate_surgeries(1, minutes=0.3)
-    with io.claim(tmp_path / "s"), pytest.raises(FileExistsError, match="another run"):
+    with io.claim(tmp_path / "s"), pytest.raises(FileExistsError, match="another process"):
         write_simulation(tmp_path / "s", surgeries, force=True)
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "predictions.npz").write_bytes(b"mine")

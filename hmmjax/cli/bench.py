@@ -73,7 +73,7 @@ def bench(
     if out is not None:
         from hmmjax import io
 
-        with io.atomic(out, force=force) as temporary:
+        with io.write_atomically(out, force=force) as temporary:
             Path(temporary).write_text(json_.dumps(answer, indent=1) + "\n", encoding="utf-8")
     lines = [f"{answer['device']}; {console.videos(videos)}, {frames:,} frames; median of {repeats}"]
     lines += [

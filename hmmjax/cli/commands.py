@@ -79,7 +79,7 @@ def stabilize(
         raise FormatError("--transition-videos chooses among --transitions-from, which is missing")
     given = io.load_params(model) if model is not None else None
     if dry_run:
-        io.is_free(out, force=force)
+        io.check_free(out, force=force)
     claimed = contextlib.nullcontext(True) if dry_run else io.claim(out, force=force)
     with claimed as overwrite, console.Stages() as stages:
         options = reading.prediction_options(

@@ -59,7 +59,7 @@ def write_exploration(
         notices=found.notices,
         version=hmmjax.__version__,
     )
-    with io.atomic(page, force=True) as temporary:
+    with io.write_atomically(page, force=True) as temporary:
         Path(temporary).write_text(text, encoding="utf-8")
     return files
 

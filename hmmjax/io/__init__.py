@@ -5,9 +5,13 @@ videos = hmmjax.io.join(tracks)
 obs, labels, mask, index = hmmjax.io.to_batch(videos, hmmjax.io.read_annotations("annotations/"))
 """
 
+from typing import TYPE_CHECKING
+
+from hmmjax._core.deprecation import renamed
+from hmmjax.io.atomic import write_atomically
 from hmmjax.io.batch import BatchIndex, to_batch
 from hmmjax.io.errors import FormatError
-from hmmjax.io.folder import claim, is_free, is_unfinished, refuse_existing
+from hmmjax.io.folder import check_free, claim, is_unfinished, lock, refuse_existing
 from hmmjax.io.join import align_classes, join, label_rows, match_annotations, sample
 from hmmjax.io.model_file import ModelFile, load_params, save_params
 from hmmjax.io.names import (
@@ -22,7 +26,7 @@ from hmmjax.io.read import find_files, natural, read, read_annotations, rename_v
 from hmmjax.io.records import Layout, Track, Video
 from hmmjax.io.select import select
 from hmmjax.io.spec import array_suffix, video_id
-from hmmjax.io.write import atomic, plan_files, save_npz, write, write_csv, write_posteriors
+from hmmjax.io.write import plan_files, save_npz, write, write_csv, write_posteriors
 
 __all__ = [
     "CHOLEC80_PHASES",
@@ -38,14 +42,14 @@ __all__ = [
     "Video",
     "align_classes",
     "array_suffix",
-    "atomic",
+    "check_free",
     "claim",
     "find_files",
-    "is_free",
     "is_unfinished",
     "join",
     "label_rows",
     "load_params",
+    "lock",
     "match_annotations",
     "natural",
     "plan_files",
@@ -61,6 +65,10 @@ __all__ = [
     "to_batch",
     "video_id",
     "write",
+    "write_atomically",
     "write_csv",
     "write_posteriors",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed(__name__, {"atomic": "write_atomically"})

@@ -1,118 +1,153 @@
-"""A folder that one run writes to, which a killed run may be followed by another, and two never share."""
+"""Exclusive output folders: one run at a time, resumable after a crash."""
 
 import contextlib
 import os
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from hmmjax.io.atomic import remove_partial_files
+
 try:
     import fcntl
-except ImportError:  # Windows has no such locks: an unfinished folder is told from its marker alone
+except ImportError:  # Windows has no such locks; there, only the marker tells that a folder is in use
     fcntl = None
 
-#: There while a run writes to a folder, and left behind by one that was killed.
+#: A file that exists while a run writes to a folder; a killed run leaves it behind.
 MARKER = ".hmmjax-unfinished"
 
-
-def is_free(folder: str | os.PathLike[str], *, force: bool = False) -> bool:
-    """Raise unless `claim` may have a folder; writes nothing.
-
-    Args:
-        folder: need not exist.
-        force: take it although it holds results.
-
-    Returns:
-        Whether a run that did not finish left something in it.
-
-    Raises:
-        FileExistsError: when it is a file, or holds anything else.
-    """
-    folder = Path(folder)
-    if folder.exists() and not folder.is_dir():
-        raise FileExistsError(f"{folder} is a file. Fix: choose another --out")
-    unfinished = (folder / MARKER).exists()
-    if folder.exists() and any(folder.iterdir()) and not (force or unfinished):
-        raise _taken(folder)
-    return unfinished
-
-
-def refuse_existing(folder: str | os.PathLike[str], names: Sequence[str], *, force: bool = False) -> None:
-    """Raise where something would be written over.
-
-    Args:
-        folder: need not exist.
-        names: of files and folders in it that are to be written.
-        force: write over them.
-
-    Raises:
-        FileExistsError: when one of them exists and `force` is False.
-    """
-    for path in (Path(folder) / name for name in names):
-        if path.exists() and not force:
-            raise FileExistsError(f"{path} exists. Fix: choose another --out, or say --force")
-
-
-def is_unfinished(folder: str | os.PathLike[str]) -> bool:
-    """Whether a run writes to a folder, or was killed while it did.
-
-    Args:
-        folder: need not exist.
-
-    Returns:
-        True also where the run goes on.
-    """
-    return (Path(folder) / MARKER).exists()
-
-
-def _taken(folder: Path) -> FileExistsError:
-    return FileExistsError(f"{folder} exists and is not empty. Fix: choose another --out, or say --force")
-
-
-def _sweep(folder: Path) -> None:
-    """Remove the half-written files that a killed run left (`hmmjax.io.atomic`)."""
-    for file in folder.rglob(".*"):
-        if re.fullmatch(r"\.(.+)\.[a-z0-9_]{8}(\.\w+)", file.name) and file.is_file():
-            file.unlink(missing_ok=True)
+PathLike = str | os.PathLike[str]
 
 
 @contextlib.contextmanager
-def claim(folder: str | os.PathLike[str], *, force: bool = False) -> Iterator[bool]:
-    """Have a folder for oneself while writing results to it.
+def lock(path: PathLike, *, fix: str = "wait for it to finish, or choose another folder") -> Iterator[None]:
+    """Keep other processes on this machine out of a file or folder while the block runs.
+
+    The system releases the lock when the process ends, even if it is killed. On systems and file systems without
+    locks, other processes are not kept out.
 
     Args:
-        folder: made if missing.
-        force: take it although it holds results.
-
-    Yields:
-        Whether files in it may be overwritten: by `force`, or because they are of a run that did not finish.
+        path: an existing file or folder. Network file systems usually lock files only.
+        fix: the advice in the error message.
 
     Raises:
-        FileExistsError: when it holds anything else, or another run is writing to it now.
+        FileExistsError: if another process holds the lock, or held it until now and removed `path`.
+    """
+    if fcntl is None:
+        yield
+        return
+    path = Path(path)
+    folder = path if path.is_dir() else path.parent
+    busy = FileExistsError(f"another process is writing to {folder}. Fix: {fix}")
+    try:
+        # Folders open only for reading; network file systems lock only files that are open for writing.
+        handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    except FileNotFoundError:
+        raise busy from None
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise busy from None
+        except OSError:
+            pass  # a file system without locks
+        if not path.exists() or not os.path.samestat(os.fstat(handle), os.stat(path)):
+            raise busy
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def claim(folder: PathLike, *, force: bool = False) -> Iterator[bool]:
+    """Reserve a folder for one run while the block writes its results.
+
+    Args:
+        folder: the output folder; created if missing.
+        force: accept a folder that already holds results.
+
+    Yields:
+        Whether files in it may be overwritten, either because of `force` or because an unfinished run left them.
+
+    Raises:
+        FileExistsError: if `folder` is a file, holds results or other files, or another run is writing to it.
     """
     folder = Path(folder)
     marker = folder / MARKER
-    unfinished = is_free(folder, force=force)
+    check_free(folder, force=force)
     made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
-    with open(marker, "a", encoding="utf-8") as handle:
-        if fcntl is not None:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise FileExistsError(f"another run is writing to {folder}. Fix: choose another --out") from None
-        if not marker.exists() or not os.path.samestat(os.fstat(handle.fileno()), os.stat(marker)):
-            # Another run finished between our look and our lock.
-            raise _taken(folder)
+    try:
+        marker.touch(exist_ok=False)
+        unfinished = False
+    except FileExistsError:
+        unfinished = True
+    with lock(marker, fix="choose another --out"):
         if unfinished:
-            _sweep(folder)
+            remove_partial_files(folder)
+        elif not force and not _only_marker(folder):
+            # Another run finished between the check and the lock.
+            marker.unlink()
+            raise _occupied(folder)
         try:
             yield force or unfinished
         except BaseException:
             # A run that wrote nothing leaves nothing, not even an empty folder.
-            if [path.name for path in folder.iterdir()] == [MARKER]:
+            if _only_marker(folder):
                 marker.unlink()
                 if made:
                     folder.rmdir()
             raise
         marker.unlink()
+
+
+def check_free(folder: PathLike, *, force: bool = False) -> None:
+    """Raise FileExistsError if `claim` would refuse a folder because of what is in it; write nothing.
+
+    Args:
+        folder: the output folder; need not exist.
+        force: accept a folder that already holds results.
+
+    Raises:
+        FileExistsError: if `folder` is a file, or holds results or other files.
+    """
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise FileExistsError(f"{folder} is a file, not a folder. Fix: choose another --out")
+    if folder.exists() and any(folder.iterdir()) and not force and not is_unfinished(folder):
+        raise _occupied(folder)
+
+
+def refuse_existing(folder: PathLike, names: Sequence[str], *, force: bool = False) -> None:
+    """Raise FileExistsError if writing results would overwrite something.
+
+    Args:
+        folder: the output folder; need not exist.
+        names: names of the files and folders that will be written in it.
+        force: allow overwriting.
+
+    Raises:
+        FileExistsError: if one of them exists and `force` is False.
+    """
+    for path in (Path(folder) / name for name in names):
+        if path.exists() and not force:
+            raise FileExistsError(f"{path} exists. Fix: choose another --out, or overwrite it with --force")
+
+
+def is_unfinished(folder: PathLike) -> bool:
+    """Whether a run is writing to a folder, or was killed while it did.
+
+    Args:
+        folder: the output folder; need not exist.
+
+    Returns:
+        True if the folder holds the marker of a run that has not finished.
+    """
+    return (Path(folder) / MARKER).exists()
+
+
+def _only_marker(folder: Path) -> bool:
+    return [path.name for path in folder.iterdir()] == [MARKER]
+
+
+def _occupied(folder: Path) -> FileExistsError:
+    return FileExistsError(f"{folder} exists and is not empty. Fix: choose another --out, or overwrite it with --force")

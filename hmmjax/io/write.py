@@ -1,16 +1,15 @@
 """Write tracks in the layout they were read in, and result files; never half a file, never over another one."""
 
-import contextlib
 import csv
 import dataclasses
 import os
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from hmmjax.io.atomic import write_atomically
 from hmmjax.io.errors import FormatError
 from hmmjax.io.names import permutation
 from hmmjax.io.records import Layout, Track
@@ -20,42 +19,6 @@ from hmmjax.io.spec import array_suffix
 LOGIT_CLIP = 1e-12
 
 PathLike = str | os.PathLike[str]
-
-
-@contextlib.contextmanager
-def atomic(path: PathLike, *, force: bool = False) -> Iterator[str]:
-    """A temporary file beside `path` that becomes `path` when the block ends well, and vanishes otherwise.
-
-    Args:
-        path: the file; folders above it are made.
-        force: overwrite.
-
-    Yields:
-        The temporary file's path, with the same suffix, to write to.
-
-    Raises:
-        FileExistsError: when `path` exists and `force` is False.
-    """
-    path = Path(path)
-    if path.exists() and not force:
-        raise FileExistsError(f"{path} exists already. Fix: choose another place, or overwrite it with force")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
-    os.close(handle)
-    try:
-        yield temporary
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def write(tracks: Sequence[Track], folder: PathLike, *, like: Sequence[Track], force: bool = False) -> list[Path]:
@@ -85,7 +48,7 @@ def write(tracks: Sequence[Track], folder: PathLike, *, like: Sequence[Track], f
         result = results[original.video, original.track]
         files.setdefault(original.source, []).append(_as_read(result, original))
     for source, members in files.items():
-        with atomic(targets[source], force=force) as temporary:
+        with write_atomically(targets[source], force=force) as temporary:
             _write_file(temporary, members)
     return list(targets.values())
 
@@ -223,7 +186,7 @@ def save_npz(path: PathLike, arrays: Mapping[str, Any], *, force: bool = False) 
         FileExistsError: when `path` exists and `force` is False.
         ValueError: an array of Python objects.
     """
-    with atomic(path, force=force) as temporary, open(temporary, "wb") as file:
+    with write_atomically(path, force=force) as temporary, open(temporary, "wb") as file:
         np.savez_compressed(file, allow_pickle=False, **{key: np.asarray(value) for key, value in arrays.items()})
 
 
@@ -280,7 +243,7 @@ def write_csv(path: PathLike, rows: Sequence[Mapping[str, Any]], *, force: bool 
         FileExistsError: when `path` exists and `force` is False.
         ValueError: a row with a key that the first has not.
     """
-    with atomic(path, force=force) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
+    with write_atomically(path, force=force) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]) if rows else [])
         writer.writeheader()
         writer.writerows(rows)

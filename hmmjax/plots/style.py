@@ -87,7 +87,7 @@ def save_figure(figure: "Figure", path: str | os.PathLike[str], *, force: bool =
         FileExistsError: when `path` exists and `force` is False.
         ValueError: a suffix that matplotlib does not know.
     """
-    from hmmjax.io.write import atomic
+    from hmmjax.io import write_atomically
 
-    with atomic(path, force=force) as temporary, literal(figure):
+    with write_atomically(path, force=force) as temporary, literal(figure):
         figure.savefig(temporary, dpi=100, facecolor="white")

@@ -222,7 +222,7 @@ def save_pictures(
         tell("pictures", i, len(drawn))
         for suffix in ("png", "svg"):
             path = folder / f"{p.name}.{suffix}"
-            with io.atomic(path, force=True) as temporary, literal(p.figure):
+            with io.write_atomically(path, force=True) as temporary, literal(p.figure):
                 options: dict[str, Any] = {"dpi": 200} if suffix == "png" else {"metadata": {"Date": None}}
                 p.figure.savefig(temporary, format=suffix, facecolor="white", **options)
             files.append(path)
@@ -231,5 +231,5 @@ def save_pictures(
 
 
 def _write_text(path: Path, text: str) -> None:
-    with io.atomic(path, force=True) as temporary:
+    with io.write_atomically(path, force=True) as temporary:
         Path(temporary).write_text(text, encoding="utf-8")

@@ -89,7 +89,7 @@ def write_results(
     files += [posteriors, model]
     if result.table:
         io.write_csv(folder / "table.csv", records(result.table), force=force)
-        with io.atomic(folder / "table.json", force=force) as temporary:
+        with io.write_atomically(folder / "table.json", force=force) as temporary:
             Path(temporary).write_text(as_json(result.table, result.notices), encoding="utf-8")
         files += [folder / "table.csv", folder / "table.json"]
     for i, video in enumerate(result.ids if pictures else ()):
@@ -163,7 +163,7 @@ def _write_hidden(tracks: Sequence[Track], folder: Path, force: bool) -> list[Pa
         names = track.names
         said = [names[i] if names else str(i) for i in track.labels()]
         lines = [str(_CHOLEC80.header), *(f"{f}\t{name}" for f, name in zip(track.frames, said, strict=True))]
-        with io.atomic(path, force=force) as temporary:
+        with io.write_atomically(path, force=force) as temporary:
             Path(temporary).write_text("\n".join(lines) + "\n", encoding="utf-8")
         files.append(path)
     return files

@@ -9,7 +9,7 @@ import csv
 import os
 from collections.abc import Sequence
 
-from hmmjax.io import FormatError, Track, answers, atomic, natural
+from hmmjax.io import FormatError, Track, answers, natural, write_atomically
 from hmmjax.io.answers import BAR, FIXED, PHASE, PHASES
 from hmmjax.io.names import fold
 from hmmjax.suggest.ranking import Suggestion
@@ -46,7 +46,7 @@ def write_answers(path: PathLike, suggestions: Sequence[Suggestion], *, force: b
         row[PHASE if s.track == "phases" else s.name] = "?"
         if s.track == "phases":
             row[PHASES] = BAR.join(phases)
-    with atomic(path, force=force) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
+    with write_atomically(path, force=force) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, columns)
         writer.writeheader()
         writer.writerows(rows[key] for key in sorted(rows, key=lambda k: (natural(k[0]), k[1])))

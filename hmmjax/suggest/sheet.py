@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from hmmjax.io import atomic, refuse_existing
+from hmmjax.io import refuse_existing, write_atomically
 from hmmjax.suggest.answers import write_answers
 from hmmjax.suggest.ranking import Suggestion
 
@@ -57,7 +57,7 @@ def write(
     refuse_existing(root, ("answers.csv", "index.html"), force=force)
     root.mkdir(parents=True, exist_ok=True)
     # The file to fill in comes last: without it, whatever stopped the page can be mended and the run repeated.
-    with atomic(root / "answers.csv", force=force) as temporary:
+    with write_atomically(root / "answers.csv", force=force) as temporary:
         write_answers(temporary, suggestions, force=True)
         write_sheet(root / "index.html", suggestions, picture=picture, force=True)
     return root / "index.html", root / "answers.csv"
@@ -99,7 +99,7 @@ def write_sheet(
         parts.append(f"<h2>{html.escape(name)}: {_EXPLAIN[reason]}</h2><div class='cards'>")
         parts += [_card(s, picture, width) for s in members]
         parts.append("</div>")
-    with atomic(path, force=force) as temporary:
+    with write_atomically(path, force=force) as temporary:
         Path(temporary).write_text("\n".join([*parts, "</html>"]), encoding="utf-8")
 
 
