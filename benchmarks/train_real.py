@@ -30,7 +30,7 @@ from models.data.loader import epoch_order, prefetch, read_batches
 from models.detect import LOCATORS, box_scores, detect
 from models.detection.scores import pointing
 from models.predict import Reading, predict
-from models.training.config import Config, read_config
+from models.settings import Config, read_config
 from models.training.loop import fit
 from models.training.optimizer import make_optimizer, schedule
 from models.training.record import environment

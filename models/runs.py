@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from hmmjax.io import FormatError
-from models.training.config import Config, read_config
+from models.settings import Config, read_config
 
 
 def read_run(folder: str | Path) -> Config:

@@ -31,8 +31,8 @@ from models.experiment.figures import measure
 from models.experiment.stabilize import Predictions, apply_model, learn_model, pad, rows_of, seconds
 from models.experiment.videos import write_view
 from models.runs import read_run
+from models.settings import read_config
 from models.systems import SYSTEMS
-from models.training.config import read_config
 from models.training.feeds import video_rows
 from models.training.loop import fit
 from models.training.scores import score

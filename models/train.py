@@ -7,9 +7,9 @@ from pathlib import Path
 from hmmjax.io import FormatError
 from models.commands import explain, reported
 from models.runs import read_run
-from models.training.config import Config, read_config
+from models.settings import Config, read_config
 
-_EPILOG = """Settings are the fields of Config in models/training/config.py, which says what each does; files to start
+_EPILOG = """Settings are the fields of Config in models/settings/fields.py, which says what each does; files to start
 from are in models/recipes. A run needs data.train and data.val at least."""
 
 

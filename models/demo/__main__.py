@@ -34,7 +34,7 @@ from models.data.simsurg import write_cholec80
 from models.demo.pictures import draw_moments, draw_videos
 from models.demo.stabilize import conventions, score, stabilize, table
 from models.predict import Reading, predict
-from models.training.config import read_config
+from models.settings import read_config
 from models.training.loop import fit
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "endonet_simsurg.yaml"

@@ -20,10 +20,10 @@ from models.backbones.images import IMAGENET_MEAN, IMAGENET_STD, normalize
 from models.backbones.layers import conv, fold
 from models.detection.anchors import anchor_grid
 from models.detection.boxes import area, clip, decode
-from models.detection.config import Detection
 from models.detection.losses import proposal_losses, region_losses, region_sample
 from models.detection.nms import suppress
 from models.detection.roi_align import roi_align
+from models.settings import Detection
 
 #: Standard deviations by which the second stage's regression targets are divided (Girshick 2015).
 SPREAD = (0.1, 0.1, 0.2, 0.2)

@@ -9,7 +9,7 @@ from jax import numpy as jnp
 
 from models.detection.anchors import BACKGROUND, match, sample
 from models.detection.boxes import encode, iou
-from models.detection.config import Detection
+from models.settings import Detection
 
 
 class Sample(NamedTuple):

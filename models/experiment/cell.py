@@ -27,9 +27,9 @@ from models.experiment.stabilize import (
     seconds,
 )
 from models.recognizer import Recognizer
+from models.settings import Config, read_config
 from models.systems import SYSTEMS
 from models.training.checkpoint import any_checkpoint
-from models.training.config import Config, read_config
 from models.training.features import cached_features
 from models.training.feeds import video_rows
 from models.training.loop import fit

@@ -6,9 +6,8 @@ from typing import Any
 
 import yaml
 
+from models.settings import parse_yaml, read_config
 from models.systems import SYSTEMS
-from models.training.config import read_config
-from models.training.parse import parse_yaml
 
 SCENARIOS = ("S_C", "S_D", "S_C+D")
 EMISSIONS = ("confusion", "probability")

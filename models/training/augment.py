@@ -12,7 +12,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from models.backbones.images import as_floats
-from models.training.config import Augment
+from models.settings import Augment
 
 #: RGB to luma and two axes of chroma (YIQ), in which hue is an angle.
 _YIQ = np.array([[0.299, 0.587, 0.114], [0.5959, -0.2746, -0.3213], [0.2115, -0.5227, 0.3112]], np.float32)

@@ -9,7 +9,7 @@ from jax.sharding import Mesh
 
 from models.data.frames import FrameTable, Source, take
 from models.data.loader import Arrays, epoch_order, even_batches, prefetch, read_batches
-from models.training.config import Config
+from models.settings import Config
 from models.training.step import Program, TrainState, spread
 
 Losses = dict[str, float]

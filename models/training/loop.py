@@ -13,11 +13,11 @@ from hmmjax.io import FormatError
 from models.data.cache import open_source
 from models.data.loader import prefetch
 from models.recognizer import Recognizer
+from models.settings import Config
 from models.systems import SYSTEMS, System
 from models.training.checkpoint import Checkpoints, any_checkpoint
 from models.training.checks import check_classes, check_model, check_tables
 from models.training.claim import claimed
-from models.training.config import Config
 from models.training.features import cached_features
 from models.training.feeds import Feed, make_feed
 from models.training.losses import class_weights

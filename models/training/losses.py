@@ -7,7 +7,7 @@ import optax
 from jax import Array
 from jax import numpy as jnp
 
-from models.training.config import Loss
+from models.settings import Loss
 
 Weights = Mapping[str, np.ndarray]
 

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import optax
 
-from models.training.config import Optimizer
+from models.settings import Optimizer
 
 
 def schedule(config: Optimizer, steps: int, steps_per_epoch: int) -> optax.Schedule:

@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from models.training.config import Config, config_text
+from models.settings import Config, config_text
 
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "grain", "hmmjax")
 

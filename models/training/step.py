@@ -12,9 +12,9 @@ from jax import numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from models.detection.faster_rcnn import FasterRCNN
+from models.settings import Config
 from models.systems import System, probabilities
 from models.training.augment import augment, augment_boxes, resize
-from models.training.config import Config
 from models.training.hmm import HMMLoss
 from models.training.losses import Weights, total_loss
 

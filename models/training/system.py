@@ -9,8 +9,8 @@ from jax import numpy as jnp
 from models.backbones import Backbone
 from models.backbones.base import Cells, Features
 from models.detection.faster_rcnn import FasterRCNN, build_faster_rcnn
+from models.settings import Config
 from models.systems import SYSTEMS, System, build_system
-from models.training.config import Config
 
 
 class Precomputed(Backbone):

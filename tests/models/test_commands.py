@@ -155,7 +155,7 @@ def test_training_says_what_is_not_there(run, tmp_path, capsys):
 def test_help_says_where_settings_are_listed(capsys):
     with pytest.raises(SystemExit, match="0"):
         train_main(["--help"])
-    assert "models/training/config.py" in " ".join(capsys.readouterr().out.split())
+    assert "models/settings/fields.py" in " ".join(capsys.readouterr().out.split())
 
 
 def test_selftraining_refuses_what_it_cannot_do_before_it_predicts(run, tmp_path, capsys, monkeypatch):

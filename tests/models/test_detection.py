@@ -22,14 +22,13 @@ from models.data.frames import pack, read_packed
 from models.data.simsurg import simulated_frames
 from models.detect import Locator, box_scores
 from models.detect import main as detect_main
-from models.detection.config import Detection
 from models.detection.faster_rcnn import build_faster_rcnn, log_odds
 from models.predict import main as predict_main
 from models.recognizer import Recognizer
+from models.settings import Config, Detection, read_config
 from models.systems import build_system
 from models.temporal import ConvLSTM
 from models.train import main as train_main
-from models.training.config import Config, read_config
 from models.training.record import read_metrics
 from models.training.system import make_system
 

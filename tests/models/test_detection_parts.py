@@ -17,8 +17,8 @@ from models.detection.localize import map_boxes
 from models.detection.nms import suppress
 from models.detection.roi_align import roi_align
 from models.detection.scores import box_precision, pointing
+from models.settings import Augment
 from models.training.augment import augment, augment_boxes
-from models.training.config import Augment
 
 
 def random_boxes(rng, *shape, low=-0.2, high=1.2, least=0.02):

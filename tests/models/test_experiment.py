@@ -1,4 +1,4 @@
-"""The grid from one file: what scenarios label, that cells resume, that no test label is learned from, self-training."""
+"""Test experiment grids: labels of each scenario, resuming, no leakage of test labels, self-training."""
 
 # ruff: noqa: E402 (what may be missing is skipped before it is imported)
 
@@ -27,7 +27,7 @@ from models.experiment.report import draw_cost, summary, table
 from models.experiment.videos import label
 from models.selftrain import main as selftrain_main
 from models.selftrain import pseudo_label
-from models.training.config import read_config
+from models.settings import read_config
 
 SURGERIES = simulate_surgeries(8, 0, minutes=2.0)
 PARTS = ("whole", "whole", "single", "single", "val", "val", "test", "test")
@@ -263,7 +263,7 @@ def test_plans_are_read_and_wrong_ones_refused(tmp_path):
     with pytest.raises(SystemExit, match=r"nothing\.yaml: No such file"):
         main([str(tmp_path / "nothing.yaml")])
     (tmp_path / "plan.yaml").write_text("a: [")
-    with pytest.raises(SystemExit, match="is no YAML"):
+    with pytest.raises(SystemExit, match="is not valid YAML"):
         main([str(tmp_path / "plan.yaml")])
     # A system through whose model another learns comes first, wherever the file has it.
     late = {

@@ -19,11 +19,11 @@ import hmmjax
 from hmmjax.io import save_params
 from models.data.cache import write_cache
 from models.recognizer import Recognizer
+from models.settings import read_config
 from models.train import main as train_main
 from models.training import loop, record
 from models.training.checkpoint import Checkpoints
 from models.training.claim import claimed
-from models.training.config import read_config
 from models.training.feeds import Clips
 from models.training.record import read_metrics
 from models.training.step import data_mesh

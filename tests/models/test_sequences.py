@@ -20,9 +20,9 @@ from hmmjax.io import save_params
 from models.data.cache import read_cache, write_cache
 from models.predict import main as predict_main
 from models.recognizer import Recognizer
+from models.settings import read_config
 from models.systems import SYSTEMS
 from models.train import main as train_main
-from models.training.config import read_config
 from models.training.features import cached_features
 from models.training.feeds import Sequences, labels_of
 from models.training.hmm import HMMLoss

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import tiny  # noqa: F401 (registers a small backbone)
 from flax import nnx
 
+from models.backbones.images import normalize
 from models.detection.faster_rcnn import build_faster_rcnn
-from models.systems import SYSTEMS, HeadSpec, System, build_system, normalize, probabilities
+from models.systems import SYSTEMS, HeadSpec, System, build_system, probabilities
 
 
 @pytest.mark.parametrize(

@@ -22,11 +22,11 @@ from tiny import frames, settings
 
 import hmmjax.io
 from models.predict import main as predict_main
+from models.settings import Augment, Config, Loss, Optimizer, read_config, write_config
 from models.train import main as train_main
 from models.training.augment import Span, interpolation, resample, resize
 from models.training.augment import augment as augment_eagerly
 from models.training.checkpoint import Checkpoints
-from models.training.config import Augment, Config, Loss, Optimizer, read_config, write_config
 from models.training.losses import class_weights, phase_loss, tool_loss, total_loss
 from models.training.optimizer import make_optimizer, schedule
 from models.training.record import read_metrics
@@ -170,7 +170,7 @@ def test_config_files_and_settings(tmp_path):
     assert config.optimizer.learning_rate == 1e-4 and config.size == (10, 20) and config.options == {"remat": True}
     write_config(config, tmp_path / "a.yaml")
     assert read_config(tmp_path / "a.yaml") == config
-    (tmp_path / "b.py").write_text("from models.training.config import Config\nconfig = Config(seed=3)\n")
+    (tmp_path / "b.py").write_text("from models.settings import Config\nconfig = Config(seed=3)\n")
     assert read_config(tmp_path / "b.py", ["epochs=1"]) == Config(seed=3, epochs=1)
     for words, message in (
         (["optimizer.lerning_rate=1"], "optimizer.learning_rate meant"),
@@ -204,17 +204,17 @@ def test_settings_have_bounds(word):
 def test_configurations_that_cannot_be_read(tmp_path):
     """Files and words that are no settings, and settings that would be passed over in silence."""
     for name, text, message in (
-        ("bad.yaml", "a: [1", r"bad\.yaml is no YAML"),
-        ("tab.yaml", "\tx: 1", r"tab\.yaml is no YAML"),
+        ("bad.yaml", "a: [1", r"bad\.yaml is not valid YAML"),
+        ("tab.yaml", "\tx: 1", r"tab\.yaml is not valid YAML"),
         ("none.py", "x = 1", r"none\.py does not set config"),
-        ("list.yaml", "- 1", "the configuration holds settings by name"),
+        ("list.yaml", "- 1", "the configuration takes settings by name"),
     ):
         (tmp_path / name).write_text(text)
         with pytest.raises(ValueError, match=message):
             read_config(tmp_path / name, ["epochs=3"])
     for words, message in (
-        (["size=[1,"], "no YAML"),
-        (["optimizer=3", "optimizer.clip=3"], "optimizer holds settings by name"),
+        (["size=[1,"], "not valid YAML"),
+        (["optimizer=3", "optimizer.clip=3"], "optimizer takes settings by name"),
         (["data.train.x=1"], "data.train cannot be"),
         (["frozen=runs/a", "clip=4"], "not both"),
     ):
