@@ -246,10 +246,7 @@ def _refit(family: Any, said: Any, labels: Any, data: Data, videos: Array, pseud
     seen = data.observed.reshape(*data.observed.shape, *[1] * (labels.ndim - 2)) & _over(videos, labels)
     weights = jax.nn.one_hot(labels, size) * seen[..., None]
     statistics = family.statistics(said, labeled(family, weights))
-    (fitted,) = family.maximize(statistics, pseudo_counts).families
-    if hasattr(fitted, "from_counts"):
-        fitted = fitted.from_counts(statistics[0], pseudo_counts)
-    return Fused((fitted,))
+    return family.from_counts(statistics, pseudo_counts)
 
 
 def _over(videos: Any, like: Any) -> Any:

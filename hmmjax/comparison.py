@@ -13,6 +13,7 @@ from hmmjax._core.batch import count_videos
 from hmmjax._core.checks import check_array
 from hmmjax.calibration import calibrate, plain
 from hmmjax.counting import estimate
+from hmmjax.emissions import Tempered
 from hmmjax.inference import log_likelihood, posterior
 from hmmjax.initialize import FAMILIES, LABELS
 from hmmjax.priors import Priors
@@ -298,7 +299,7 @@ def _rank(
     powers = {
         track: np.asarray(chain.emission.power).tolist()
         for track, chain in (("phases", whole.phases), ("tools", whole.tools))
-        if chain is not None and hasattr(chain.emission, "power")
+        if chain is not None and isinstance(chain.emission, Tempered)
     }
     calibrated, as_it_is = (agreement(labels, Observations(p, t), mask) for p, t in zip(phases, tools, strict=True))
     return Rank(

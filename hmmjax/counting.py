@@ -12,10 +12,9 @@ from hmmjax._core.batch import Data, collect, dtype_of
 from hmmjax._core.checks import check_array, check_label_dtype, is_concrete
 from hmmjax._core.configurations import multiply_over_tools
 from hmmjax.em import Expected, maximize, statistics
-from hmmjax.emissions import Fused
 from hmmjax.inference import prepare
 from hmmjax.initialize import init_params
-from hmmjax.priors import Priors, check_priors, of_source
+from hmmjax.priors import Priors, check_priors
 from hmmjax.types import Labels, Observations, Params
 
 
@@ -131,10 +130,10 @@ def _estimate(start: Params, data: Data, priors: Priors) -> Params:
             into = phase[:, 1:]
         expected["tool_transition"] = start.tools.transition.count(tool[:, :-1], tool[:, 1:], into)
         expected["tool_emission"] = statistics(start.tools, data.tools, labeled(start.tools.emission, tool), data)
-    params = maximize(start, Expected(**expected), priors, frozenset())
+    params = maximize(start, Expected(**expected), priors, ("phases.emission", "tools.emission"))
     return Params(
-        _count_frequencies(params.phases, expected["phase_emission"], priors.phase_emission),
-        _count_frequencies(params.tools, expected["tool_emission"], priors.tool_emission),
+        _count_emission(params.phases, expected["phase_emission"], priors.phase_emission),
+        _count_emission(params.tools, expected["tool_emission"], priors.tool_emission),
     )
 
 
@@ -149,16 +148,8 @@ def labeled(emission: Any, states: Any) -> Any:
     return jnp.broadcast_to(configs[..., None, :], (*states.shape[:-1], configs.shape[-1]))
 
 
-def _count_frequencies(chain: Any, statistics: Any, pseudo_counts: Any) -> Any:
-    """Families that EM cannot learn, because they are no densities, take class frequencies from labels."""
-
-    def count(family: Any, statistics: Any, pseudo_counts: Any) -> Any:
-        if isinstance(family, Fused):
-            sources = enumerate(zip(family.families, statistics, strict=True))
-            return Fused(tuple(count(f, s, of_source(pseudo_counts, i)) for i, (f, s) in sources))
-        known = statistics is not None and hasattr(family, "from_counts")
-        return family.from_counts(statistics, pseudo_counts) if known else family
-
+def _count_emission(chain: Any, statistics: Any, pseudo_counts: Any) -> Any:
+    """Return the chain with its emission estimated from labeled frames."""
     if chain is None or statistics is None:
         return chain
-    return dataclasses.replace(chain, emission=count(chain.emission, statistics, pseudo_counts))
+    return dataclasses.replace(chain, emission=chain.emission.from_counts(statistics, pseudo_counts))

@@ -17,7 +17,6 @@ from hmmjax._core.batch import Data, dtype_of
 from hmmjax._core.checks import is_concrete
 from hmmjax._core.typing import Array
 from hmmjax.em import expectations, maximize
-from hmmjax.emissions._concentration import MAX_CONCENTRATION
 from hmmjax.inference import prepare
 from hmmjax.priors import Priors, check_priors, frozen_blocks, log_prior
 from hmmjax.sharding import Split, split_of
@@ -182,13 +181,6 @@ def _warn_of_symmetry(params: Params, freeze: frozenset[str], labels: Labels | N
 
 
 def _warn_of_caps(params: Params) -> None:
-    for track, chain in (("phases", params.phases), ("tools", params.tools)):
-        emission = getattr(chain, "emission", None)
-        concentration = getattr(getattr(emission, "family", emission), "concentration", None)
-        if concentration is not None and (np.asarray(concentration).sum(-1) >= 0.99 * MAX_CONCENTRATION).any():
-            warnings.warn(
-                f"{track}.emission: a state's concentrations reached their cap of {MAX_CONCENTRATION:g}, because the "
-                "outputs seen in it are nearly identical. Its density is a spike; give pseudo-counts "
-                f"(hmmjax.Priors({track[:-1]}_emission=1.0)) to keep it broad.",
-                stacklevel=3,
-            )
+    for chain in (params.phases, params.tools):
+        for warning in () if chain is None or chain.emission is None else chain.emission.warnings():
+            warnings.warn(warning, stacklevel=3)

@@ -22,7 +22,7 @@ SCALED = {"PhaseScaled", "ToolScaled"}
 FAMILIES = [
     c
     for c in (getattr(emissions, name) for name in emissions.__all__)
-    if inspect.isclass(c) and dataclasses.is_dataclass(c) and hasattr(c, "initial")
+    if inspect.isclass(c) and dataclasses.is_dataclass(c) and hasattr(c, "default")
 ]
 ORACLES = {
     "PhaseConfusion",

@@ -140,7 +140,7 @@ def test_pseudo_counts_for_each_source():
 
 def test_bad_input_is_named():
     params, obs, _ = _problem()
-    with pytest.raises(TypeError, match="give a tuple"):
+    with pytest.raises(TypeError, match="pass a tuple"):
         hmmjax.posterior(params, dataclasses.replace(obs, phases=obs.phases[0]))
     with pytest.raises(TypeError, match="has 2"):
         hmmjax.posterior(params, dataclasses.replace(obs, phases=(*obs.phases, obs.phases[0])))
@@ -153,7 +153,7 @@ def test_bad_input_is_named():
     whole = dataclasses.replace(params.phases, emission=emissions.Tempered(params.phases.emission, 0.5))
     with pytest.raises(TypeError, match="Fused cannot be tempered as a whole"):
         hmmjax.posterior(dataclasses.replace(params, phases=whole), obs)
-    with pytest.raises(ValueError, match="a tuple of 3, of 2 fused"):
+    with pytest.raises(ValueError, match="a tuple of 3, but the emission fuses 2 sources"):
         hmmjax.fit(params, obs, priors=hmmjax.Priors(phase_emission=(1.0, 1.0, 1.0)))
     with pytest.raises(ValueError, match=r"phase_emission has shape \(5,\)"):
         hmmjax.fit(params, obs, priors=hmmjax.Priors(phase_emission=np.ones(5)))

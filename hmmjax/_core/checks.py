@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from hmmjax._core.typing import Array
+
 
 def is_concrete(*trees: Any) -> bool:
     """Whether no leaf is being traced, so that values may be looked at."""
@@ -89,3 +91,11 @@ def check_label_dtype(name: str, x: Any) -> None:
     if x is not None and (not hasattr(x, "dtype") or x.dtype.kind not in "biu"):
         kind = getattr(x, "dtype", type(x).__name__)
         raise TypeError(f"{name} must be integers (-1 = unknown), got {kind}. Make NaN -1, then x.astype(int).")
+
+
+def no_log_prior(block: Any, pseudo_counts: Any) -> Array:
+    """Return the log-prior of a block that has none: 0, or TypeError if some pseudo-count is not 0."""
+    zero = (jnp.asarray(pseudo_counts) == 0).all()
+    if is_concrete(zero) and not zero:
+        raise TypeError(f"{type(block).__name__} has no prior: define log_prior, or leave its pseudo-counts at 0.")
+    return jnp.where(zero, 0.0, jnp.nan)

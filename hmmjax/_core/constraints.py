@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmmjax._core.typing import Array
+from hmmjax.emissions.base import Emission
 from hmmjax.priors import BLOCKS
 from hmmjax.types import Params
 
@@ -86,7 +87,7 @@ def _mapped(part: Any, move: Callable[[Any, str], Any]) -> Any:
         value = getattr(part, field.name)
         if (space := part.constraints.get(field.name)) is not None:
             changed[field.name] = move(value, space)
-        elif hasattr(value, "constraints") or isinstance(value, tuple):
+        elif isinstance(value, Emission | tuple):
             changed[field.name] = _mapped(value, move)
     return dataclasses.replace(part, **changed)
 

@@ -28,9 +28,8 @@ def find_label_switching(params: Params) -> list[str]:
     out = []
     for track in ("phases", "tools"):
         emission = getattr(getattr(params, track), "emission", None)
-        families = getattr(emission, "families", (emission,))
-        for family in families:
-            if family is not None and family.observes in ("labels", "probabilities") and not family.is_joint:
+        for family in () if emission is None else emission.sources:
+            if family.observes in ("labels", "probabilities") and not family.is_joint:
                 out += _phases(family) if track == "phases" else _tools(family)
     return list(dict.fromkeys(out))
 

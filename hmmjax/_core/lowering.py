@@ -134,14 +134,10 @@ def _evidence(emission: Any, observations: Any, observed: Array, dtype: Any) -> 
     # Gamma functions and log-odds of half-precision parameters need more digits than these have themselves.
     emission = jax.tree.map(partial(jnp.asarray, dtype=dtype), emission)
     table = emission.log_prob(fill_masked(observations, observed, dtype)).astype(dtype)
-    if emission.track == "phases":
-        states: tuple[int, ...] = (emission.num_phases,)
-    else:
-        states = (emission.num_tools, 2**emission.num_tools if emission.is_joint else 2)
-    if table.shape != (*observed.shape, *states):
+    if table.shape != (*observed.shape, *emission.table_shape):
         raise ValueError(
             f"{type(emission).__name__}.log_prob gives shape {table.shape} for {observed.shape} frames: "
-            f"{(*observed.shape, *states)} is needed, one number for every state."
+            f"{(*observed.shape, *emission.table_shape)} is needed, one number for every state."
         )
     return jnp.where(observed.reshape(*observed.shape, *[1] * (table.ndim - 2)), table, 0)
 

@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax._core.batch import Data, is_float, require_observations
+from hmmjax._core.batch import Data, require_observations
 from hmmjax._core.checks import (
     check_array,
     check_probabilities,
@@ -17,7 +17,8 @@ from hmmjax._core.checks import (
     check_square,
 )
 from hmmjax.durations import check_stages
-from hmmjax.emissions.fused import Fused, present
+from hmmjax.emissions._observations import place
+from hmmjax.emissions.base import Emission
 from hmmjax.transitions import ToolTransition
 from hmmjax.types import Params, PhaseChain, ToolChains
 
@@ -68,15 +69,16 @@ def check_params(params: Params) -> None:
 def _check_emission(track: str, emission: Any, size: int) -> None:
     if emission is None:
         return
-    if getattr(emission, "track", None) != track:
+    if not isinstance(emission, Emission) or emission.track != track:
         raise TypeError(
             f"{track}.emission is {type(emission).__name__}, which is not a family over {track}. "
             f"Families over {track} are in hmmjax.emissions and start with {track[:-1].capitalize()}."
         )
     emission.check()
-    own = emission.num_phases if track == "phases" else emission.num_tools
-    if own != size:
-        raise ValueError(f"{track}.emission {type(emission).__name__} is over {own} {track}, the model has {size}.")
+    if emission.size != size:
+        raise ValueError(
+            f"{track}.emission {type(emission).__name__} is over {emission.size} {track}, the model has {size}."
+        )
 
 
 def check_data(params: Params, data: Data) -> None:
@@ -88,8 +90,8 @@ def check_data(params: Params, data: Data) -> None:
     """
     observed = np.asarray(data.observed)
     real = np.arange(observed.shape[1]) < np.asarray(data.lengths)[:, None]
-    _check_track("phases", data.phases, params.phases, params.num_phases, observed)
-    _check_track("tools", data.tools, params.tools, params.num_tools, observed)
+    _check_track("phases", data.phases, params.phases, observed)
+    _check_track("tools", data.tools, params.tools, observed)
     _check_labels("phases", data.phase_labels, params.phases, params.num_phases, real)
     if data.tool_labels is not None and params.tools is not None:
         k = data.tool_labels.shape[-1]
@@ -98,7 +100,7 @@ def check_data(params: Params, data: Data) -> None:
     _check_labels("tools", data.tool_labels, params.tools, 2, real)
 
 
-def _check_track(track: str, observations: Any, chain: Any, size: int, observed: np.ndarray) -> None:
+def _check_track(track: str, observations: Any, chain: Any, observed: np.ndarray) -> None:
     if observations is None:
         return
     name = f"obs.{track}"
@@ -106,82 +108,7 @@ def _check_track(track: str, observations: Any, chain: Any, size: int, observed:
         raise ValueError(f"{name} is given but params.{track} is None. Drop it from hmmjax.Observations.")
     if chain.emission is None:
         raise ValueError(f"{name} is given but params.{track}.emission is None. Give the chain an emission family.")
-    if not isinstance(observations, tuple):
-        if isinstance(chain.emission, Fused):
-            raise TypeError(f"{name} is one array but params.{track}.emission fuses several sources: give a tuple.")
-        check_source(name, track, observations, chain.emission, size, observed)
-        return
-    families = chain.emission.families if isinstance(chain.emission, Fused) else ()
-    if len(families) != len(observations):
-        raise TypeError(
-            f"{name} is a tuple of {len(observations)} sources, and params.{track}.emission has {len(families)}: give "
-            "a tuple of emission families, one a source."
-        )
-    if all(x is None for x in observations):
-        raise ValueError(f"{name} holds no source: give None in place of the tuple.")
-    for i, (family, x) in enumerate(zip(families, observations, strict=True)):
-        if x is not None:
-            _check_silence(f"{name}[{i}]", track, np.asarray(x), observed)
-            there, values = present(np.asarray(x), track)
-            if track == "phases" and is_float(x):
-                values = np.where(there[..., None], values, 1 / size)
-            check_source(f"{name}[{i}]", track, values, family, size, observed)
-
-
-def _check_silence(name: str, track: str, x: np.ndarray, observed: np.ndarray) -> None:
-    """ValueError where it is not clear whether a fused source says something: -2, or a softmax half of NaN."""
-    if is_float(x):
-        missing = np.isnan(x.astype(np.float32))
-        if track == "phases" and (bad := observed & missing.any(-1) & ~missing.all(-1)).any():
-            at = tuple(int(i) for i in np.argwhere(bad)[0])
-            raise ValueError(f"{name} is NaN in some classes at {_place(at)}: make all of them NaN where it is silent.")
-    elif (bad := (observed if x.ndim == 2 else observed[..., None]) & (x < -1)).any():
-        at = tuple(int(i) for i in np.argwhere(bad)[0])
-        raise ValueError(f"{name} is {int(x[at])} at {_place(at)}; only -1 says that it is silent there.")
-
-
-def check_source(name: str, track: str, x: Any, family: Any, size: int, observed: np.ndarray) -> None:
-    """Raise unless one source's observations suit its family."""
-    kind = type(family).__name__
-    if family.observes == "labels" and is_float(x):
-        raise TypeError(
-            f"{name} holds {x.dtype} probabilities but {kind} observes integer labels. "
-            "Call obs.discretize(), or use a probability family (PhaseDirichlet, ToolBeta)."
-        )
-    if family.observes == "probabilities" and not is_float(x):
-        raise TypeError(
-            f"{name} holds {x.dtype} labels but {kind} observes probabilities. Pass the recognizer's softmax or "
-            "sigmoid outputs, or use a confusion family (obs.discretize() makes labels of probabilities)."
-        )
-    if (track == "tools" or is_float(x)) and x.shape[-1] != size:
-        raise ValueError(f"{name} has {x.shape[-1]} classes in its last axis, the model has {size} {track}.")
-    values = np.asarray(x)
-    where = observed if values.ndim == 2 else observed[..., None]
-    if not is_float(x):
-        top = size if track == "phases" else 2
-        bad = where & ((values < 0) | (values >= top))
-        if bad.any():
-            at = tuple(int(i) for i in np.argwhere(bad)[0])
-            raise ValueError(
-                f"{name} is {int(values[at])} at {_place(at)}, but its symbols are 0..{top - 1}. "
-                "Renumber the classes, or mark the frame unobserved in mask."
-            )
-        return
-    values = values.astype(np.float64)
-    if (bad := where & np.isnan(values)).any():
-        at = tuple(int(i) for i in np.argwhere(bad)[0])
-        raise ValueError(f"{name} is NaN at {_place(at)}, an observed frame. Set mask to False where nothing was seen.")
-    if (bad := where & ~((values >= 0) & (values <= 1 + 1e-5))).any():
-        at = tuple(int(i) for i in np.argwhere(bad)[0])
-        raise ValueError(
-            f"{name} is {values[at]:.6g} at {_place(at)}, outside [0, 1]. Logits must be turned into probabilities "
-            "first: softmax for phases, sigmoid for tools."
-        )
-    if track == "phases":
-        total = values.sum(-1)
-        if (bad := observed & (np.abs(total - 1) > 0.05)).any():
-            at = tuple(int(i) for i in np.argwhere(bad)[0])
-            raise ValueError(f"{name} sums to {total[at]:.4g} at {_place(at)}; a softmax output sums to one.")
+    chain.emission.check_observations(name, observations, observed)
 
 
 def _check_labels(track: str, labels: Any, chain: Any, size: int, real: np.ndarray) -> None:
@@ -194,7 +121,7 @@ def _check_labels(track: str, labels: Any, chain: Any, size: int, real: np.ndarr
     if (bad := where & ((values < -1) | (values >= size))).any():
         at = tuple(int(i) for i in np.argwhere(bad)[0])
         raise ValueError(
-            f"labels.{track} is {int(values[at])} at {_place(at)}: no state satisfies it. "
+            f"labels.{track} is {int(values[at])} at {place(at)}: no state satisfies it. "
             f"Labels are 0..{size - 1}, and -1 for unknown."
         )
 
@@ -208,8 +135,3 @@ def check_observations(obs: Any) -> None:
         for kind in kinds:
             if kind is not None and kind.kind not in "biu" and not jnp.issubdtype(kind, jnp.floating):
                 raise TypeError(f"obs.{name} has dtype {kind}; give integer labels or floating point probabilities.")
-
-
-def _place(at: tuple[int, ...]) -> str:
-    names = ("video", "frame", "class")
-    return ", ".join(f"{n} {i}" for n, i in zip(names, at, strict=False))

@@ -1,7 +1,10 @@
 """Maximum likelihood for Dirichlet concentrations, from mean log-probabilities."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.scipy.special import digamma, polygamma
 
@@ -29,6 +32,17 @@ def log_normalizer(concentration: Float[Array, "... n"]) -> Float[Array, "..."]:
 def log_density(concentration: Float[Array, "... n"], log_y: Float[Array, "... n"]) -> Float[Array, "..."]:
     """Dirichlet log-density of exp(log_y) with respect to its first n - 1 coordinates."""
     return jnp.sum((concentration - 1) * log_y, -1) - log_normalizer(concentration)
+
+
+def cap_warnings(track: str, concentration: Any) -> list[str]:
+    """Return a warning if some state's concentrations are at `MAX_CONCENTRATION`."""
+    if not (np.asarray(concentration).sum(-1) >= 0.99 * MAX_CONCENTRATION).any():
+        return []
+    return [
+        f"{track}.emission: a state's concentrations reached their cap of {MAX_CONCENTRATION:g}, because the outputs "
+        "observed in it are nearly identical. Its density is a spike; give pseudo-counts "
+        f"(hmmjax.Priors({track[:-1]}_emission=1.0)) to keep it broad."
+    ]
 
 
 def fit_concentration(

@@ -1,9 +1,9 @@
-"""What an emission family is.
+"""The protocol of emission families.
 
-A family says how probable an observation is under each hidden state, and how to fit itself to weighted observations.
-To add one, write a frozen dataclass decorated with `hmmjax.pytree` that derives from `PhaseEmission` or
+A family gives the probability (density) of an observation under each hidden state, and fits itself to weighted
+observations. To add one, write a frozen dataclass decorated with `hmmjax.pytree` that derives from `PhaseEmission` or
 `ToolEmission`, in one file, and export it from ``hmmjax/emissions/__init__.py``; the conformance suite in
-``tests/test_emissions.py`` then runs over it.
+``tests/test_emissions.py`` then runs over it. ``hmmjax/emissions/gaussian.py`` is the worked example.
 """
 
 from collections.abc import Mapping
@@ -11,20 +11,31 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 import jax
+import numpy as np
 
+from hmmjax._core.checks import no_log_prior
 from hmmjax._core.typing import Array
+from hmmjax.emissions import _observations as observed_values
+
+OBSERVES = ("labels", "probabilities", "reals")
+"""Kinds of observations that a family may declare."""
 
 
 class Emission:
-    """Base of every family. ``...`` below stands for any leading axes, usually (B, T).
+    """Base class of all emission families. ``...`` below stands for any leading axes, usually (B, T).
+
+    A family must declare `track` and `observes` and define `log_prob` and its number of states (`num_phases` or
+    `num_tools`). Everything else has a default, or raises a TypeError that names what to define.
 
     Attributes:
         track: "phases" or "tools".
-        observes: "labels" (integers) or "probabilities" (floats), what the family accepts.
-        constraints: where the fields live, for `hmmjax.refine` to move them: "simplex" (probabilities, the last axis sums to
-            one), "unit_interval" (between 0 and 1, each by itself), "positive" or "real". A field without one stays.
-        is_joint: whether what is said of a tool depends on all K tools that are there. Tables (..., K, 2) over a tool's
-            own states, in and out, are then (..., K, 2**K) over configurations, tool 0 the slowest bit.
+        observes: "labels" (integers), "probabilities" (floats in [0, 1]) or "reals" (any finite floats).
+        constraints: constraint of each field that `hmmjax.refine` may move: "simplex" (probabilities, the last axis
+            sums to one), "unit_interval" (each entry between 0 and 1), "positive" or "real". A field without a
+            constraint is never moved.
+        is_joint: whether the probability of a tool's observation depends on the presence of all K tools. Tables
+            (..., K, 2) over each tool's own states, in `log_prob` and `statistics`, are then (..., K, 2**K) over
+            configurations, tool 0 the slowest bit.
     """
 
     track: ClassVar[str]
@@ -32,65 +43,106 @@ class Emission:
     constraints: ClassVar[Mapping[str, str]] = MappingProxyType({})
     is_joint: ClassVar[bool] = False
 
-    def log_prob(self, observations: Any) -> Array:
-        """Log-density of each observation under each state.
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Raise TypeError if a family (a class that defines `log_prob`) does not declare its track and observations."""
+        super().__init_subclass__(**options)
+        if "log_prob" not in cls.__dict__:
+            return
+        if not hasattr(cls, "track"):
+            raise TypeError(f"{cls.__name__} must declare its track: derive it from PhaseEmission or ToolEmission.")
+        declared = getattr(cls, "observes", None)
+        if not isinstance(declared, property) and declared not in OBSERVES:
+            raise TypeError(
+                f"{cls.__name__} must declare what it observes: add observes = {' or '.join(map(repr, OBSERVES))} to "
+                f"its class body{'' if declared is None else f' (it has {declared!r})'}."
+            )
+
+    # Shapes.
+
+    @property
+    def size(self) -> int:
+        """Number of phases L, or of tools K."""
+        raise TypeError(f"{type(self).__name__} must derive from PhaseEmission or ToolEmission")
+
+    @property
+    def table_shape(self) -> tuple[int, ...]:
+        """Shape of `log_prob` per frame: (L,) for phases, (K, 2) or (K, 2**K) for tools."""
+        raise TypeError(f"{type(self).__name__} must derive from PhaseEmission or ToolEmission")
+
+    @property
+    def event_shape(self) -> Any:
+        """Shape of one frame's observation.
+
+        () for phase labels, (L,) for phase probabilities, (K,) for tool labels and probabilities. A family over reals
+        defines its own: (D,) for D features per frame, (K, D) for D features per tool. `Fused` has one per family.
+        """
+        raise TypeError(f"{type(self).__name__} must define event_shape, the shape of one frame's observation")
+
+    @property
+    def num_symbols(self) -> int:
+        """Number of different labels that a family of labels observes: labels are 0, ..., num_symbols - 1."""
+        raise TypeError(f"{type(self).__name__} must define num_symbols")
+
+    @property
+    def prior_shape(self) -> Any:
+        """Shape to which pseudo-counts broadcast; None if any shape will do. `Fused` has a tuple, one per family."""
+        return None
+
+    # Composition.
+
+    @property
+    def sources(self) -> "tuple[Emission, ...]":
+        """The families of the recognizers on this track: the family itself, or the members of a `Fused` one."""
+        return (self,)
+
+    @property
+    def unwrapped(self) -> "Emission":
+        """The family without powers: the innermost one of a `Tempered` family, otherwise itself."""
+        return self
+
+    # Observations.
+
+    def check_observations(self, name: str, values: Any, observed: np.ndarray) -> None:
+        """Raise if an observed frame is outside the family's domain.
 
         Args:
-            observations: of phases (...,) int labels or (..., L) probabilities, of tools (..., K) either.
+            name: how messages call the observations, such as "obs.phases".
+            values: (B, T, *event_shape) concrete array.
+            observed: (B, T) bool; other frames may hold anything.
+
+        Raises:
+            TypeError: integers instead of floats or the reverse, or several sources for one family.
+            ValueError: a wrong shape, or a value outside the domain, with its place and the fix.
+        """
+        kind = type(self).__name__
+        if isinstance(values, tuple):
+            raise TypeError(
+                f"{name} is a tuple of {len(values)} sources, but params.{self.track}.emission is one {kind}. Give the "
+                "chain a tuple of emission families, one per source, or pass one array."
+            )
+        observed_values.check_kind(name, values, kind, self.observes)
+        observed_values.check_event_shape(name, values, kind, self.track, self.event_shape)
+        if self.observes == "labels":
+            observed_values.check_symbols(name, values, observed, self.num_symbols)
+        elif self.observes == "probabilities":
+            observed_values.check_probabilities(name, values, observed, sum_to_one=self.track == "phases")
+        else:
+            axes = ("video", "frame", *(("tool",) if self.track == "tools" else ()), "feature")
+            observed_values.check_reals(name, values, observed, axes)
+
+    def log_prob(self, observations: Any) -> Array:
+        """Return the log-density of each observation under each state.
+
+        Args:
+            observations: (..., *event_shape) array.
 
         Returns:
-            (..., L) for phases, (..., K, 2) absent and present for tools; (..., K, 2**K) of a `is_joint` family.
+            (..., L) for phases, (..., K, 2) for the absence and presence of each tool; (..., K, 2**K) if `is_joint`.
 
         Raises:
             TypeError: the family does not define it.
         """
         raise TypeError(f"{type(self).__name__} must define log_prob")
-
-    def statistics(self, observations: Any, posterior: Array) -> Any:
-        """Sufficient statistics, weighted and summed over ``...``.
-
-        Must add up: the statistics of two sets of frames are the sum of theirs. Frames of weight zero must not count.
-
-        Args:
-            observations: as in `log_prob`.
-            posterior: weight of each state in each frame, in the shape of `log_prob`'s answer.
-
-        Returns:
-            An array, or a tree of them, for `maximize`.
-
-        Raises:
-            TypeError: the family does not define it.
-        """
-        raise TypeError(f"{type(self).__name__} cannot be fitted by EM: define statistics and maximize, or freeze it")
-
-    def maximize(self, statistics: Any, pseudo_counts: Any = 0.0) -> Self:
-        """The family that maximizes expected log-density plus `log_prior`; states of weight zero keep their value.
-
-        Args:
-            statistics: from `statistics`.
-            pseudo_counts: the prior, see the family; 0 is none.
-
-        Returns:
-            A family of the same class and shapes.
-
-        Raises:
-            TypeError: the family does not define it.
-        """
-        raise TypeError(f"{type(self).__name__} cannot be fitted by EM: define statistics and maximize, or freeze it")
-
-    def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
-        """Logarithm of the (unnormalized) prior density that `pseudo_counts` stand for.
-
-        Args:
-            pseudo_counts: as in `maximize`.
-
-        Returns:
-            A scalar, in nats.
-
-        Raises:
-            TypeError: the family has no prior.
-        """
-        raise TypeError(f"{type(self).__name__} has no prior: leave its pseudo-counts at 0")
 
     def sample(self, key: jax.Array, states: Array) -> Array:
         """Draw one observation for each hidden state.
@@ -100,15 +152,91 @@ class Emission:
             states: int (...,) for phases, 0 or 1 (..., K) for tools.
 
         Returns:
-            Observations, as `log_prob` takes them.
+            (..., *event_shape) observations.
 
         Raises:
-            TypeError: the family is no density to draw from, or does not define it.
+            TypeError: the family is not a density over observations, or does not define it.
         """
         raise TypeError(f"{type(self).__name__} must define sample")
 
+    # Learning.
+
+    def statistics(self, observations: Any, posterior: Array) -> Any:
+        """Return sufficient statistics, weighted and summed over ``...``.
+
+        They must be additive: the statistics of two sets of frames are the sum of the two. Frames of weight zero must
+        not count, whatever they hold.
+
+        Args:
+            observations: (..., *event_shape) array.
+            posterior: weight of each state in each frame, in the shape of `log_prob`.
+
+        Returns:
+            An array, or a tree of arrays, for `maximize`.
+
+        Raises:
+            TypeError: the family does not define it.
+        """
+        raise TypeError(f"{type(self).__name__} cannot be fitted by EM: define statistics and maximize, or freeze it")
+
+    def maximize(self, statistics: Any, pseudo_counts: Any = 0.0) -> Self:
+        """Return the family that maximizes expected log-density plus `log_prior`; unvisited states keep their value.
+
+        Args:
+            statistics: from `statistics`.
+            pseudo_counts: strength of the prior, defined by the family; 0 means no prior.
+
+        Returns:
+            A family of the same class and shapes.
+
+        Raises:
+            TypeError: the family does not define it.
+        """
+        raise TypeError(f"{type(self).__name__} cannot be fitted by EM: define statistics and maximize, or freeze it")
+
+    def from_counts(self, statistics: Any, pseudo_counts: Any = 0.0) -> Self:
+        """Return the family estimated from labeled frames, for `hmmjax.estimate`: by default `maximize`.
+
+        A family that EM leaves alone, because its likelihood is not a density, may still learn from labels here.
+
+        Args:
+            statistics: from `statistics`, with one-hot labels as the weights.
+            pseudo_counts: strength of the prior, as for `maximize`.
+
+        Returns:
+            A family of the same class and shapes.
+
+        Raises:
+            TypeError: the family does not define `maximize`.
+        """
+        return self.maximize(statistics, pseudo_counts)
+
+    @property
+    def has_prior(self) -> bool:
+        """Whether the family defines `log_prior`, and so accepts pseudo-counts."""
+        return type(self).log_prior is not Emission.log_prior
+
+    def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
+        """Return the logarithm of the (unnormalized) prior density that `pseudo_counts` stand for.
+
+        Args:
+            pseudo_counts: strength of the prior, as for `maximize`.
+
+        Returns:
+            A scalar, in nats. A family that does not define it has no prior: 0 for pseudo-counts of 0; inside
+            `jax.jit`, where their values are unknown, NaN for any others.
+
+        Raises:
+            TypeError: the family has no prior and some pseudo-count is not 0.
+        """
+        return no_log_prior(self, pseudo_counts)
+
+    def warnings(self) -> list[str]:
+        """Return reasons, each a sentence, why the (concrete, fitted) parameters should not be trusted."""
+        return []
+
     def check(self) -> None:
-        """Raise ValueError, naming the field, when the (concrete) parameters are not valid."""
+        """Raise ValueError, naming the field, if the (concrete) parameters are not valid."""
 
 
 class PhaseEmission(Emission):
@@ -118,46 +246,88 @@ class PhaseEmission(Emission):
 
     @classmethod
     def default(cls, num_phases: int) -> Self:
-        """Where to start before anything is known; `hmmjax.init_params` takes it.
+        """Return default parameters, used by `hmmjax.init_params`.
 
         Args:
             num_phases: L.
 
         Returns:
-            A valid family over so many phases.
+            A valid family over L phases.
 
         Raises:
-            TypeError: the family has no such start.
+            TypeError: the family does not define it.
         """
         raise TypeError(f"{cls.__name__} must define default")
 
     @property
     def num_phases(self) -> int:
-        """L."""
+        """Number of phases L."""
         raise TypeError(f"{type(self).__name__} must define num_phases")
+
+    @property
+    def size(self) -> int:
+        """Number of phases L."""
+        return self.num_phases
+
+    @property
+    def table_shape(self) -> tuple[int, ...]:
+        """Shape of `log_prob` per frame, (L,)."""
+        return (self.num_phases,)
+
+    @property
+    def event_shape(self) -> tuple[int, ...]:
+        """Shape of one frame's observation: () for a label, (L,) for probabilities."""
+        if self.observes == "reals":
+            return super().event_shape
+        return () if self.observes == "labels" else (self.num_phases,)
+
+    @property
+    def num_symbols(self) -> int:
+        """Number of different labels, L by default."""
+        return self.num_phases
 
 
 class ToolEmission(Emission):
-    """A family over the two states of each of the K tools."""
+    """A family over the two states, absence and presence, of each of the K tools."""
 
     track = "tools"
 
     @classmethod
     def default(cls, num_tools: int) -> Self:
-        """Where to start before anything is known; `hmmjax.init_params` takes it.
+        """Return default parameters, used by `hmmjax.init_params`.
 
         Args:
             num_tools: K.
 
         Returns:
-            A valid family over so many tools.
+            A valid family over K tools.
 
         Raises:
-            TypeError: the family has no such start.
+            TypeError: the family does not define it.
         """
         raise TypeError(f"{cls.__name__} must define default")
 
     @property
     def num_tools(self) -> int:
-        """K."""
+        """Number of tools K."""
         raise TypeError(f"{type(self).__name__} must define num_tools")
+
+    @property
+    def size(self) -> int:
+        """Number of tools K."""
+        return self.num_tools
+
+    @property
+    def table_shape(self) -> tuple[int, ...]:
+        """Shape of `log_prob` per frame: (K, 2), or (K, 2**K) if `is_joint`."""
+        return (self.num_tools, 2**self.num_tools if self.is_joint else 2)
+
+    @property
+    def event_shape(self) -> tuple[int, ...]:
+        """Shape of one frame's observation: (K,) for labels and probabilities."""
+        return super().event_shape if self.observes == "reals" else (self.num_tools,)
+
+    @property
+    def num_symbols(self) -> int:
+        """Number of different labels, 2 by default."""
+        return 2

@@ -78,6 +78,10 @@ class ToolBeta(ToolEmission):
         chosen = jnp.where((states == 1)[..., None], concentration[:, 1], concentration[:, 0])
         return jax.random.beta(key, chosen[..., 0], chosen[..., 1])
 
+    def warnings(self) -> list[str]:
+        """Return a warning if a state's concentrations reached their cap."""
+        return dirichlet.cap_warnings(self.track, self.concentration)
+
     def check(self) -> None:
         """Raise ValueError unless every concentration is positive."""
         shape = (len(self.concentration), 2, 2)

@@ -78,6 +78,10 @@ class PhaseDirichlet(PhaseEmission):
         """Softmax outputs (..., L) for phases (...,)."""
         return jax.random.dirichlet(key, jnp.asarray(self.concentration)[states])
 
+    def warnings(self) -> list[str]:
+        """Return a warning if a state's concentrations reached their cap."""
+        return dirichlet.cap_warnings(self.track, self.concentration)
+
     def check(self) -> None:
         """Raise ValueError unless every concentration is positive."""
         check_square("phases.emission.concentration", self.concentration, 2)

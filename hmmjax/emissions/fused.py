@@ -1,4 +1,4 @@
-"""Several recognizers that watch the same track: their evidence adds up."""
+"""Several recognizers on the same track: their emission log-likelihoods are added."""
 
 from typing import Any, Self
 
@@ -9,61 +9,117 @@ import numpy as np
 from hmmjax._core import configurations
 from hmmjax._core.pytree import pytree
 from hmmjax._core.typing import Array
+from hmmjax.emissions._observations import check_missing, is_float, over_events, present
 from hmmjax.emissions.base import Emission
 
 
 @pytree
 class Fused(Emission):
-    """Families side by side; an observation is a tuple with one entry a family.
+    """Families side by side; an observation is a tuple with one entry per family.
 
-    Given the hidden state the recognizers err independently of each other; where they do not, temper them
-    (`hmmjax.calibrate` finds a power for each). A source may be missing: None for all videos, and in single frames
-    NaN for probabilities or -1 for labels (for tools also in single tools).
+    Given the hidden state the recognizers' errors are taken to be independent. If they are not, temper the families
+    (`hmmjax.calibrate` finds a power for each). An observation may be missing: an entry is None if the recognizer has
+    no output at all, and single frames (of tools also single tools) are NaN for probabilities and features or -1 for
+    labels.
 
     Attributes:
-        families: of one track, tempered or not. A tuple given as a chain's emission is taken for this.
+        families: of one track, tempered or not. A tuple given as a chain's emission is converted to this.
     """
 
     families: Any
 
     @property
     def track(self) -> str:  # type: ignore[override]
-        """The families' own."""
+        """The families' track."""
         return self.families[0].track
 
     @property
     def observes(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Of each family."""
+        """What each family observes."""
         return tuple(family.observes for family in self.families)
 
     @property
     def is_joint(self) -> bool:  # type: ignore[override]
-        """Whether any family's is; the others' tables are then read off the configurations."""
+        """Whether any family is joint; the other families' tables are then expanded over configurations."""
         return any(family.is_joint for family in self.families)
 
     @property
+    def size(self) -> int:
+        """Number of phases L, or of tools K."""
+        return self.families[0].size
+
+    @property
     def num_phases(self) -> int:
-        """L."""
+        """Number of phases L."""
         return self.families[0].num_phases
 
     @property
     def num_tools(self) -> int:
-        """K."""
+        """Number of tools K."""
         return self.families[0].num_tools
 
+    @property
+    def table_shape(self) -> tuple[int, ...]:
+        """Shape of `log_prob` per frame: (L,), (K, 2), or (K, 2**K) if any family is joint."""
+        return next((f.table_shape for f in self.families if f.is_joint), self.families[0].table_shape)
+
+    @property
+    def event_shape(self) -> tuple[tuple[int, ...], ...]:
+        """Shape of one frame's observation, one per family."""
+        return tuple(family.event_shape for family in self.families)
+
+    @property
+    def prior_shape(self) -> tuple[tuple[int, ...] | None, ...]:
+        """Shape to which pseudo-counts broadcast, one per family."""
+        return tuple(family.prior_shape for family in self.families)
+
+    @property
+    def sources(self) -> tuple[Emission, ...]:
+        """The families."""
+        return self.families
+
+    @property
+    def unwrapped(self) -> "Fused":
+        """The same families without their powers."""
+        return type(self)(tuple(family.unwrapped for family in self.families))
+
+    def check_observations(self, name: str, values: Any, observed: np.ndarray) -> None:
+        """Raise unless there is one source per family, each within its family's domain where it is not missing."""
+        if not isinstance(values, tuple):
+            raise TypeError(
+                f"{name} is one array, but params.{self.track}.emission fuses {len(self.families)} sources: pass a "
+                "tuple with one array (or None) per source."
+            )
+        if len(values) != len(self.families):
+            raise TypeError(
+                f"{name} is a tuple of {len(values)} sources, but params.{self.track}.emission has "
+                f"{len(self.families)}: give one emission family per source."
+            )
+        if all(x is None for x in values):
+            raise ValueError(f"{name} holds no source: pass None instead of the tuple.")
+        for i, (family, x) in enumerate(zip(self.families, values, strict=True)):
+            if x is not None:
+                x = np.asarray(x)
+                if x.ndim == 2 + len(family.event_shape):
+                    check_missing(f"{name}[{i}]", x, observed, _event_axes(family))
+                    # Any value inside the domain may stand for a missing one; a softmax must sum to one.
+                    softmax = family.track == "phases" and family.observes == "probabilities"
+                    x = fill_missing(x, family, 1 / family.size if softmax else 0.5)[1]
+                family.check_observations(f"{name}[{i}]", x, observed)
+
     def log_prob(self, observations: Any) -> Array:
-        """Sum over the sources that are there.
+        """Return the sum of the families' log-densities; a missing observation contributes 0.
 
         Args:
-            observations: a tuple with one entry a family, None where that recognizer says nothing at all.
+            observations: a tuple with one entry per family, None if that recognizer has no output at all.
 
         Returns:
-            As each family's; a frame in which one says nothing adds nothing.
+            (..., *table_shape) log-densities.
 
         Raises:
             ValueError: every entry is None.
         """
-        tables = [self._evidence(i, x) for i, x in enumerate(observations) if x is not None]
+        tables = [self._log_prob(i, x) for i, x in enumerate(observations) if x is not None]
         if not tables:
             raise ValueError("every source is None: leave out the track's observations altogether.")
         total = tables[0]
@@ -71,46 +127,59 @@ class Fused(Emission):
             total = total + table
         return total
 
-    def _evidence(self, source: int, observations: Any) -> Array:
-        seen, harmless = present(observations, self.track)
+    def _log_prob(self, source: int, observations: Any) -> Array:
         family = self.families[source]
-        table = family.log_prob(harmless)
+        there, filled = fill_missing(observations, family)
+        table = family.log_prob(filled)
         if self.is_joint and not family.is_joint:
             table = configurations.per_config(table, self.num_tools)
-        return jnp.where(_over(seen, table), table, 0)
+        return jnp.where(over_events(there, table), table, 0)
+
+    def sample(self, key: jax.Array, states: Array) -> Any:
+        """Draw one observation per recognizer, independently given the states."""
+        keys = jax.random.split(key, len(self.families))
+        return tuple(family.sample(key, states) for family, key in zip(self.families, keys, strict=True))
 
     def statistics(self, observations: Any, posterior: Array) -> Any:
-        """Of each family, a missing frame weighing nothing; None for a source that is not there."""
+        """Return each family's sufficient statistics; None for absent sources. Missing frames have weight zero."""
         out = []
         for family, x in zip(self.families, observations, strict=True):
             if x is None:
                 out.append(None)
                 continue
-            seen, harmless = present(x, self.track)
-            weights = jnp.where(_over(seen, posterior), posterior, 0)
+            there, filled = fill_missing(x, family)
+            weights = jnp.where(over_events(there, posterior), posterior, 0)
             if self.is_joint and not family.is_joint:
                 weights = configurations.per_state(weights, self.num_tools)
-            out.append(family.statistics(harmless, weights))
+            out.append(family.statistics(filled, weights))
         return tuple(out)
 
     def maximize(self, statistics: Any, pseudo_counts: Any = 0.0) -> Self:
-        """Each family's M-step; the same pseudo-counts for all, or a tuple of them."""
-        pseudo = self._pseudo(pseudo_counts)
-        pairs = zip(self.families, statistics, pseudo, strict=True)
-        return type(self)(tuple(f if s is None else f.maximize(s, p) for f, s, p in pairs))
+        """Return each family's M-step, with the same pseudo-counts for all or a tuple with one entry per family."""
+        triples = zip(self.families, statistics, self._pseudo(pseudo_counts), strict=True)
+        return type(self)(tuple(f if s is None else f.maximize(s, p) for f, s, p in triples))
+
+    def from_counts(self, statistics: Any, pseudo_counts: Any = 0.0) -> Self:
+        """Return each family estimated from labeled frames; absent sources keep their parameters."""
+        triples = zip(self.families, statistics, self._pseudo(pseudo_counts), strict=True)
+        return type(self)(tuple(f if s is None else f.from_counts(s, p) for f, s, p in triples))
+
+    @property
+    def has_prior(self) -> bool:
+        """Whether every family accepts pseudo-counts."""
+        return all(family.has_prior for family in self.families)
 
     def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
-        """Sum over families."""
+        """Return the sum of the families' log-priors."""
         pseudo = self._pseudo(pseudo_counts)
         return sum((f.log_prior(p) for f, p in zip(self.families, pseudo, strict=True)), jnp.zeros(()))
 
     def _pseudo(self, pseudo_counts: Any) -> tuple[Any, ...]:
         return pseudo_counts if isinstance(pseudo_counts, tuple) else (pseudo_counts,) * len(self.families)
 
-    def sample(self, key: jax.Array, states: Array) -> Any:
-        """What each recognizer would say."""
-        keys = jax.random.split(key, len(self.families))
-        return tuple(family.sample(key, states) for family, key in zip(self.families, keys, strict=True))
+    def warnings(self) -> list[str]:
+        """Return the families' warnings."""
+        return [warning for family in self.families for warning in family.warnings()]
 
     def check(self) -> None:
         """Raise TypeError or ValueError unless there are families, of one track and one size, all valid."""
@@ -120,24 +189,28 @@ class Fused(Emission):
             if not isinstance(family, Emission) or isinstance(family, Fused) or family.track != self.track:
                 raise TypeError(f"{type(family).__name__} cannot be fused with families over {self.track}.")
             family.check()
-            size = "num_phases" if self.track == "phases" else "num_tools"
-            sizes = [getattr(f, size) for f in (family, self.families[0])]
-            if sizes[0] != sizes[1]:
-                raise ValueError(f"fused families differ in size: {sizes[0]} and {sizes[1]} {self.track}.")
+            if family.size != self.size:
+                raise ValueError(f"fused families differ in size: {family.size} and {self.size} {self.track}.")
 
 
-def present(observations: Any, track: str) -> tuple[Any, Any]:
-    """Where a source says something, (...,) for phases and (..., K) for tools, and its observations made harmless."""
+def fill_missing(observations: Any, family: Emission, value: float = 0.5) -> tuple[Any, Any]:
+    """Return which observations are present, and the observations with a valid value in place of missing ones.
+
+    Args:
+        observations: (..., *event_shape) array of one source; missing entries are NaN (floats) or -1 (labels).
+        family: the source's family.
+        value: what replaces missing floats; missing labels become 0.
+
+    Returns:
+        Presence, (...,) for phases and (..., K) for tools, and the filled observations.
+    """
     xp: Any = np if isinstance(observations, np.ndarray) else jnp
-    if xp.issubdtype(observations.dtype, np.floating):
-        there = ~xp.isnan(observations)
-        if track == "phases":
-            there = there.all(-1)
-            return there, xp.where(there[..., None], observations, 0.5)
-        return there, xp.where(there, observations, 0.5)
-    there = observations >= 0
-    return there, xp.where(there, observations, 0)
+    axes = _event_axes(family)
+    there = present(observations, axes)
+    over = there.reshape(*there.shape, *[1] * axes) if axes else there
+    return there, xp.where(over, observations, value if is_float(observations) else 0)
 
 
-def _over(seen: Any, table: Any) -> Any:
-    return seen.reshape(*seen.shape, *[1] * (table.ndim - seen.ndim))
+def _event_axes(family: Emission) -> int:
+    """Return the number of trailing axes that make up one observation: classes or features, but not tools."""
+    return len(family.event_shape) - (family.track == "tools")

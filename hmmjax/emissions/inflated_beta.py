@@ -11,6 +11,7 @@ from hmmjax._core.categorical import dirichlet_log_prior, normalize_counts
 from hmmjax._core.checks import check_positive, check_rows, check_shape
 from hmmjax._core.pytree import pytree
 from hmmjax._core.typing import Array, Float
+from hmmjax.emissions._concentration import cap_warnings
 from hmmjax.emissions.base import ToolEmission
 from hmmjax.emissions.beta import ToolBeta
 
@@ -92,6 +93,10 @@ class ToolInflatedBeta(ToolEmission):
         case = jax.random.categorical(key_case, num.log(chosen))
         between = ToolBeta(self.concentration).sample(key_between, states)
         return jnp.where(case == 1, between, (case == 2).astype(between.dtype))
+
+    def warnings(self) -> list[str]:
+        """Return a warning if a state's concentrations reached their cap."""
+        return cap_warnings(self.track, self.concentration)
 
     def check(self) -> None:
         """Raise ValueError unless masses are distributions and concentrations positive."""

@@ -11,6 +11,7 @@ from hmmjax._core.categorical import dirichlet_log_prior, normalize_counts
 from hmmjax._core.checks import check_positive, check_rows, check_shape, check_square
 from hmmjax._core.pytree import pytree
 from hmmjax._core.typing import Array, Float
+from hmmjax.emissions._concentration import cap_warnings
 from hmmjax.emissions.base import PhaseEmission
 from hmmjax.emissions.dirichlet import PhaseDirichlet
 
@@ -90,6 +91,10 @@ class PhaseInflatedDirichlet(PhaseEmission):
         rest = PhaseDirichlet(self.concentration).sample(key_rest, states)
         size = rest.shape[-1]
         return jnp.where((case < size)[..., None], jax.nn.one_hot(case, size, dtype=rest.dtype), rest)
+
+    def warnings(self) -> list[str]:
+        """Return a warning if a state's concentrations reached their cap."""
+        return cap_warnings(self.track, self.concentration)
 
     def check(self) -> None:
         """Raise ValueError unless masses are distributions and concentrations positive."""

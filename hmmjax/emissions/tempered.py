@@ -1,4 +1,4 @@
-"""Any family, trusted less: its likelihood raised to a power."""
+"""Any family with its likelihood raised to a power, so that each frame counts for less (or more)."""
 
 from types import MappingProxyType
 from typing import Any, Self
@@ -11,18 +11,20 @@ from hmmjax._core.checks import check_positive
 from hmmjax._core.pytree import pytree
 from hmmjax._core.typing import Array
 from hmmjax.emissions.base import Emission
+from hmmjax.emissions.fused import Fused
 
 
 @pytree
 class Tempered(Emission):
     """`family` with log-likelihoods multiplied by `power`.
 
-    A network's errors come in runs and its probabilities are over-confident; a chain that takes every frame for fresh
-    evidence trusts it far too much. A power below one says how much a frame is worth. `hmmjax.calibrate` finds it.
+    A network's errors come in runs and its probabilities are overconfident. A chain treats frames as independent given
+    the states, and so trusts such a recognizer far too much. A power below one reduces the weight of each frame;
+    `hmmjax.calibrate` finds it.
 
     Attributes:
-        family: the family that is tempered.
-        power: positive; a scalar, or (L,) one a hidden phase, or (K,) one a tool.
+        family: the family that is tempered; not a `Fused` one, whose members are tempered one by one.
+        power: positive; a scalar, (L,) with one power per phase, or (K,) with one per tool.
     """
 
     family: Any
@@ -31,69 +33,110 @@ class Tempered(Emission):
 
     @property
     def track(self) -> str:  # type: ignore[override]
-        """The family's own."""
+        """The family's track."""
         return self.family.track
 
     @property
     def observes(self) -> str:  # type: ignore[override]
-        """The family's own."""
+        """What the family observes."""
         return self.family.observes
 
     @property
     def is_joint(self) -> bool:  # type: ignore[override]
-        """The family's own."""
+        """Whether the family is joint."""
         return self.family.is_joint
 
     @property
+    def size(self) -> int:
+        """Number of phases L, or of tools K."""
+        return self.family.size
+
+    @property
     def num_phases(self) -> int:
-        """L."""
+        """Number of phases L."""
         return self.family.num_phases
 
     @property
     def num_tools(self) -> int:
-        """K."""
+        """Number of tools K."""
         return self.family.num_tools
 
     @property
-    def prior_shape(self) -> tuple[int, ...]:
-        """The family's own."""
+    def table_shape(self) -> tuple[int, ...]:
+        """Shape of the family's `log_prob` per frame."""
+        return self.family.table_shape
+
+    @property
+    def event_shape(self) -> tuple[int, ...]:
+        """Shape of one frame's observation."""
+        return self.family.event_shape
+
+    @property
+    def num_symbols(self) -> int:
+        """Number of different labels that the family observes."""
+        return self.family.num_symbols
+
+    @property
+    def prior_shape(self) -> tuple[int, ...] | None:
+        """Shape to which the family's pseudo-counts broadcast."""
         return self.family.prior_shape
+
+    @property
+    def unwrapped(self) -> Emission:
+        """The family without its power."""
+        return self.family.unwrapped
+
+    def check_observations(self, name: str, values: Any, observed: np.ndarray) -> None:
+        """Raise if an observed frame is outside the family's domain."""
+        self.family.check_observations(name, values, observed)
 
     def _weights(self) -> Array:
         power = jnp.asarray(self.power)
         return power[..., None] if self.track == "tools" and power.ndim else power
 
     def log_prob(self, observations: Any) -> Array:
-        """The family's log-likelihoods times the power; what is impossible stays so."""
+        """Return the family's log-likelihoods times the power; impossible states stay impossible."""
         table = self.family.log_prob(observations)
         possible = table > -jnp.inf
         return jnp.where(possible, self._weights() * jnp.where(possible, table, 0), -jnp.inf)
 
+    def sample(self, key: jax.Array, states: Array) -> Array:
+        """Draw from the family itself: a tempered likelihood is not a density over observations."""
+        return self.family.sample(key, states)
+
     def statistics(self, observations: Any, posterior: Array) -> Any:
-        """The family's statistics with every frame weighing its power."""
+        """Return the family's statistics with every frame weighted by its power."""
         return self.family.statistics(observations, posterior * self._weights())
 
     def maximize(self, statistics: Any, pseudo_counts: Any = 0.0) -> Self:
-        """The family's M-step; the power stays, as EM's objective would only ever lower it."""
+        """Return the family's M-step with the same power, which EM's objective could only lower."""
         return type(self)(self.family.maximize(statistics, pseudo_counts), self.power)
 
+    def from_counts(self, statistics: Any, pseudo_counts: Any = 0.0) -> Self:
+        """Return the family estimated from labeled frames, with the same power."""
+        return type(self)(self.family.from_counts(statistics, pseudo_counts), self.power)
+
+    @property
+    def has_prior(self) -> bool:
+        """Whether the family accepts pseudo-counts."""
+        return self.family.has_prior
+
     def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
-        """The family's own."""
+        """Return the family's log-prior."""
         return self.family.log_prior(pseudo_counts)
 
-    def sample(self, key: jax.Array, states: Array) -> Array:
-        """Draws from the family itself: a tempered likelihood is not a density to draw from."""
-        return self.family.sample(key, states)
+    def warnings(self) -> list[str]:
+        """Return the family's warnings."""
+        return self.family.warnings()
 
     def check(self) -> None:
-        """Raise ValueError unless the power is positive and the family valid."""
-        if not isinstance(self.family, Emission) or isinstance(self.family.observes, tuple):
+        """Raise TypeError or ValueError unless the power is positive and the family valid."""
+        if not isinstance(self.family, Emission) or isinstance(self.family, Fused):
             raise TypeError(
                 f"{type(self.family).__name__} cannot be tempered as a whole: temper each of the fused families."
             )
         check_positive(f"{self.track}.emission.power", np.asarray(self.power))
-        size = self.num_tools if self.track == "tools" else self.num_phases
-        if np.shape(self.power) not in ((), (size,)):
+        if np.shape(self.power) not in ((), (self.size,)):
             shape = np.shape(self.power)
-            raise ValueError(f"{self.track}.emission.power has shape {shape}; give a scalar or ({size},).")
+            raise ValueError(f"{self.track}.emission.power has shape {shape}; give a scalar or ({self.size},).")
         self.family.check()

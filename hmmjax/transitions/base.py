@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from hmmjax._core.checks import no_log_prior
 from hmmjax._core.typing import Array
 
 
@@ -94,6 +95,11 @@ class ToolTransition:
         """
         raise TypeError(f"{type(self).__name__} cannot be fitted by EM: define maximize, or freeze it")
 
+    @property
+    def has_prior(self) -> bool:
+        """Whether the model defines `log_prior`, and so accepts pseudo-counts."""
+        return type(self).log_prior is not ToolTransition.log_prior
+
     def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
         """Logarithm of the (unnormalized) prior density that `pseudo_counts` stand for.
 
@@ -106,7 +112,7 @@ class ToolTransition:
         Raises:
             TypeError: the model has no prior.
         """
-        raise TypeError(f"{type(self).__name__} has no prior: leave its pseudo-counts at 0")
+        return no_log_prior(self, pseudo_counts)
 
     def min_log_prob(self) -> np.ndarray:
         """Log-probability of the least probable joint move of the tools, (L,) one a phase moved into or one for all.
