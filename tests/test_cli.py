@@ -12,7 +12,7 @@ import hmmjax
 from hmmjax import io
 from hmmjax import stabilize as job
 from hmmjax.stabilize.table import System
-from hmmjax.stabilize.warnings import harmed_classes, harmed_videos
+from hmmjax.stabilize.warnings import worse_classes, worse_videos
 
 # --- what is written ---------------------------------------------------------------------------------------------
 
@@ -24,7 +24,7 @@ def test_one_command_writes_everything(world, both):
     assert sorted(p.name for p in (out / "pictures").iterdir()) == [f"video{v:02d}.png" for v in range(1, 6)]
     assert "held out, one video at a time, 5 videos" in result.stdout
     assert "scikit-learn step AP" in result.stdout and "M_H online" in result.stdout and "2 classes" in result.stdout
-    assert "recognizer's errors counted" in result.stderr and "\x1b" not in result.stdout
+    assert "recognizer errors counted" in result.stderr and "\x1b" not in result.stdout
 
 
 def test_predictions_come_back_in_the_files_own_layout(world, both):
@@ -150,7 +150,7 @@ def test_partly_labeled_videos_are_learnt_by_em(world):
     sparse = [dataclasses.replace(t, values=t.values.copy()) for t in annotations]
     for track in sparse:
         track.values[np.arange(len(track.frames)) % 4 > 0] = -1
-    result = job.stabilize(predictions, sparse, folds=2, iterations=5)
+    result = job.stabilize(predictions, sparse, folds=2, max_iterations=5)
     assert any("EM, 5 iterations" in n for n in result.notices)
     table = {row.figure: row.metrics for row in result.table}
     accuracy = table["phase accuracy, pooled"]
@@ -160,9 +160,9 @@ def test_partly_labeled_videos_are_learnt_by_em(world):
 
 def test_no_annotations_at_all(world):
     predictions, annotations = read_both(world)
-    alone = job.stabilize(predictions, iterations=3)
+    alone = job.stabilize(predictions, max_iterations=3)
     assert alone.table == [] and alone.protocol == "no annotations"
-    given = job.stabilize(predictions, transitions=annotations, iterations=3)
+    given = job.stabilize(predictions, transitions=annotations, max_iterations=3)
     counted = hmmjax.estimate(
         hmmjax.Labels(*(getattr(io.to_batch(io.join(annotations))[0], t) for t in ("phases", "tools"))),
         None,
@@ -299,33 +299,37 @@ def test_calibrates_where_enough_videos_are_left_to_learn_from(world, monkeypatc
         found = job.stabilize(predictions, annotations, folds=folds, calibrated=asked)
         chains = (found.model.params.phases, found.model.params.tools)
         assert [isinstance(c.emission, hmmjax.emissions.Tempered) for c in chains] == [powers] * 2
-        assert any("on held-out videos calibration changes" in n for n in found.notices) == powers
-        assert any("not calibrated, which needs 4 annotated videos" in n for n in found.notices) == (folds == 2)
+        assert any("on held-out videos, calibration changes" in n for n in found.notices) == powers
+        assert any("each model needs 4 annotated videos" in n for n in found.notices) == (folds == 2)
 
 
 def test_videos_that_come_out_worse_are_named():
     truth = [np.array([0, 0, 1, 1]), np.array([0, 1, -1]), np.array([-1, -1])]
     good, bad = System("M", truth), System("M_H", [np.array([0, 0, 0, 1]), np.array([0, 1, 0]), np.array([0, 0])])
-    (said,) = harmed_videos(good, bad, truth, ("a", "b", "c"))
-    assert "1 of 2 videos (frame accuracy: a 1.000 to 0.750)" in said
-    assert harmed_videos(bad, good, truth, ("a", "b", "c")) == [] == harmed_videos(good, bad, None, ("a", "b", "c"))
+    (notice,) = worse_videos(good, bad, truth, ("a", "b", "c"))
+    assert "1 of 2 videos (frame accuracy: a 1.000 to 0.750)" in notice
+    assert worse_videos(bad, good, truth, ("a", "b", "c")) == [] == worse_videos(good, bad, None, ("a", "b", "c"))
 
 
 def test_classes_that_come_out_worse_are_named():
     truth = [np.array([0, 0, 1, 1]), np.array([-1, -1, -1, -1])]
     good, bad = System("M", truth), System("M_H", [np.array([0, 0, 0, 1]), np.array([0, 0, 0, 0])])
-    (said,) = harmed_classes(good, bad, truth, None, ("Alpha", "Beta"), None)
-    assert said.startswith("2 of 2 phases got worse by stabilizing (Jaccard: Beta 1.000 to 0.500, Alpha 1.000 to 0.667")
-    assert harmed_classes(bad, good, truth, None, None, None) == [] == harmed_classes(good, bad, None, None, None, None)
+    names = {"phases": ("Alpha", "Beta"), "tools": ("Knife", "Fork")}
+    (notice,) = worse_classes(good, bad, System("truth", truth), names)
+    assert notice.startswith("2 of 2 phases are recognized less well")
+    assert "(Jaccard: Beta 1.000 to 0.500, Alpha 1.000 to 0.667" in notice
+    unnamed = {"phases": None, "tools": None}
+    assert worse_classes(bad, good, System("truth", truth), unnamed) == []
+    assert worse_classes(good, bad, System("truth"), unnamed) == []
     presence = [np.array([[1, 1], [0, 0], [0, 1]])]
-    said = System("M", None, [presence[0].astype(np.float32)])
+    outputs = System("M", None, [presence[0].astype(np.float32)])
     worse = System("M_H", None, [np.array([[0.1, 0.9], [0.2, 0.1], [0.3, 0.8]], np.float32)])
-    (notice,) = harmed_classes(said, worse, None, presence, None, ("Knife", "Fork"))
+    (notice,) = worse_classes(outputs, worse, System("truth", None, presence), names)
     assert "1 of 2 tools" in notice and "average precision: Knife 1.000 to 0.333; mean over tools" in notice
 
 
 def test_labels_are_no_probabilities(world):
     predictions, annotations = read_both(world)
     phases = [t for t in predictions if t.track == "phases"]
-    with pytest.raises(io.FormatError, match="predicted phases are labels"):
+    with pytest.raises(io.FormatError, match="the predicted phases are labels"):
         job.stabilize(phases, annotations, emissions="probability")

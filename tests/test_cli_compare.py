@@ -60,7 +60,7 @@ def test_the_core_is_asked_about_the_files(world, asked, tmp_path):
         "phase_accuracy_calibrated": None, "tool_f1_calibrated": 0.5,
     }  # fmt: skip
     assert found["recognizer"] == {"phase_accuracy": None, "tool_f1": 0.75}
-    assert "no family gets as many tools right as the recognizer itself (0.750)" in " ".join(found["notices"])
+    assert "no family predicts tools as well as the recognizer itself (0.750)" in " ".join(found["notices"])
     assert found["protocol"] == "held out, 2 folds, 4 videos" and found["videos"][0] == "video01"
     with open(tmp_path / "t.csv", newline="") as file:
         (line,) = csv.DictReader(file)
@@ -127,7 +127,7 @@ def test_bad_input_and_a_dry_run(world, tmp_path):
     plan = json.loads(run("compare", *tools(world), "--dry-run", "--json", "--csv", tmp_path / "t.csv").stdout)
     assert plan["would_compare_on"] == [f"video{v:02d}" for v in range(1, 5)] and not (tmp_path / "t.csv").exists()
     predictions, annotations = read_both(world)
-    with pytest.raises(io.FormatError, match="which nobody annotated"):
+    with pytest.raises(io.FormatError, match="which has no annotations"):
         job.rank_families([t for t in predictions if t.track == "tools"], [annotations[0]])
     unknown = [dataclasses.replace(t, values=np.full_like(t.values, -1)) for t in annotations]
     with pytest.raises(io.FormatError, match=r"0 predicted video\(s\) are annotated"):

@@ -11,7 +11,7 @@ import hmmjax
 from hmmjax import io
 from hmmjax import stabilize as job
 from hmmjax.stabilize.fuse import union
-from hmmjax.stabilize.learn import _families
+from hmmjax.stabilize.learn import _family_names
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +51,8 @@ def test_each_recognizer_and_what_is_fused_stand_in_the_table(world, fused, seco
     assert accuracy["M 2"]["frames"] == sum(frames) and accuracy["M"]["frames"] == sum(40 + 5 * v for v in range(1, 6))
     assert "M 2" in result.stdout and str(second) in result.stdout
     told = result.stderr.replace("\n", " ")
-    assert "recognizer 2 says nothing of phases in 1 video(s): video05" in told
-    assert "video01: recognizer 2 says nothing of phases in 15 of 45 frames" in told
+    assert "recognizer 2 has no prediction of phases in 1 video(s): video05" in told
+    assert "video01: recognizer 2 has no prediction of phases in 15 of 45 frames" in told
 
 
 def test_it_is_what_the_core_says_of_fused_observations(world, fused, second):
@@ -102,9 +102,9 @@ def test_frames_that_never_meet_and_models_of_other_numbers_are_refused(world, f
     predictions, _ = read_both(world)
     phases = [t for t in predictions if t.track == "phases"]
     off = [dataclasses.replace(t, frames=t.frames + 7) for t in phases]
-    with pytest.raises(io.FormatError, match="never fall on those of another"):
+    with pytest.raises(io.FormatError, match="coincides with a frame of"):
         job.stabilize(phases, fuse=[off])
-    with pytest.raises(io.FormatError, match=r"fuses 2 recognizer\(s\) of phases, 1 given"):
+    with pytest.raises(io.FormatError, match=r"fuses 2 recognizer\(s\) of phases, but 1 were given"):
         job.stabilize(phases, model=io.load_params(fused[0] / "model.npz"))
     options = ("--out", tmp_path / "o", *NAMES, "--dry-run")
     assert "for each" in run(
@@ -121,18 +121,18 @@ def test_frames_that_one_lacks_do_not_thin_out_the_other(world):
     everything, sampled, notices = union([phases, holes])
     assert [t.frames.size for t in everything] == [t.frames.size for t in phases]
     assert [t.frames.size for t in sampled[1]] == [t.frames.size for t in holes]
-    assert any("video01: recognizer 2 says nothing of phases in 15 of 45 frames" in n for n in notices)
+    assert any("video01: recognizer 2 has no prediction of phases in 15 of 45 frames" in n for n in notices)
     sparse = [t.take(np.arange(t.frames.size) % 2 == 0) for t in phases]
     everything, _, notices = union([phases, sparse])
     assert everything[0].frames.size == sparse[0].frames.size
-    assert notices[0] == "recognizer 1 has phases between the steps of another (50): not used"
+    assert notices[0] == "recognizer 1 predicts phases between the steps of another (50): not used"
 
 
 def test_recognizers_of_other_videos_are_refused_and_copies_named(world):
     phases = [t for t in read_both(world)[0] if t.track == "phases"]
     with pytest.raises(io.FormatError, match=r"recognizer 1 shares no video of phases .*video01.*video91"):
         union([phases, [dataclasses.replace(t, video=t.video.replace("0", "9")) for t in phases]])
-    assert "recognizers 1 and 2 say the same of phases everywhere" in union([phases, phases])[2][0]
+    assert "recognizers 1 and 2 have identical predictions of phases" in union([phases, phases])[2][0]
 
 
 def test_chosen_videos_that_one_lacks(world, second, tmp_path):
@@ -144,13 +144,13 @@ def test_chosen_videos_that_one_lacks(world, second, tmp_path):
     said = [world / "said" / f"video{v:02d}-phase.txt" for v in (1, 2)]
     plan = json.loads(run("stabilize", *said, "--fuse", second, *options, "1-3", "--json").stdout)
     assert plan["would_stabilize"] == ["video01", "video02", "video03"] and plan["recognizers"] == 2
-    assert any("recognizer 1 says nothing of phases in 1 video(s): video03" in n for n in plan["notices"])
+    assert any("recognizer 1 has no prediction of phases in 1 video(s): video03" in n for n in plan["notices"])
 
 
 def test_labels_take_the_family_that_was_asked_for():
     said = (np.zeros((1, 2, 2), np.int32), np.zeros((1, 2, 2), np.float32))
-    assert _families(said, "logistic") == ("logistic", "logistic")
-    assert _families(said, "inflated") == ("confusion", "inflated")
+    assert _family_names(said, "logistic") == ("logistic", "logistic")
+    assert _family_names(said, "inflated") == ("confusion", "inflated")
 
 
 def test_silence_stays_silence_when_scores_become_labels():

@@ -56,7 +56,7 @@ def test_a_model_of_another_rate_is_refused(world, both, tmp_path):
         *("stabilize", tmp_path / "video01.txt", "--model", both[0] / "model.npz", *NAMES, "--out", tmp_path / "o"),
         code=2,
     )
-    assert "25 per second" in result.stderr and "1 per second" in result.stderr and "fps" in result.stderr
+    assert "25 predictions per second" in result.stderr and "1 per second" in result.stderr and "fps" in result.stderr
 
 
 def test_results_are_not_overwritten(world, tmp_path):
@@ -126,15 +126,15 @@ def test_names_that_fit_the_files_badly_are_doubted(tmp_path):
         (tmp_path / "said" / f"video{v:02d}-phase.txt").write_text(text)
     options = ("evaluate", tmp_path / "said", "--truth", tmp_path / "truth", "--phase-names")
     told = run(*options, "a,b,c").stderr
-    assert "33% of frames, and would in 100% with b and c exchanged" in told.replace("\n", " ")
+    assert "33% of frames, but in 100% with b and c exchanged" in told.replace("\n", " ")
     told = run(*options, "a,b,c,d").stderr
-    assert "4 phase names are declared (a, b, c, d), but no file has an index above 2" in told.replace("\n", " ")
+    assert "4 phase names are given (a, b, c, d), but no file has an index above 2" in told.replace("\n", " ")
 
 
 def test_annotated_tracks_that_nobody_predicted_do_no_harm_to_em(world):
     predictions, annotations = read_both(world)
     short = [dataclasses.replace(t, values=t.values[:-1], frames=t.frames[:-1]) for t in annotations]
-    result = job.stabilize([t for t in predictions if t.track == "phases"], short, iterations=1)
+    result = job.stabilize([t for t in predictions if t.track == "phases"], short, max_iterations=1)
     assert result.smoothed.tools is None and "EM" in result.model.metadata["method"]
 
 
@@ -155,10 +155,10 @@ def test_a_dry_run_reads_and_writes_nothing(world, tmp_path):
     assert "5 videos" in said and "5 of them annotated" in said and not (tmp_path / "o").exists()
     plan = json.loads(run("stabilize", world / "said", *options, "--json").stdout)
     assert plan["annotated"] == [f"video{v:02d}" for v in range(1, 6)] and plan["tracks"] == ["phases", "tools"]
-    assert "held out, one video at a time, 5 videos (6 models to learn); confusion emissions, counted" in said
-    assert "not calibrated (4 annotated videos are left to learn from, 8 needed)" in said and not plan["calibrated"]
+    assert "held out, one video at a time, 5 videos, 6 models to learn. Emissions: confusion, counted in" in said
+    assert "not calibrated (each model learns from 4 annotated videos; 8 are needed)" in said and not plan["calibrated"]
     always = run("stabilize", world / "said", *options, "--calibrate").stdout
-    assert "counted in labeled frames, calibrated;" in always
+    assert "counted in labeled frames, calibrated." in always
     assert "by EM" in run("stabilize", world / "said", *options, "--iterations", 3).stdout
     run("stabilize", world / "said", "--out", tmp_path / "o", "--phase-names", "x", "--dry-run", code=2)
     # What would stop the run stops the rehearsal.
@@ -175,6 +175,7 @@ def test_messages_name_options_and_not_arguments():
 
     assert as_options("say kind='logits', or strict=False (--lenient)") == "say --kind logits, or --lenient"
     assert as_options("rename={'a 1': 'b'}; folds=1, step=25") == "--rename a 1=b; --folds 1, --row-step 25"
+    assert as_options("folds=1: or folds=None (--leave-one-out)") == "--folds 1: or --leave-one-out"
 
 
 def test_a_killed_run_is_followed_by_another(world, both, tmp_path):

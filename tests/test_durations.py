@@ -196,12 +196,19 @@ def test_a_phase_never_gets_more_stages_than_its_counted_mean():
 
 
 def test_pseudo_counts_that_shorten_phases_take_stages_away():
-    from hmmjax.stabilize import Examples, learn
+    from hmmjax.stabilize import Examples, learn_model
 
     phases = np.tile([0, 0, 0, 0, 1, 1, 1, 1], (3, 1))
     examples = Examples(Observations(phases), Labels(phases), np.ones(phases.shape, bool))
     found = [
-        learn(examples, num_phases=2, num_tools=0, priors=hmmjax.Priors(phase_transition=p), stages=True, iterations=0)
+        learn_model(
+            examples,
+            num_phases=2,
+            num_tools=0,
+            priors=hmmjax.Priors(phase_transition=p),
+            stages=True,
+            max_iterations=0,
+        )
         for p in (1e-8, 3.0)
     ]
     assert [f.params.phases.stages for f in found] == [(4, 1), (3, 1)]

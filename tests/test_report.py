@@ -17,7 +17,7 @@ from hmmjax.report import minutes as spent
 from hmmjax.report.delays import delays, later
 from hmmjax.report.reasons import describe
 from hmmjax.report.tables import latex
-from hmmjax.stabilize.table import System, compare
+from hmmjax.stabilize.table import System, compare_systems
 
 P, T = ("Alpha", "Beta<b>", "Gamma"), ("Knife", "Fork_1")
 
@@ -74,7 +74,7 @@ def result():
         folds=(0, 1),
         protocol="held out, one video at a time, 2 videos",
         model=io.ModelFile(params, P, T, 1.0, {"method": "by hand </script>"}),
-        table=compare(
+        table=compare_systems(
             systems, truth, tools, phase_names=P, tool_names=T, split="held out, one video at a time, 2 videos"
         ),
         notices=("a note with <markup>",),
@@ -207,7 +207,7 @@ def worsened(result):
 
     raw = System("M", [x.argmax(1).astype(np.int32) for x in result.smoothed.phases], result.smoothed.tools)
     smooth = System("M_H", [np.eye(3, dtype=np.float32)[x] for x in result.raw.phases], result.raw.tools)
-    table = compare([raw, smooth], result.truth_phases, result.truth_tools, phase_names=P, tool_names=T)
+    table = compare_systems([raw, smooth], result.truth_phases, result.truth_tools, phase_names=P, tool_names=T)
     return dataclasses.replace(result, raw=raw, smoothed=smooth, table=table)
 
 
@@ -217,7 +217,7 @@ def test_what_got_worse_is_said_first(result, tmp_path):
     text = (tmp_path / "report.html").read_text()
     first = text[: text.index("<nav>")]
     assert "What got worse" in first and "phase accuracy, pooled 1.000 to" in first
-    assert "3 of 3 phases got worse" in first and "in 2 of 2 videos (frame accuracy: video" in first
+    assert "3 of 3 phases are recognized less well" in first and "in 2 of 2 videos (frame accuracy: video" in first
     assert "better in 0 of 2 videos; mean difference by video -0." in first
     assert 'class="worse">accuracy 1.000 →' in text and re.search(r'class="worse">-0\.\d+ worse</td>', text)
     assert (

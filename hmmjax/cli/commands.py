@@ -94,33 +94,26 @@ def stabilize(
         truth = reading.truth(annotations, shared, stages, "annotations")
         truth = reading.of_chosen(truth, [t for source in (said, *more) for t in source], videos)
         others = io.select(reading.truth(transitions_from, shared, stages, "transitions"), transition_videos)
-        shared_options = {
-            "fuse": more,
-            "transitions": others,
-            "model": given,
-            "emissions": emissions,
-            "folds": None if leave_one_out else folds,
-            "hidden_phases": not no_hidden_phases,
-            "step": time_step,
-            "threshold": threshold,
-            "relaxed": relaxed,
-        }
+        settings = job.Settings(
+            emissions=emissions,
+            folds=None if leave_one_out else folds,
+            max_iterations=iterations,
+            priors=priors,
+            hidden_phases=not no_hidden_phases,
+            calibrated=calibrate,
+            stages=durations,
+            step=time_step,
+            threshold=threshold,
+            relaxed=relaxed,
+        )
+        sources = {"fuse": more, "transitions": others, "model": given}
         like = job.originals((said, *more))
         io.plan_files(out, like)
         if dry_run:
-            prepared = job.prepare(said, truth, **shared_options)
-            dry_runs.say(prepared, out, emissions, shared_options["folds"], iterations, calibrate, durations, json)
+            prepared = job.prepare_inputs(said, truth, settings, **sources)
+            dry_runs.report_plan(prepared, out, settings, json)
             return
-        result = job.stabilize(
-            said,
-            truth,
-            **shared_options,
-            iterations=iterations,
-            priors=priors,
-            calibrated=calibrate,
-            stages=durations,
-            progress=stages,
-        )
+        result = job.stabilize(said, truth, settings, **sources, progress=stages)
         files = job.write_results(
             result, out, like=like, online=online, pictures=not no_pictures, force=overwrite, progress=stages
         )
@@ -176,7 +169,7 @@ def evaluate(
             annotations_fps, annotations_phase_names or phase_names, annotations_tool_names or tool_names, row_step
         )
         labels = reading.of_chosen(reading.truth(truth, shared, stages, "truth"), said, videos)
-        rows, told = job.evaluate(said, labels, relaxed=relaxed)
+        rows, told = job.evaluate_predictions(said, labels, relaxed=relaxed)
     console.notices(told)
     if not rows:
         raise FormatError("no predicted frame has truth", fix="check fps, step and offset of both")

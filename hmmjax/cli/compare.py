@@ -85,16 +85,15 @@ def compare(
         )
         truth = reading.of_chosen(reading.truth(annotations, shared, stages, "annotations"), said, videos)
         others = io.select(reading.truth(transitions_from, shared, stages, "transitions"), transition_videos)
-        asked = {
-            "transitions": others,
-            "families": emissions,
-            "folds": None if leave_one_out else folds,
-            "priors": o.priors(unseen_phase_change),
-            "hidden_phases": not no_hidden_phases,
-            "step": time_step,
-        }
+        settings = job.Settings(
+            folds=None if leave_one_out else folds,
+            priors=o.priors(unseen_phase_change),
+            hidden_phases=not no_hidden_phases,
+            step=time_step,
+        )
+        asked = {"transitions": others, "families": emissions}
         if dry_run:
-            question = job.ask_families(said, truth, **asked)
+            question = job.prepare_ranking(said, truth, settings, **asked)
             plan = {
                 "would_compare_on": question.ids,
                 "tracks": question.tracks,
@@ -106,14 +105,14 @@ def compare(
             text = f"would compare {', '.join(question.families)} on {' and '.join(question.tracks)}"
             console.answer(plan, f"{text}; {question.protocol}. Nothing was written.", json)
             return
-        found = job.rank_families(said, truth, **asked, progress=stages)
+        found = job.rank_families(said, truth, settings, **asked, progress=stages)
     console.notices(found.notices)
     if csv is not None:
         rows = [{**row, "powers": json_.dumps(row["powers"]), "split": found.protocol} for row in found.records()]
         io.write_csv(csv, rows, force=force)
     if json:
         content = {"protocol": found.protocol, "videos": found.ids, "unit": "nats a frame", "table": found.records()}
-        content["recognizer"] = {name: job.plain(x) for name, x in found.ranking.recognizer._asdict().items()}
+        content["recognizer"] = {name: job.finite_or_none(x) for name, x in found.ranking.recognizer._asdict().items()}
         console.answer({**content, "notices": found.notices}, "", True)
         return
     frames = sum(count for _, count in found.ranking[0].videos)

@@ -60,6 +60,7 @@ def friendly(command: Callable[..., None]) -> Callable[..., None]:
 #: Arguments of the library as its messages write them, and how the commands spell them.
 _SPELLINGS = (
     (re.compile(r"strict=False \(--lenient\)"), "--lenient"),
+    (re.compile(r"folds=None \(--leave-one-out\)"), "--leave-one-out"),
     (re.compile(r"rename=\{'([^']+)': '([^']+)'\}"), r"--rename \1=\2"),
     (re.compile(r"\bstep=(\d+)"), r"--row-step \1"),
     (re.compile(r"\b(kind|header|fps|offset|emissions|folds|seed)='?([\w.-]+)'?"), r"--\1 \2"),

@@ -1,55 +1,57 @@
-"""What `hmmjax stabilize --dry-run` says: how it would learn, infer and write."""
+"""Report what `hmmjax stabilize --dry-run` would learn, infer and write."""
 
 from pathlib import Path
+from typing import Any
 
 from hmmjax import stabilize as job
 from hmmjax.cli import console
 
 
-def say(
-    prepared: job.Prepared,
-    out: Path,
-    emissions: str,
-    folds: int | None,
-    iterations: int | None,
-    calibrate: bool | None,
-    durations: bool,
-    as_json: bool,
-) -> None:
-    """Print what would be done with what was read; the options are the command's."""
+def report_plan(prepared: job.Prepared, out: Path, settings: job.Settings, as_json: bool) -> None:
+    """Print what a run with these inputs and settings would do."""
     index, obs = prepared.index, prepared.examples.obs
-    ids, count = list(index.ids), len(prepared.said)
+    ids, count = list(index.ids), len(prepared.outputs)
     tracks = [track for track in ("phases", "tools") if getattr(obs, track) is not None]
     frames = sum(len(f) for f in index.frames)
-    plan = {"would_stabilize": ids, "tracks": tracks, "frames": frames, "recognizers": count}
+    plan: dict[str, Any] = {"would_stabilize": ids, "tracks": tracks, "frames": frames, "recognizers": count}
     text = f"would stabilize {' and '.join(tracks)} of {console.videos(len(ids))}, {frames:,} frames"
-    text += f", as {count} recognizers see them" if count > 1 else ""
+    text += f", predicted by {count} recognizers" if count > 1 else ""
     if prepared.given is not None:
-        plan |= {"models": 0, "would_write_to": str(out)}
-        text += "; nothing is learned, the model is given"
+        plan["models"] = 0
+        text += ", with the given model"
     else:
-        found = job.outlook(
-            prepared.examples, index.ids, prepared.counts, prepared.classes, iterations, folds, calibrate
-        )
-        counted = list(prepared.counts[0]) if prepared.counts else []
-        plan |= {**found, "emissions": emissions, "durations": durations, "transitions_from": counted}
-        plan |= {"would_write_to": str(out)}
-        text += f"; {len(found['annotated'])} of them annotated, {found['protocol']} ({found['models']} model"
-        text += f"{'s' * (found['models'] > 1)} to learn); {emissions} emissions, "
-        text += "by EM" if found["em"] else "counted in labeled frames"
-        text += ", calibrated" if found["calibrated"] else f", not calibrated{_why(found, calibrate)}"
-        text += "; transitions of "
-        text += f"{console.videos(len(counted))} of --transitions-from" if counted else "the annotated videos"
-        text += "; phases in stages" if durations else ""
+        learning, words = _learning(prepared, settings)
+        plan |= learning
+        text += words
+    plan |= {"would_write_to": str(out), "notices": list(prepared.notices)}
     console.notices(prepared.notices)
-    plan["notices"] = list(prepared.notices)
-    console.answer(plan, f"{text}; results to {out}. Nothing was written.", as_json)
+    console.answer(plan, f"{text}. Results would go to {out}; nothing was written.", as_json)
 
 
-def _why(found: dict, calibrate: bool | None) -> str:
-    """Why nothing is calibrated, where nobody forbade it."""
-    if calibrate is False or not found["annotated"]:
+def _learning(prepared: job.Prepared, settings: job.Settings) -> tuple[dict[str, Any], str]:
+    """Return how the models would be learned: as values, and in words."""
+    preview = job.preview_folds(prepared, settings)
+    counted = list(prepared.counts.ids) if prepared.counts else []
+    plan = {
+        **preview,
+        "emissions": settings.emissions,
+        "durations": settings.stages,
+        "transitions_from": counted,
+    }
+    words = (
+        f". {len(preview['annotated'])} of them are annotated: {preview['protocol']}, {preview['models']} "
+        f"model{'s' * (preview['models'] > 1)} to learn. Emissions: {settings.emissions}, "
+        f"{'learned by EM' if preview['em'] else 'counted in labeled frames'}, "
+        f"{'calibrated' if preview['calibrated'] else 'not calibrated' + _reason(preview, settings)}. Transitions: "
+    )
+    words += f"from {console.videos(len(counted))} of --transitions-from" if counted else "from the annotated videos"
+    return plan, words + (", with phase durations" if settings.stages else "")
+
+
+def _reason(preview: dict[str, Any], settings: job.Settings) -> str:
+    """Explain why models would not be calibrated, unless the user turned calibration off."""
+    if settings.calibrated is False or not preview["annotated"]:
         return ""
-    if found["em"]:
-        return " (EM would undo it)"
-    return f" ({found['left']} annotated videos are left to learn from, {job.ENOUGH_VIDEOS} needed)"
+    if preview["em"]:
+        return " (emissions learned by EM are not calibrated)"
+    return f" (each model learns from {preview['left']} annotated videos; {job.ENOUGH_VIDEOS} are needed)"

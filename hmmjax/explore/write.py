@@ -14,7 +14,7 @@ from hmmjax.plots import words
 from hmmjax.report.figures import Picture, matrix_rows
 from hmmjax.report.render import embed, render
 from hmmjax.report.write import save_pictures
-from hmmjax.stabilize import plain
+from hmmjax.stabilize import finite_or_none
 
 PARTS = ("explore.html", "pictures", "tables")
 """What an exploration's folder holds."""
@@ -69,7 +69,7 @@ def _stays(found: Exploration) -> list[dict[str, Any]]:
         return []
     rows = zip(found.phase_names, found.phase_exits.sum(1), found.phase_ends, found.stay_seconds, strict=True)
     return [
-        {"phase": name, "stays": int(n), "ended_with_the_video": int(last), "mean_seconds": plain(float(mean))}
+        {"phase": name, "stays": int(n), "ended_with_the_video": int(last), "mean_seconds": finite_or_none(float(mean))}
         for name, n, last, mean in rows
     ]
 
@@ -183,7 +183,7 @@ def _tools(found: Exploration, names: Sequence[str], frames: np.ndarray, known: 
             "was never so.",
             plots.plot_tool_transitions(moves, tool_names=names, phase_names=phases),
             [{"tool": names[k], "phase": phases[q] if phases else "", "before": i, "after": j,
-              "share": plain(float(full[k, q, i, j])), "count": int(counts[k, q, i, j])}
+              "share": finite_or_none(float(full[k, q, i, j])), "count": int(counts[k, q, i, j])}
              for k, q, i, j in np.ndindex(full.shape)],
         )
     )  # fmt: skip

@@ -6,8 +6,8 @@ Example::
     hmmjax.report.write_report(result, "report/")
 """
 
-from hmmjax.report.minutes import Minutes, minutes
+from hmmjax.report.minutes import Minutes, estimate_minutes
 from hmmjax.report.reasons import Change, longest_changes
 from hmmjax.report.write import read_costs, write_report
 
-__all__ = ["Change", "Minutes", "longest_changes", "minutes", "read_costs", "write_report"]
+__all__ = ["Change", "Minutes", "estimate_minutes", "longest_changes", "read_costs", "write_report"]

@@ -17,7 +17,7 @@ import numpy as np
 from hmmjax._core import lowering
 from hmmjax.inference import prepare
 from hmmjax.stabilize import Stabilized
-from hmmjax.stabilize.prepare import as_observed
+from hmmjax.stabilize.prepare import observations_for
 from hmmjax.stabilize.table import as_phases, as_tools
 from hmmjax.types import Observations, Params
 
@@ -102,7 +102,7 @@ class Minutes:
         return int(inside.sum()), int(known.sum())
 
 
-def minutes(
+def estimate_minutes(
     result: Stabilized,
     track: str,
     names: Sequence[str],
@@ -160,7 +160,7 @@ def _variances(result: Stabilized, track: str, progress: Callable[[str, int, int
             progress(f"intervals of {track}", start, len(result.ids))
         group = list(range(start, min(start + GROUP, len(result.ids))))
         obs, mask = _padded(result, group)
-        found[group] = variances(params, as_observed(obs, params, 0.5), mask, track)
+        found[group] = variances(params, observations_for(obs, params, 0.5), mask, track)
     if progress is not None:
         progress(f"intervals of {track}", len(result.ids), len(result.ids))
     return found
@@ -214,14 +214,14 @@ def _padded(result: Stabilized, group: Sequence[int]) -> tuple[Observations, np.
     mask = np.zeros((len(group), length), bool)
     arrays: dict[str, Any] = {"phases": None, "tools": None}
     for track in arrays:
-        said = result.said(track, 0)
+        said = result.outputs(track, 0)
         arrays[track] = jax.tree.map(lambda x: np.zeros((len(group), length, *x.shape[1:]), x.dtype), said)
     for place, (i, r) in enumerate(zip(group, rows, strict=True)):
         mask[place, r] = True
         for track, array in arrays.items():
-            for whole, own in zip(jax.tree.leaves(array), jax.tree.leaves(result.said(track, i)), strict=True):
+            for whole, own in zip(jax.tree.leaves(array), jax.tree.leaves(result.outputs(track, i)), strict=True):
                 whole[place, r] = own
     return Observations(**arrays), mask
 
 
-__all__ = ["Minutes", "minutes", "variances"]
+__all__ = ["Minutes", "estimate_minutes", "variances"]

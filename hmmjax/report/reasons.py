@@ -9,7 +9,7 @@ import numpy as np
 
 from hmmjax.plots.style import words
 from hmmjax.stabilize import Stabilized
-from hmmjax.stabilize.prepare import as_observed
+from hmmjax.stabilize.prepare import observations_for
 from hmmjax.stabilize.table import as_phases, as_tools
 from hmmjax.types import Observations
 
@@ -160,9 +160,9 @@ def _weigh(
     other[inside] = said
 
     def picked(track: str) -> Any:
-        return jax.tree.map(lambda x: x[inside], result.said(track, i))
+        return jax.tree.map(lambda x: x[inside], result.outputs(track, i))
 
-    part = as_observed(Observations(picked("phases"), picked("tools")), params, 0.5)
+    part = observations_for(Observations(picked("phases"), picked("tools")), params, 0.5)
     frames_say = np.nan
     if chain.emission is not None:
         table = np.asarray(chain.emission.log_prob(getattr(part, track)), np.float64)

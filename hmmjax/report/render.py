@@ -21,7 +21,7 @@ from hmmjax.report.minutes import Minutes
 from hmmjax.report.reasons import Change, describe
 from hmmjax.report.tables import TITLES, Pair, convention
 from hmmjax.stabilize import Row, Stabilized, System
-from hmmjax.stabilize.warnings import HARMED, agreement
+from hmmjax.stabilize.warnings import MIN_DROP, video_score
 
 SHADE = "#CFC0E8"
 """Of probabilities behind a tool's stabilized row."""
@@ -268,7 +268,7 @@ def _class_group(row: Row) -> dict[str, Any]:
                 "name": words(name),
                 "cells": [DASH if math.isnan(x) else f"{x:.4f}" for x in values.values()],
                 "change": DASH if math.isnan(change) else f"{change:+.4f}",
-                "worse": change < -HARMED,
+                "worse": change < -MIN_DROP,
             }
         )
     return {"figure": row.figure, "systems": systems, "rows": lines, "compared": compared,
@@ -283,9 +283,9 @@ def _numbers(result: Stabilized, i: int) -> list[dict[str, Any]]:
         if raw is None or smooth is None:
             continue
         if truth is not None and not result.fused:
-            before, after = (agreement(track, truth[i], values[i]) for values in (raw, smooth))
+            before, after = (video_score(track, truth[i], values[i]) for values in (raw, smooth))
             if not math.isnan(before):
-                worse = after < before - HARMED
+                worse = after < before - MIN_DROP
                 mark = " worse" if worse else ""
                 lines.append({"text": f"{figure} {_three(before)} → {_three(after)}{mark}", "worse": worse})
         counts = ribbons.count_changes(result, i, track)

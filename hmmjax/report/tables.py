@@ -12,7 +12,7 @@ from hmmjax.io import CHOLEC80_PHASES
 from hmmjax.metrics import Metric
 from hmmjax.stabilize import Row, Stabilized, System
 from hmmjax.stabilize.table import compare_recognizers
-from hmmjax.stabilize.warnings import HARMED, harmed_classes, harmed_videos
+from hmmjax.stabilize.warnings import MIN_DROP, worse_classes, worse_videos
 
 #: The names of the systems on the page, for those of the table.
 TITLES = {"M": "raw (M)", "M_H": "stabilized (M_H)", "M_H online": "online (M_H, past only)"}
@@ -140,13 +140,13 @@ def harm(result: Stabilized, rows: Sequence[Row]) -> list[str]:
     fallen = [
         f"{row.figure} {row.metrics['M'].value:.3f} to {row.metrics['M_H'].value:.3f}"
         for row in rows
-        if {"M", "M_H"} <= set(row.metrics) and not row.metrics["M"].unit and gain(row) < -HARMED
+        if {"M", "M_H"} <= set(row.metrics) and not row.metrics["M"].unit and gain(row) < -MIN_DROP
     ]
     worse = [f"figures that fell below the recognizer's: {'; '.join(fallen)}"] if fallen else []
-    worse += harmed_classes(
-        result.raw, result.smoothed, result.truth_phases, result.truth_tools, result.phase_names, result.tool_names
-    )
-    return worse + harmed_videos(result.raw, result.smoothed, result.truth_phases, result.ids)
+    truth = System("truth", result.truth_phases, result.truth_tools)
+    names = {"phases": result.phase_names, "tools": result.tool_names}
+    worse += worse_classes(result.raw, result.smoothed, truth, names)
+    return worse + worse_videos(result.raw, result.smoothed, result.truth_phases, result.ids)
 
 
 def gain(row: Row) -> float:

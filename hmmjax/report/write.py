@@ -17,7 +17,7 @@ from hmmjax.report import tables
 from hmmjax.report.delays import delays, later
 from hmmjax.report.figures import Picture, pictures
 from hmmjax.report.frames import Frames
-from hmmjax.report.minutes import Minutes, minutes
+from hmmjax.report.minutes import Minutes, estimate_minutes
 from hmmjax.report.reasons import describe, longest_changes
 from hmmjax.report.render import page
 from hmmjax.stabilize import Row, Stabilized, records
@@ -84,7 +84,7 @@ def write_report(
     tell("figures", 1, 4)
     changes = longest_changes(result, most_changes)
     spent = {
-        track: minutes(result, track, names, intervals=intervals, progress=progress)
+        track: estimate_minutes(result, track, names, intervals=intervals, progress=progress)
         for track, names in (("phases", phase_names), ("tools", tool_names))
     }
     tell("figures", 2, 4)

@@ -1,4 +1,4 @@
-"""The main job as plain functions: what `hmmjax stabilize` and `hmmjax evaluate` compute, to the last digit.
+"""Stabilize prediction files and score them: the functions behind `hmmjax stabilize`, `evaluate` and `compare`.
 
 Example::
 
@@ -8,40 +8,56 @@ Example::
     hmmjax.stabilize.write_results(result, "out", like=predictions)
 """
 
-from hmmjax.stabilize.evaluate import evaluate
-from hmmjax.stabilize.folds import ENOUGH_VIDEOS, outlook
+from hmmjax._core.deprecation import renamed
+from hmmjax.stabilize.evaluate import evaluate_predictions
+from hmmjax.stabilize.folds import ENOUGH_VIDEOS, preview_folds
 from hmmjax.stabilize.fuse import originals
-from hmmjax.stabilize.learn import PRIORS, Examples, Learned, learn
+from hmmjax.stabilize.learn import Examples, Learned, learn_model
 from hmmjax.stabilize.pipeline import Stabilized, stabilize
-from hmmjax.stabilize.prepare import Prepared, prepare
-from hmmjax.stabilize.rank import Families, Question, ask_families, rank_families
+from hmmjax.stabilize.posteriors import numpy_posterior
+from hmmjax.stabilize.prepare import Prepared, prepare_inputs
+from hmmjax.stabilize.rank import FamilyRanking, RankingInputs, prepare_ranking, rank_families
 from hmmjax.stabilize.results import read_results
-from hmmjax.stabilize.table import Row, System, compare, plain
+from hmmjax.stabilize.settings import PRIORS, Settings
+from hmmjax.stabilize.table import Row, System, compare_systems, finite_or_none
 from hmmjax.stabilize.write import as_json, records, write_results
 
 __all__ = [
     "ENOUGH_VIDEOS",
     "PRIORS",
     "Examples",
-    "Families",
+    "FamilyRanking",
     "Learned",
     "Prepared",
-    "Question",
+    "RankingInputs",
     "Row",
+    "Settings",
     "Stabilized",
     "System",
     "as_json",
-    "ask_families",
-    "compare",
-    "evaluate",
-    "learn",
+    "compare_systems",
+    "evaluate_predictions",
+    "finite_or_none",
+    "learn_model",
+    "numpy_posterior",
     "originals",
-    "outlook",
-    "plain",
-    "prepare",
+    "prepare_inputs",
+    "prepare_ranking",
+    "preview_folds",
     "rank_families",
     "read_results",
     "records",
     "stabilize",
     "write_results",
 ]
+
+__getattr__ = renamed(
+    __name__,
+    {
+        "Families": "FamilyRanking",
+        "Question": "RankingInputs",
+        "ask_families": "prepare_ranking",
+        "compare": "compare_systems",
+        "plain": "finite_or_none",
+    },
+)

@@ -1,54 +1,58 @@
-"""Compare predictions with the truth."""
+"""Score predictions against the truth."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from hmmjax import io
 from hmmjax.io import BatchIndex, FormatError, Track
-from hmmjax.stabilize.inputs import align
-from hmmjax.stabilize.table import Row, System, compare
-from hmmjax.stabilize.warnings import class_doubts
-from hmmjax.types import Observations
+from hmmjax.stabilize.learn import TRACKS
+from hmmjax.stabilize.prepare import align
+from hmmjax.stabilize.table import Row, System, compare_systems
+from hmmjax.stabilize.warnings import mismatched_names
 
 
-def system(name: str, values: Observations, index: BatchIndex) -> System:
-    """Padded values as a `System`, at the frames that were read."""
-    split = {t: None if getattr(values, t) is None else index.split(getattr(values, t)) for t in ("phases", "tools")}
-    return System(name, split["phases"], split["tools"])
+def as_system(name: str, values: Any, index: BatchIndex) -> System:
+    """Return padded observations or labels as a `System`, at the frames that were read."""
+    arrays = (getattr(values, track) for track in TRACKS)
+    return System(name, *(None if array is None else index.split(array) for array in arrays))
 
 
-def evaluate(
+def evaluate_predictions(
     predictions: Sequence[Track], truth: Sequence[Track], *, relaxed: bool = False, step: int | None = None
 ) -> tuple[list[Row], tuple[str, ...]]:
-    """The table of any predictions against the truth, joined on frames, with no model in between.
+    """Score predictions against the truth, joined on frame numbers, without a model.
 
     Args:
         predictions: tracks from `hmmjax.io.read`.
         truth: tracks from `hmmjax.io.read_annotations`.
-        relaxed: also the relaxed figures.
-        step: see `hmmjax.io.to_batch`.
+        relaxed: add metrics with relaxed boundaries.
+        step: frame numbers per time step; None uses the spacing of the predictions.
 
     Returns:
-        Rows for one system "predictions", and notices.
+        Rows of one system, "predictions", and notices.
 
     Raises:
-        FormatError: files that do not go together, or nothing to compare.
+        FormatError: the files do not fit together, or the truth has none of the predicted tracks.
     """
-    tracks = [track for track in ("phases", "tools") if any(p.track == track for p in predictions)]
+    tracks = [track for track in TRACKS if any(p.track == track for p in predictions)]
     truth = [t for t in truth if t.track in tracks]
     if not truth:
-        raise FormatError(f"the truth has none of the predicted tracks ({', '.join(tracks)})", fix="check the files")
+        raise FormatError(
+            f"the truth has no {' and no '.join(tracks)}, which are predicted",
+            fix="give annotation files of the predicted tracks",
+        )
     names, (predictions, truth) = align(tracks, None, predictions, truth)
     raw, labels, _, index = io.to_batch(io.join(predictions), truth, step=step)
-    both = [None if x is None else index.split(x) for x in (labels.phases, labels.tools)]
-    said = system("predictions", raw, index)
-    doubts = class_doubts(said, both[0], names["phases"], (*predictions, *truth))
-    rows = compare(
-        [said],
-        *both,
+    outputs, known = as_system("predictions", raw, index), as_system("truth", labels, index)
+    warnings = mismatched_names(outputs, known.phases, names["phases"], (*predictions, *truth))
+    rows = compare_systems(
+        [outputs],
+        known.phases,
+        known.tools,
         phase_names=names["phases"],
         tool_names=names["tools"],
         rows_per_second=1 / index.step_seconds,
         relaxed=relaxed,
     )
     notices = [n for t in (*predictions, *truth) for n in t.notices]
-    return rows, tuple(dict.fromkeys((*notices, *index.notices, *doubts)))
+    return rows, tuple(dict.fromkeys((*notices, *index.notices, *warnings)))

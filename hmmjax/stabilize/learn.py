@@ -1,7 +1,7 @@
-"""Learn a model from whatever labels there are: counting where frames are labeled, EM where they are not."""
+"""Learn one model from the available labels: by counting if frames are labeled, by EM otherwise, then calibrate it."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,34 +12,25 @@ from hmmjax.counting import estimate
 from hmmjax.emissions import Fused, Tempered
 from hmmjax.initialize import LABELS, init_params
 from hmmjax.learning import fit
-from hmmjax.priors import Priors
+from hmmjax.stabilize.settings import Settings, with_overrides
 from hmmjax.types import FitResult, Labels, Observations, Params
 
-#: What `stabilize` assumes before it has seen anything. A phase change that no labeled video shows is very unlikely
-#: but not impossible; tools and recognizers may do anything once.
-PRIORS = Priors(
-    phase_initial=0.1,
-    phase_transition=1e-8,
-    phase_emission=1.0,
-    tool_initial=0.5,
-    tool_transition=0.5,
-    tool_emission=1.0,
-)
-
-
-CALIBRATION_STEPS = 15
-"""Quasi-Newton iterations: powers have settled to a few per cent by then."""
+TRACKS = ("phases", "tools")
+#: Maximum number of quasi-Newton iterations of calibration; powers have converged to a few percent by then.
+CALIBRATION_ITERATIONS = 15
+#: Maximum number of EM iterations unless the settings say otherwise.
+EM_ITERATIONS = 100
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Learned:
-    """Parameters and where they come from.
+    """A learned model.
 
     Attributes:
-        params: the model.
-        method: in words.
-        fit: what EM reports, or None where counting sufficed.
-        calibration: what `hmmjax.calibrate` found, or None where it was not asked.
+        params: the model, with tempered emissions if it was calibrated.
+        method: how it was learned, in words.
+        fit: the result of EM; None if counting sufficed.
+        calibration: the result of `hmmjax.calibrate`; None if the model is not calibrated.
     """
 
     params: Params
@@ -50,12 +41,12 @@ class Learned:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Examples:
-    """Videos to learn from.
+    """Padded videos with their labels.
 
     Attributes:
-        obs: (B, T, ...) what the recognizer says.
-        labels: what is known; -1 is unknown.
-        mask: (B, T) bool, observed frames.
+        obs: (B, T, ...) the recognizer's outputs.
+        labels: (B, T) and (B, T, K) int, -1 for unlabeled.
+        mask: (B, T) bool, True at valid frames.
     """
 
     obs: Observations
@@ -63,13 +54,13 @@ class Examples:
     mask: np.ndarray
 
     def take(self, positions: Any) -> "Examples":
-        """Some of the videos.
+        """Select videos.
 
         Args:
             positions: of the videos, or a boolean mask (B,).
 
         Returns:
-            Examples of those, on the same T frames.
+            The selected videos, padded to the same T frames.
         """
 
         def pick(x: Any) -> Any:
@@ -84,8 +75,8 @@ class Examples:
         )
 
 
-def labeled(examples: Examples, track: str) -> tuple[np.ndarray, np.ndarray]:
-    """For each video whether any, and whether every observed frame of `track` is labeled: two (B,) arrays."""
+def label_coverage(examples: Examples, track: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return for each video whether any, and whether every, valid frame of `track` is labeled: two (B,) bool arrays."""
     labels = getattr(examples.labels, track)
     if labels is None:
         return np.zeros(len(examples.mask), bool), np.zeros(len(examples.mask), bool)
@@ -94,162 +85,229 @@ def labeled(examples: Examples, track: str) -> tuple[np.ndarray, np.ndarray]:
     return (some & examples.mask).any(1), (known | ~examples.mask).all(1)
 
 
-def learn(
+def learn_model(
     examples: Examples,
+    settings: Settings | None = None,
     *,
     num_phases: int,
     num_tools: int,
-    emissions: str = "confusion",
     transitions: tuple[Labels, np.ndarray] | None = None,
-    priors: Priors = PRIORS,
-    iterations: int | None = None,
-    calibrated: bool = False,
-    stages: bool = False,
+    held_out: Sequence[int] | np.ndarray | None = None,
+    calibration: Mapping[str, Any] | None = None,
     callback: Callable[[int, float], None] | None = None,
+    **overrides: Any,
 ) -> Learned:
-    """A model of `num_phases` and `num_tools` (either may be 0).
+    """Learn a model from arrays, and calibrate its emissions if the settings ask for it.
 
-    Start and transitions are counted in `transitions`, else in the labels of `examples`; emissions are counted in
-    their labeled frames. EM then goes on from there, with known labels clamped and transitions that were given left
-    alone, unless no EM is needed: when some video's observed tracks are all labeled, or when `iterations` is 0.
+    Initial and transition probabilities are counted in `transitions`, or else in the labels of `examples`. Emissions
+    are counted in the labeled frames of `examples`. EM continues from there, with known labels clamped and given
+    transitions frozen, unless counting suffices: some video is labeled throughout in every observed track, or
+    `max_iterations` is 0.
+
+    With ``calibrated=True``, `hmmjax.calibrate` finds powers on videos whose emissions were learned from other videos.
+    By default it splits the labeled videos into folds itself and counts the emissions of each fold in the others;
+    emissions learned by EM are not calibrated. With `held_out`, a second model is learned from the remaining videos,
+    by counting or by EM, its powers are found on the held-out videos, and they are applied to the model of all videos.
 
     Args:
-        examples: the videos.
-        num_phases: L.
-        num_tools: K.
-        emissions: families by name, see `hmmjax.init_params`; must suit the observations.
-        transitions: labels (B', T') of other videos and their mask.
-        priors: pseudo-counts.
-        iterations: EM iterations at most; None is 0 where counting suffices and else 100.
-        calibrated: where counting suffices, find the powers at which frames are worth what they claim
-            (`hmmjax.calibrate`), on the labeled videos.
-        stages: give phases as many stages as their durations ask for (`hmmjax.durations.choose`), in the videos in
-            which transitions are counted.
+        examples: videos with observations that suit the emission family, and their labels.
+        settings: emissions, max_iterations, priors, calibrated (None means False here) and stages are used.
+        num_phases: L, 0 for a model without phases.
+        num_tools: K, 0 for a model without tools.
+        transitions: labels (B', T') of other videos and their mask (B', T').
+        held_out: positions of the videos on which powers are found. If they are none or all of the videos, powers are
+            found on the videos learned from.
+        calibration: further arguments of `hmmjax.calibrate`. By default the priors of the settings and at most
+            `CALIBRATION_ITERATIONS` iterations.
         callback: called after every EM iteration with its number and the objective.
+        overrides: settings by name, in place of those in `settings`.
 
     Returns:
-        The model, how it was learned, and what EM and calibration report.
+        The model, how it was learned, and the results of EM and calibration.
 
     Raises:
-        ValueError: for a video that the starting model finds impossible, or labels in `transitions` that lack a track.
+        ValueError: a video is impossible under the starting model, or `transitions` lack labels of a track.
+        TypeError: an override is not a setting.
     """
-    obs, labels = examples.obs, examples.labels
-    observed = [track for track in ("phases", "tools") if getattr(obs, track) is not None]
-    params, said = _dynamics(examples, num_phases, num_tools, emissions, transitions, priors)
-    for track in observed:
-        known = getattr(labels, track) is not None and labeled(examples, track)[0].any()
-        alone_obs = getattr(obs, track)
-        named = _families(alone_obs, emissions)
-        family = getattr(params, track).emission
-        if isinstance(named, tuple):
-            starts = [init_params(num_phases, num_tools, emissions=name) for name in named]
-            family = tuple(getattr(start, track).emission for start in starts)
-        if known:
-            alone_labels = Labels(**{track: getattr(labels, track)})
-            counted = estimate(
-                alone_labels,
-                Observations(**{track: alone_obs}),
-                examples.mask,
-                emissions=named,
-                priors=priors,
-                num_phases=num_phases if track == "phases" else None,
-            )
-            family = getattr(counted, track).emission
-        params = _with_emission(params, track, family)
-    for track in {"phases", "tools"} - set(observed):
+    settings = with_overrides(settings, overrides)
+    learned = _learn(examples, settings, num_phases, num_tools, transitions, callback)
+    observed = [track for track in TRACKS if getattr(examples.obs, track) is not None]
+    known = _labels_of(learned.params, examples.labels)
+    if not settings.calibrated or not _has_labels(known, observed) or (held_out is None and learned.fit is not None):
+        return learned
+    if calibration is None:
+        calibration = {"priors": settings.priors, "iterations": CALIBRATION_ITERATIONS}
+    reference, part = learned, examples
+    if held_out is not None:
+        everything = np.arange(len(examples.mask))
+        rest = np.setdiff1d(everything, held_out)
+        if 0 < rest.size < everything.size:
+            part = examples.take(np.asarray(held_out))
+            reference = _learn(examples.take(rest), settings, num_phases, num_tools, transitions, callback)
+    known = _labels_of(reference.params, part.labels)
+    found = calibrate(reference.params, part.obs, part.mask, known, **calibration)
+    params = found.params if reference is learned else _with_powers(learned.params, found.params)
+    method = f"{learned.method}; {_describe_powers(found, held_out is not None)}"
+    return Learned(params, method, learned.fit, found)
+
+
+def _learn(
+    examples: Examples,
+    settings: Settings,
+    num_phases: int,
+    num_tools: int,
+    transitions: tuple[Labels, np.ndarray] | None,
+    callback: Callable[[int, float], None] | None,
+) -> Learned:
+    """Learn a model without calibrating it."""
+    params, method = _dynamics(examples, num_phases, num_tools, settings, transitions)
+    for track in TRACKS:
         if getattr(params, track) is not None:
-            params = _with_emission(params, track, None)
-    if stages and params.phases is not None:
-        where = (labels, examples.mask) if transitions is None else transitions
-        if where[0].phases is not None:
-            found = durations.choose(where[0], where[1], num_phases=num_phases)
-            # Pseudo-counts may have made phases shorter than the labels do.
-            leave = 1 - np.diagonal(np.asarray(params.phases.transition, np.float64))
-            found = tuple(min(n, max(1, int(1.000001 / max(x, 1e-9)))) for n, x in zip(found, leave, strict=True))
-            params = durations.spread(params, found)
-            said += f"; phases in {', '.join(map(str, found))} stages"
-    # Tracks that the model has none of may be annotated all the same.
-    known = Labels(*(None if getattr(params, t) is None else getattr(labels, t) for t in ("phases", "tools")))
-    if counts_errors(examples, iterations):
-        said += "; recognizer's errors counted in labeled frames"
-        if not calibrated or not _has_labels(known, observed):
-            return Learned(params, said)
-        calibration = calibrate(params, obs, examples.mask, known, priors=priors, iterations=CALIBRATION_STEPS)
-        return Learned(calibration.params, f"{said}; {_powers(calibration)}", calibration=calibration)
+            params = _with_emission(params, track, _count_emission(examples, params, track, settings))
+    if settings.stages and params.phases is not None:
+        params, stages = _with_stages(params, examples, transitions)
+        method += stages
+    if counting_suffices(examples, settings.max_iterations):
+        return Learned(params, f"{method}; recognizer errors counted in labeled frames")
     result = fit(
         params,
-        obs,
+        examples.obs,
         examples.mask,
-        known,
-        priors=priors,
+        _labels_of(params, examples.labels),
+        priors=settings.priors,
         freeze=() if transitions is None else _dynamic_blocks(params),
-        max_iterations=100 if iterations is None else iterations,
+        max_iterations=EM_ITERATIONS if settings.max_iterations is None else settings.max_iterations,
         callback=callback,
     )
     how = f"EM, {result.num_iterations} iterations, {'converged' if result.converged else 'not converged'}"
-    return Learned(result.params, f"{said}; {how}", result)
+    return Learned(result.params, f"{method}; {how}", result)
 
 
-def counts_errors(examples: Examples, iterations: int | None) -> bool:
-    """Whether `learn` counts the recognizer's errors in labeled frames, and EM has nothing to do.
+def counting_suffices(examples: Examples, max_iterations: int | None) -> bool:
+    """Return whether `learn_model` counts recognizer errors in labeled frames and leaves nothing to EM.
 
     Args:
         examples: the videos.
-        iterations: as in `learn`.
+        max_iterations: maximum number of EM iterations; None leaves the choice to the labels.
     """
-    observed = [track for track in ("phases", "tools") if getattr(examples.obs, track) is not None]
-    full = np.logical_and.reduce([labeled(examples, track)[1] for track in observed])
-    return iterations == 0 or (iterations is None and bool(full.any()))
+    observed = [track for track in TRACKS if getattr(examples.obs, track) is not None]
+    full = np.logical_and.reduce([label_coverage(examples, track)[1] for track in observed])
+    return max_iterations == 0 or (max_iterations is None and bool(full.any()))
 
 
-def _families(said: Any, emissions: str) -> str | tuple[str, ...]:
-    """The family by name; of several recognizers each one's own, since those that give labels have no probabilities."""
-    if not isinstance(said, tuple):
+def _count_emission(examples: Examples, params: Params, track: str, settings: Settings) -> Any:
+    """Return the emission family of one track, counted in its labeled frames; None if the track is not observed."""
+    outputs, labels = getattr(examples.obs, track), getattr(examples.labels, track)
+    if outputs is None:
+        return None
+    names = _family_names(outputs, settings.emissions)
+    if labels is not None and label_coverage(examples, track)[0].any():
+        counted = estimate(
+            Labels(**{track: labels}),
+            Observations(**{track: outputs}),
+            examples.mask,
+            emissions=names,
+            priors=settings.priors,
+            num_phases=params.num_phases if track == "phases" else None,
+        )
+        return getattr(counted, track).emission
+    if isinstance(names, tuple):
+        starts = [init_params(params.num_phases, params.num_tools, emissions=name) for name in names]
+        return tuple(getattr(start, track).emission for start in starts)
+    return getattr(params, track).emission
+
+
+def _family_names(outputs: Any, emissions: str) -> str | tuple[str, ...]:
+    """Return the family's name, or one per fused recognizer; "confusion" for labels that the family does not accept."""
+    if not isinstance(outputs, tuple):
         return emissions
-    suits = (source.dtype.kind == "f" or emissions in LABELS for source in said)
+    suits = (source.dtype.kind == "f" or emissions in LABELS for source in outputs)
     return tuple(emissions if suited else "confusion" for suited in suits)
 
 
+def _with_stages(
+    params: Params, examples: Examples, transitions: tuple[Labels, np.ndarray] | None
+) -> tuple[Params, str]:
+    """Expand phases into the stages that fit the durations in the labels; also return how many, in words."""
+    labels, mask = (examples.labels, examples.mask) if transitions is None else transitions
+    if labels.phases is None or params.phases is None:
+        return params, ""
+    stages = durations.choose(labels, mask, num_phases=params.num_phases)
+    # Pseudo-counts may shorten the mean duration; a phase cannot have more stages than mean frames.
+    leave = 1 - np.diagonal(np.asarray(params.phases.transition, np.float64))
+    stages = tuple(min(n, max(1, int(1.000001 / max(x, 1e-9)))) for n, x in zip(stages, leave, strict=True))
+    return durations.spread(params, stages), f"; phases in {', '.join(map(str, stages))} stages"
+
+
+def _labels_of(params: Params, labels: Labels) -> Labels:
+    """Return the labels of the model's tracks; tracks that the model lacks may be annotated too."""
+    return Labels(*(None if getattr(params, track) is None else getattr(labels, track) for track in TRACKS))
+
+
 def _has_labels(labels: Labels, observed: Sequence[str]) -> bool:
-    """Whether some observed track has known labels, by which its errors can be weighed."""
     known = [getattr(labels, track) for track in observed]
     return any(x is not None and (x >= 0).any() for x in known)
 
 
-def _powers(found: Calibration) -> str:
-    """The powers in words."""
+def _with_powers(params: Params, calibrated: Params) -> Params:
+    """Return the model with the powers of another model of the same structure."""
+
+    def temper(family: Any, other: Any) -> Any:
+        if isinstance(other, Fused):
+            return Fused(tuple(map(temper, family.families, other.families)))
+        return Tempered(family, other.power) if isinstance(other, Tempered) else family
+
+    for track in TRACKS:
+        chain, other = getattr(params, track), getattr(calibrated, track)
+        if chain is not None and chain.emission is not None:
+            params = _with_emission(params, track, temper(chain.emission, other.emission))
+    return params
+
+
+def _describe_powers(found: Calibration, held_out: bool) -> str:
     parts = []
     for track, chain in (("phases", found.params.phases), ("tools", found.params.tools)):
         emission = None if chain is None else chain.emission
         families = emission.families if isinstance(emission, Fused) else (emission,)
         powers = [np.ravel(np.asarray(f.power)) for f in families if isinstance(f, Tempered)]
         for i, power in enumerate(powers):
-            ends = f"{power.min():.3g}" if power.min() == power.max() else f"{power.min():.3g} to {power.max():.3g}"
+            ends = f"{power.min():.2g}" if power.min() == power.max() else f"{power.min():.2g} to {power.max():.2g}"
             parts.append(f"{ends} for {track}{f' of recognizer {i + 1}' if len(powers) > 1 else ''}")
-    how = f"each of {found.folds} parts seen through tables of the others" if found.folds else "in sample"
-    return f"calibrated ({how}): one frame's evidence has the weight {', '.join(parts)}, where 1 takes it at its word"
+    how = "in sample"
+    if found.folds:
+        how = f"{found.folds} folds, each with emissions learned from the others"
+    elif held_out:
+        how = "on held-out videos"
+    return f"calibrated ({how}): each frame is weighted by {', '.join(parts)} (1 = full weight)"
 
 
 def _dynamics(
     examples: Examples,
     num_phases: int,
     num_tools: int,
-    emissions: str,
+    settings: Settings,
     transitions: tuple[Labels, np.ndarray] | None,
-    priors: Priors,
 ) -> tuple[Params, str]:
-    """Start and transition probabilities, and where they come from."""
+    """Return initial and transition probabilities, and their origin in words."""
     labels, mask = (examples.labels, examples.mask) if transitions is None else transitions
     missing = (num_phases and labels.phases is None) or (num_tools and labels.tools is None)
     if missing:
         if transitions is not None:
-            raise ValueError("the videos for transitions must be labeled with every track of the model")
-        return init_params(num_phases, num_tools, emissions=emissions), "transitions from a sticky start"
+            raise ValueError(
+                "the videos for transitions lack labels of a track of the model. Give labels of phases and of tools."
+            )
+        start = init_params(num_phases, num_tools, emissions=settings.emissions)
+        return start, "transitions not counted but initialized (no labels)"
     counts = Labels(labels.phases if num_phases else None, labels.tools if num_tools else None)
     params = estimate(
-        counts, None, mask, emissions=emissions, priors=priors, num_phases=num_phases if num_phases else None
+        counts,
+        None,
+        mask,
+        emissions=settings.emissions,
+        priors=settings.priors,
+        num_phases=num_phases if num_phases else None,
     )
-    where = "labeled videos" if transitions is None else f"{len(mask)} other videos"
+    where = "the labeled videos" if transitions is None else f"{len(mask)} other videos"
     return params, f"transitions counted in {where}"
 
 
@@ -259,5 +317,5 @@ def _with_emission(params: Params, track: str, family: Any) -> Params:
 
 
 def _dynamic_blocks(params: Params) -> tuple[str, ...]:
-    tracks = [track for track in ("phases", "tools") if getattr(params, track) is not None]
+    tracks = [track for track in TRACKS if getattr(params, track) is not None]
     return tuple(f"{track}.{block}" for track in tracks for block in ("initial", "transition"))

@@ -1,4 +1,4 @@
-"""From files' tracks to stabilized tracks: learn (never on the video that is scored), infer, compare."""
+"""From tracks of files to stabilized tracks: prepare, learn from other videos, infer, and score."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -7,40 +7,46 @@ from typing import Any
 import numpy as np
 
 from hmmjax.io import BatchIndex, ModelFile, Track
-from hmmjax.priors import Priors
-from hmmjax.stabilize.evaluate import system
-from hmmjax.stabilize.folds import Progress, infer, plan_folds
-from hmmjax.stabilize.learn import PRIORS
-from hmmjax.stabilize.prepare import prepare
-from hmmjax.stabilize.table import Row, System, compare_recognizers, spoken_of
-from hmmjax.stabilize.warnings import class_doubts, harmed_classes, harmed_videos
-from hmmjax.stabilize.weigh import held_out_worth, words
+from hmmjax.stabilize.evaluate import as_system
+from hmmjax.stabilize.folds import Part, plan_folds
+from hmmjax.stabilize.learn import TRACKS, Learned
+from hmmjax.stabilize.posteriors import infer_plan
+from hmmjax.stabilize.prepare import Prepared, prepare_inputs
+from hmmjax.stabilize.settings import Progress, Settings, ignore_progress, with_overrides
+from hmmjax.stabilize.table import Row, System, compare_recognizers, restrict_truth
+from hmmjax.stabilize.warnings import (
+    calibration_effect,
+    describe_effect,
+    mismatched_names,
+    worse_classes,
+    worse_videos,
+)
+from hmmjax.types import Params
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Stabilized:
-    """What `stabilize` found; lists have one entry per video, arrays are at the frames that were read.
+    """Results of `stabilize`. Lists have one entry per video; arrays are at the n frames that were read.
 
     Attributes:
-        ids: the videos.
+        ids: names of the videos.
         frames: (n,) frame numbers.
         fps: frames per second of the frame counter.
         step_seconds: seconds per time step of the model.
         phase_names: (L,) or None.
         tool_names: (K,) or None.
-        truth_phases: (n,) int labels, -1 unknown; None when no video has any.
-        truth_tools: (n, K) likewise.
-        raw: M, what was read.
+        truth_phases: (n,) int labels, -1 for unlabeled; None without annotated phases.
+        truth_tools: (n, K) int labels, -1 for unlabeled; None without annotated tools.
+        raw: M, the recognizer's outputs as read; with fused recognizers -1 or NaN at frames that it does not predict.
         smoothed: M_H, posteriors given the whole video.
-        filtered: M_H online, posteriors given the past and present.
+        filtered: M_H online, posteriors given past and present frames.
         log_likelihood: (B,) of each video, in nats.
-        folds: the fold in which each video was held out, -1 where it was not.
+        folds: the fold in which each video was held out, -1 for none.
         protocol: how the scored videos relate to the videos learned from, in words.
-        model: the model learned from all videos (or the one given).
-        table: the figures, empty without truth.
-        notices: what a person should know.
-        fused: what further recognizers say, "M 2", "M 3" ...; -1 or NaN in frames of which one says nothing (so in
-            `raw`, where there are several).
+        model: the model learned from all videos, or the given one.
+        table: the metrics, empty without truth.
+        notices: messages for the user.
+        fused: outputs of further recognizers, "M 2", "M 3" ...; -1 or NaN at frames that one does not predict.
     """
 
     ids: tuple[str, ...]
@@ -64,18 +70,18 @@ class Stabilized:
 
     @property
     def recognizers(self) -> tuple[System, ...]:
-        """All of them: M and those that were fused with it."""
+        """M and the recognizers that were fused with it."""
         return self.raw, *self.fused
 
-    def said(self, track: str, i: int) -> Any:
-        """What the recognizers say of one track of one video.
+    def outputs(self, track: str, i: int) -> Any:
+        """Return the recognizers' outputs for one track of one video.
 
         Args:
             track: "phases" or "tools".
             i: the video's position.
 
         Returns:
-            An array (n, ...), a tuple of them where several recognizers watch, None without any.
+            An array (n, ...), a tuple of arrays if several recognizers predict the track, None if no recognizer does.
         """
         found = tuple(getattr(s, track)[i] for s in self.recognizers if getattr(s, track) is not None)
         return None if not found else found[0] if len(found) == 1 else found
@@ -84,130 +90,68 @@ class Stabilized:
 def stabilize(
     predictions: Sequence[Track],
     annotations: Sequence[Track] = (),
+    settings: Settings | None = None,
     *,
     fuse: Sequence[Sequence[Track]] = (),
     transitions: Sequence[Track] = (),
     model: ModelFile | None = None,
-    emissions: str = "confusion",
-    folds: int | None = 5,
-    iterations: int | None = None,
-    priors: Priors = PRIORS,
-    hidden_phases: bool = True,
-    calibrated: bool | None = None,
-    stages: bool = False,
-    step: int | None = None,
-    threshold: float = 0.5,
-    relaxed: bool = False,
     progress: Progress | None = None,
+    **overrides: Any,
 ) -> Stabilized:
     """Stabilize predictions with the coupled HMM.
 
-    Videos with annotations are learned from. Where they are also stabilized, each is inferred by a model that has not
-    seen it: the annotated videos are split, in natural order, into `folds` parts, and each part is inferred with what
-    the others teach. Videos of a part are also left out of `transitions`, should they be there. Videos without
-    annotations are inferred by the model of all videos, which is also what is returned as `model`.
+    The model is learned from the annotated videos. An annotated video is never stabilized by a model that has seen its
+    labels: the annotated videos are split, in natural order, into parts, and each part is stabilized by a model
+    learned from the others (and without the videos of the part in `transitions`). Videos without annotations are
+    stabilized by the model of all videos, which is also returned.
 
     Args:
         predictions: tracks from `hmmjax.io.read`; all videos with the same tracks.
         annotations: tracks from `hmmjax.io.read_annotations` for some of the videos.
-        fuse: predictions of further recognizers of the same videos, whose evidence is added: each has errors of its
-            own, and with `calibrated` powers of its own. Joined by frame; a recognizer may lack frames, videos or a
-            track.
-        transitions: labeled tracks of (other) videos in which start and transitions are counted; without them the
-            annotations are used.
+        settings: how to learn, hold out and stabilize; None uses the defaults of `Settings`.
+        fuse: predictions of further recognizers of the same videos, one list per recognizer. Their emission
+            log-likelihoods are added; each has its own error probabilities and powers. Joined by frame; a recognizer
+            may lack frames, videos or a track.
+        transitions: labeled tracks of (other) videos in which initial and transition probabilities are counted. By
+            default they are counted in the annotations.
         model: use this model and learn nothing.
-        emissions: families by name, see `hmmjax.init_params`; with "confusion" probabilities are first turned into
-            labels.
-        folds: number of parts; None leaves one video out at a time.
-        iterations: EM iterations at most; see `hmmjax.stabilize.learn`.
-        priors: pseudo-counts.
-        hidden_phases: with tool predictions only, and phases among the labels: keep the phases in the model and infer
-            them from the tools. False gives independent tools.
-        calibrated: find out how much a frame's evidence is worth (`hmmjax.calibrate`), because networks err in runs;
-            the notices say what was found and what it is worth on held-out videos. Needs labels and no EM. None is
-            where at least eight annotated videos are left to learn from. The online filter
-            always takes frames at their word.
-        stages: model how long phases last (`hmmjax.durations`); takes longer.
-        step: counter frames per time step; see `hmmjax.io.to_batch`.
-        threshold: for turning tool probabilities into labels.
-        relaxed: also the relaxed figures in the table.
-        progress: called with a stage's name, how many parts are done, and of how many.
+        progress: called with a stage's name, the number of parts done, and the number of parts (0: unknown).
+        overrides: settings by name, such as ``folds=3``, in place of those in `settings`.
 
     Returns:
-        Posteriors of every video, the model, and the table of figures where there is truth.
+        Posteriors of every video, the model, and the table of metrics if there is truth.
 
     Raises:
-        FormatError: files that do not go together.
-        ValueError, TypeError: see the core functions.
+        FormatError: the files do not fit together.
+        ValueError: a setting or a file's content is out of range, or a video is impossible under the model.
+        TypeError: an override is not a setting.
     """
-    tell = progress or (lambda stage, done, total: None)
-    prepared = prepare(
-        predictions,
-        annotations,
-        fuse=fuse,
-        transitions=transitions,
-        model=model,
-        emissions=emissions,
-        folds=folds,
-        hidden_phases=hidden_phases,
-        step=step,
-        threshold=threshold,
-        relaxed=relaxed,
-    )
-    names, labels, examples, index = prepared.names, prepared.examples.labels, prepared.examples, prepared.index
+    settings = with_overrides(settings, overrides)
+    tell = progress or ignore_progress
+    prepared = prepare_inputs(predictions, annotations, settings, fuse=fuse, transitions=transitions, model=model)
+    params, plan, protocol, learned = _plan(prepared, settings, model, tell)
     notices = list(prepared.notices)
-    params = prepared.given
-    if model is not None and params is not None:
-        plan, protocol, learned = [(params, list(range(len(index.ids))), -1)], _model_protocol(model, index), None
-    else:
-        plan, protocol, learned = plan_folds(
-            examples,
-            index.ids,
-            prepared.counts,
-            prepared.classes,
-            emissions,
-            priors,
-            iterations,
-            folds,
-            calibrated,
-            stages,
-            tell,
-        )
-        params = learned.params
+    if learned is not None:
         notices.append(learned.method)
-        if learned.calibration is not None and (worth := held_out_worth(plan, examples)):
-            notices.append(words(worth))
-    smoothed, filtered, likelihood, fold_of = infer(plan, examples, index.ids, params, tell)
-
-    model = model or ModelFile(
-        params,
-        names["phases"] if params.phases is not None else None,
-        names["tools"] if params.tools is not None else None,
-        1 / index.step_seconds,
-        {"videos": list(index.ids), "method": learned.method if learned else "", "protocol": protocol},
-    )
-    truth = {t: None if getattr(labels, t) is None else index.split(getattr(labels, t)) for t in ("phases", "tools")}
-    recognizers = [system("M" if i == 0 else f"M {i + 1}", said, index) for i, said in enumerate(prepared.said)]
-    systems = [system("M_H", smoothed, index), system("M_H online", filtered, index)]
-    for said in recognizers:
-        own = spoken_of(said, truth["phases"], None)[0] if len(recognizers) > 1 else truth["phases"]
-        notices += class_doubts(said, own, names["phases"], prepared.files)
-    if len(recognizers) == 1:
-        notices += harmed_videos(recognizers[0], systems[0], truth["phases"], index.ids)
-        notices += harmed_classes(
-            recognizers[0], systems[0], truth["phases"], truth["tools"], names["phases"], names["tools"]
-        )
+        if learned.calibration is not None and (effect := calibration_effect(plan, prepared.examples)):
+            notices.append(describe_effect(effect))
+    index, names = prepared.index, prepared.names
+    smoothed, filtered, likelihood, fold_of = infer_plan(plan, prepared.examples, index.ids, params, tell)
+    truth = as_system("truth", prepared.examples.labels, index)
+    recognizers = [as_system("M" if i == 0 else f"M {i + 1}", x, index) for i, x in enumerate(prepared.outputs)]
+    systems = [as_system("M_H", smoothed, index), as_system("M_H online", filtered, index)]
     table = compare_recognizers(
         recognizers,
         systems,
-        truth["phases"],
-        truth["tools"],
+        truth.phases,
+        truth.tools,
         phase_names=names["phases"],
         tool_names=names["tools"],
         rows_per_second=1 / index.step_seconds,
-        relaxed=relaxed,
+        relaxed=settings.relaxed,
         split=protocol,
     )
+    notices += _warnings(prepared, recognizers, systems[0], truth)
     return Stabilized(
         index.ids,
         index.frames,
@@ -215,18 +159,29 @@ def stabilize(
         index.step_seconds,
         names["phases"],
         names["tools"],
-        truth["phases"],
-        truth["tools"],
+        None if truth.phases is None else list(truth.phases),
+        None if truth.tools is None else list(truth.tools),
         recognizers[0],
         *systems,
         log_likelihood=likelihood,
         folds=fold_of,
         protocol=protocol,
-        model=model,
+        model=model or _model_file(params, learned, prepared, protocol),
         table=table,
         notices=tuple(dict.fromkeys(notices)),
         fused=tuple(recognizers[1:]),
     )
+
+
+def _plan(
+    prepared: Prepared, settings: Settings, model: ModelFile | None, progress: Progress
+) -> tuple[Params, list[Part], str, Learned | None]:
+    """Return the model of all videos, which model infers which videos, the protocol, and how the model was learned."""
+    if model is not None and prepared.given is not None:
+        everything = list(range(len(prepared.index.ids)))
+        return prepared.given, [(prepared.given, everything, -1)], _model_protocol(model, prepared.index), None
+    plan, protocol, learned = plan_folds(prepared, settings, progress)
+    return learned.params, plan, protocol, learned
 
 
 def _model_protocol(model: ModelFile, index: BatchIndex) -> str:
@@ -234,4 +189,28 @@ def _model_protocol(model: ModelFile, index: BatchIndex) -> str:
     known = set(map(str, learned if isinstance(learned, list | tuple) else [])) & set(index.ids)
     if known:
         return f"IN SAMPLE for {len(known)} of {len(index.ids)} videos that the given model was learned from"
-    return "model given, learned elsewhere"
+    return "model given, learned from other videos"
+
+
+def _model_file(params: Params, learned: Learned | None, prepared: Prepared, protocol: str) -> ModelFile:
+    names, index = prepared.names, prepared.index
+    return ModelFile(
+        params,
+        names["phases"] if params.phases is not None else None,
+        names["tools"] if params.tools is not None else None,
+        1 / index.step_seconds,
+        {"videos": list(index.ids), "method": learned.method if learned else "", "protocol": protocol},
+    )
+
+
+def _warnings(prepared: Prepared, recognizers: Sequence[System], stabilized: System, truth: System) -> list[str]:
+    """Return warnings about class names, and about videos and classes that became worse."""
+    names, single = prepared.names, len(recognizers) == 1
+    notices: list[str] = []
+    for outputs in recognizers:
+        known = truth if single else restrict_truth(outputs, truth)
+        notices += mismatched_names(outputs, known.phases, names["phases"], prepared.files)
+    if single:
+        notices += worse_videos(recognizers[0], stabilized, truth.phases, prepared.index.ids)
+        notices += worse_classes(recognizers[0], stabilized, truth, {t: names[t] for t in TRACKS})
+    return notices

@@ -1,8 +1,8 @@
-"""From files' tracks to arrays that can be learned from: classes, frames and recognizers go together, or are refused."""
+"""From tracks of files to padded arrays: classes in one order, frames aligned, recognizers joined, or an error."""
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,134 +10,150 @@ from hmmjax import io, metrics
 from hmmjax.initialize import LABELS
 from hmmjax.io import BatchIndex, FormatError, ModelFile, Track
 from hmmjax.metrics.relaxed import check_order
-from hmmjax.stabilize.fuse import observations, together, union
-from hmmjax.stabilize.inputs import align, can_hide_phases, count_classes, transition_labels
-from hmmjax.stabilize.learn import Examples
+from hmmjax.stabilize.fuse import join_observations, merge_observations, union
+from hmmjax.stabilize.learn import TRACKS, Examples
+from hmmjax.stabilize.settings import Settings, with_overrides
 from hmmjax.types import Labels, Observations, Params
 
 FEW_VIDEOS = 5
-"""With transitions from fewer videos than this, phases that nobody observes are guesses."""
+"""With transitions counted in fewer videos than this, phases inferred from tools alone are guesses."""
+
+
+class TransitionVideos(NamedTuple):
+    """Labeled videos in which initial and transition probabilities are counted.
+
+    Attributes:
+        ids: (B,) names.
+        labels: (B, T) and (B, T, K) int, -1 for unlabeled.
+        mask: (B, T) bool, True at valid frames.
+    """
+
+    ids: tuple[str, ...]
+    labels: Labels
+    mask: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Prepared:
-    """All that is known before anything is learned.
+    """Everything that is known before a model is learned.
 
     Attributes:
-        names: of "phases" and "tools", the classes in the order of the arrays; None where nobody names them.
-        classes: of "phases" and "tools", how many the model has; empty with a given model.
-        files: everything that was read, classes in one order.
-        said: of each recognizer what it says, (B, T, ...).
-        examples: what the model sees of them, with the labels.
-        counts: videos to count transitions in: their names, labels and mask; None without any.
-        given: the parameters of the given model that are of use here, or None.
-        index: which frames the arrays stand for.
-        notices: what a person should know.
+        names: of "phases" and "tools", the class names in the order of the arrays; None if no file names them.
+        classes: of "phases" and "tools", the number of classes in the model; empty with a given model.
+        files: all tracks that were read, with their classes in that order.
+        outputs: the outputs (B, T, ...) of each recognizer.
+        examples: the observations of the model, with the labels.
+        counts: videos in which transitions are counted; None to count them in the labels of `examples`.
+        given: the parameters of the given model, restricted to its tracks that are of use; None without a model.
+        index: the videos and frames that the arrays stand for.
+        notices: messages for the user.
     """
 
     names: dict[str, Any]
     classes: dict[str, int]
     files: list[Track]
-    said: list[Observations]
+    outputs: list[Observations]
     examples: Examples
-    counts: tuple[tuple[str, ...], Labels, np.ndarray] | None
+    counts: TransitionVideos | None
     given: Params | None
     index: BatchIndex
     notices: tuple[str, ...]
 
 
-def prepare(
+def prepare_inputs(
     predictions: Sequence[Track],
     annotations: Sequence[Track] = (),
+    settings: Settings | None = None,
     *,
     fuse: Sequence[Sequence[Track]] = (),
     transitions: Sequence[Track] = (),
     model: ModelFile | None = None,
-    emissions: str = "confusion",
-    folds: int | None = 5,
-    hidden_phases: bool = True,
-    step: int | None = None,
-    threshold: float = 0.5,
-    relaxed: bool = False,
+    **overrides: Any,
 ) -> Prepared:
-    """Bring files together as `stabilize` does before it learns.
+    """Check and align files as `stabilize` does before it learns.
 
     Args:
-        predictions: as in `stabilize`.
-        annotations: likewise.
-        fuse: likewise.
-        transitions: likewise.
-        model: likewise.
-        emissions: likewise.
-        folds: likewise.
-        hidden_phases: likewise.
-        step: likewise.
-        threshold: likewise; from 0 to 1.
-        relaxed: whether relaxed figures are wanted, for which phases must be Cholec80's.
+        predictions: tracks from `hmmjax.io.read`.
+        annotations: tracks from `hmmjax.io.read_annotations`.
+        settings: emissions, hidden_phases, step, threshold and relaxed are used.
+        fuse: tracks of further recognizers of the same videos, one list per recognizer.
+        transitions: labeled tracks of videos in which transitions are counted.
+        model: a learned model to use.
+        overrides: settings by name, in place of those in `settings`.
 
     Returns:
         Arrays, classes and notices.
 
     Raises:
-        FormatError: files that do not go together.
-        ValueError: `folds` below two, a threshold that is none, or relaxed figures of other phases than Cholec80's.
+        FormatError: the files do not fit together.
+        ValueError: relaxed metrics of phases other than those of Cholec80.
+        TypeError: an override is not a setting.
     """
-    if not 0 <= threshold <= 1:
-        raise ValueError(f"threshold={threshold:g}: tools are present at or above a probability, 0 to 1")
+    settings = with_overrides(settings, overrides)
     if not predictions:
-        raise FormatError("no predictions", fix="give at least one prediction file")
-    if folds is not None and folds < 2:
-        raise ValueError(f"folds={folds}: at least 2 parts are needed to hold one out")
-    seen = [track for track in ("phases", "tools") if any(p.track == track for s in (predictions, *fuse) for p in s)]
-    tracks = list(seen)
-    if "phases" not in seen and hidden_phases and can_hide_phases(annotations, transitions, model):
+        raise FormatError("there are no predictions", fix="give at least one prediction file")
+    observed = [t for t in TRACKS if any(p.track == t for source in (predictions, *fuse) for p in source)]
+    tracks = list(observed)
+    if "phases" not in observed and settings.hidden_phases and can_hide_phases(annotations, transitions, model):
         tracks.insert(0, "phases")
     names, (predictions, annotations, transitions, *more) = align(
         tracks, model, predictions, annotations, transitions, *fuse
     )
-    files = [t for tracks in (predictions, *more, annotations, transitions) for t in tracks]
-    notices = [notice for track in files for notice in track.notices]
-    raw, each, labels, mask, index, told = _batch((predictions, *more), annotations, step)
-    notices += told
+    files = [t for source in (predictions, *more, annotations, transitions) for t in source]
+    raw, outputs, labels, mask, index, notices = _batch((predictions, *more), annotations, settings.step)
+    notices = [*(notice for track in files for notice in track.notices), *notices]
     given, classes, counts = None, {}, None
     if model is not None:
-        obs = as_observed(raw, model.params, threshold)
-        given = _restrict(model.params, tracks, seen)
+        obs = observations_for(raw, model.params, settings.threshold)
+        given = _restrict(model.params, tracks, observed)
         _check_rate(model, index)
     else:
-        obs = raw.discretize(threshold) if emissions in LABELS else raw
-        if emissions not in LABELS:
-            _require_probabilities(raw, emissions)
+        obs = raw.discretize(settings.threshold) if settings.emissions in LABELS else raw
+        if settings.emissions not in LABELS:
+            _require_probabilities(raw, settings.emissions)
         classes = count_classes(tracks, names, raw, files)
         counts = transition_labels(transitions, index)
-        taught = len(mask) - 1 if counts is None else len(counts[0])
-        if classes["phases"] and "phases" not in seen and taught < FEW_VIDEOS:
-            notices.append(
-                "phases are inferred from the tools alone, with transitions counted in "
-                f"{max(taught, 1)} video(s) only: do not trust them. Give label files of {FEW_VIDEOS} or more other "
-                "videos (--transitions-from)"
-            )
-    if relaxed and names["phases"] is not None:
+        hidden = bool(classes["phases"]) and "phases" not in observed
+        notices += _few_videos(hidden, len(mask) - 1 if counts is None else len(counts.ids))
+    if settings.relaxed and names["phases"] is not None:
         check_order(names["phases"], metrics.TMRNET)
     examples = Examples(obs, labels, mask)
-    return Prepared(names, classes, files, each, examples, counts, given, index, tuple(dict.fromkeys(notices)))
+    return Prepared(names, classes, files, outputs, examples, counts, given, index, tuple(dict.fromkeys(notices)))
 
 
 def _batch(
     sources: Sequence[Sequence[Track]], annotations: Sequence[Track], step: int | None
 ) -> tuple[Observations, list[Observations], Labels, np.ndarray, BatchIndex, list[str]]:
-    """Padded arrays: what all recognizers say and what each does, labels, mask, index and notices."""
+    """Pad: joint observations, the outputs of each recognizer, labels, mask, index and notices."""
     if len(sources) == 1:
         raw, labels, mask, index = io.to_batch(io.join(sources[0]), annotations, step=step)
         return raw, [raw], labels, mask, index, list(index.notices)
-    everything, sampled, told = union(sources)
-    _, labels, mask, index = io.to_batch(io.join(everything), annotations, step=step)
-    each = observations(sampled, index)
-    return together(each), each, labels, mask, index, [*told, *index.notices]
+    frames, sampled, notices = union(sources)
+    _, labels, mask, index = io.to_batch(io.join(frames), annotations, step=step)
+    each = join_observations(sampled, index)
+    return merge_observations(each), each, labels, mask, index, [*notices, *index.notices]
 
 
-def as_observed(raw: Observations, params: Params, threshold: float) -> Observations:
-    """Observations as the model's families want them: labels where a confusion family meets probabilities."""
+def _few_videos(hidden: bool, count: int) -> list[str]:
+    if not hidden or count >= FEW_VIDEOS:
+        return []
+    return [
+        f"phases are inferred from the tools alone, with transitions counted in only {max(count, 1)} video(s): do not "
+        f"rely on them. Give label files of at least {FEW_VIDEOS} other videos (--transitions-from)"
+    ]
+
+
+def observations_for(raw: Observations, params: Params, threshold: float) -> Observations:
+    """Return observations of the kind that each family of a model needs: labels for confusion families.
+
+    Args:
+        raw: outputs as read: labels or probabilities, a tuple of them for fused recognizers.
+        params: the model.
+        threshold: probability at or above which a tool is present.
+
+    Raises:
+        FormatError: the model fuses another number of recognizers.
+    """
     labels = raw.discretize(threshold)
 
     def choose(track: str) -> Any:
@@ -146,8 +162,8 @@ def as_observed(raw: Observations, params: Params, threshold: float) -> Observat
         given, wanted = (len(x) if isinstance(x, tuple) else 1 for x in (both[0], observes))
         if given != wanted and observes is not None and both[0] is not None:
             raise FormatError(
-                f"the model fuses {wanted} recognizer(s) of {track}, {given} given",
-                fix="give as many, in the order in which it was learned",
+                f"the model fuses {wanted} recognizer(s) of {track}, but {given} were given",
+                fix="give the same recognizers in the same order as when the model was learned",
             )
         if isinstance(observes, tuple) and both[0] is not None:
             return tuple(x[o == "labels"] for x, o in zip(zip(*both, strict=True), observes, strict=True))
@@ -157,22 +173,25 @@ def as_observed(raw: Observations, params: Params, threshold: float) -> Observat
 
 
 def _require_probabilities(raw: Observations, emissions: str) -> None:
-    """FormatError where the family needs probabilities and a track's only recognizer gives labels."""
-    for track in ("phases", "tools"):
-        said = getattr(raw, track)
-        if said is not None and not isinstance(said, tuple) and said.dtype.kind != "f":
+    """Raise FormatError if the family needs probabilities and the only recognizer of a track predicts labels."""
+    for track in TRACKS:
+        outputs = getattr(raw, track)
+        if outputs is not None and not isinstance(outputs, tuple) and outputs.dtype.kind != "f":
             raise FormatError(
-                f"predicted {track} are labels, and {emissions!r} emissions are of probabilities",
-                fix="give probabilities or logits, or leave the emissions at 'confusion'",
+                f"the predicted {track} are labels, but emissions={emissions!r} need probabilities",
+                fix="give probabilities or logits, or use emissions='confusion'",
             )
 
 
-def _restrict(params: Params, tracks: Sequence[str], seen: Sequence[str]) -> Params:
-    """The model without the tracks that nothing is known of: unobserved tools say nothing about phases."""
-    for track in seen:
+def _restrict(params: Params, tracks: Sequence[str], observed: Sequence[str]) -> Params:
+    """Return the model without unobserved tracks, except phases that are to be inferred from tools."""
+    for track in observed:
         chain = getattr(params, track)
         if chain is None or chain.emission is None:
-            raise FormatError(f"the model has no emissions for {track}, which are predicted", fix="give another model")
+            raise FormatError(
+                f"the model has no emissions for {track}, which are predicted",
+                fix="give a model that was learned from such predictions, or leave them out",
+            )
     return Params(params.phases if "phases" in tracks else None, params.tools if "tools" in tracks else None)
 
 
@@ -180,7 +199,74 @@ def _check_rate(model: ModelFile, index: BatchIndex) -> None:
     rate = 1 / index.step_seconds
     if model.fps is not None and abs(model.fps - rate) > 1e-6 * rate:
         raise FormatError(
-            f"predictions come at {rate:g} per second (a step of {index.step} frames at {index.fps:g} frames per "
-            f"second), the model's transitions are for {model.fps:g} per second",
-            fix="check fps (1 where frame numbers count seconds), thin the predictions, or learn a model at their rate",
+            f"there are {rate:g} predictions per second (a step of {index.step} frames at {index.fps:g} frames per "
+            f"second), but the model's transitions are for {model.fps:g} per second",
+            fix="check fps (1 if frame numbers count seconds), thin the predictions, or learn a model at their rate",
         )
+
+
+def align(
+    tracks: Sequence[str], model: ModelFile | None, *sources: Sequence[Track]
+) -> tuple[dict[str, Any], list[list[Track]]]:
+    """Select tracks and bring the classes of all sources into one order: the model's, or else the first source's."""
+    names: dict[str, Any] = {"phases": None, "tools": None}
+    result: list[list[Track]] = [[] for _ in sources]
+    for track in TRACKS:
+        # Annotations (source 1) are kept for the table even if the model lacks the track.
+        wanted = [(i, t) for i, source in enumerate(sources) for t in source if t.track == track]
+        wanted = [(i, t) for i, t in wanted if track in tracks or i == 1]
+        if not wanted:
+            continue
+        own = None if model is None else getattr(model, f"{track[:-1]}_names")
+        if own is None or any(t.names is not None for _, t in wanted):
+            aligned, names[track] = io.align_classes([t for _, t in wanted], own)
+        else:
+            aligned = [t for _, t in wanted]
+            names[track] = own
+        for (i, _), t in zip(wanted, aligned, strict=True):
+            result[i].append(t)
+    return names, result
+
+
+def can_hide_phases(annotations: Sequence[Track], transitions: Sequence[Track], model: ModelFile | None) -> bool:
+    """Return whether phases without predictions can be inferred from tools: their transitions must be known."""
+    if model is not None:
+        return model.params.phases is not None
+    return any(track.track == "phases" for track in (transitions or annotations))
+
+
+def count_classes(
+    tracks: Sequence[str], names: dict[str, Any], raw: Observations, files: Sequence[Track]
+) -> dict[str, int]:
+    """Return the number of classes of each track in the model."""
+    sizes = {"phases": 0, "tools": 0}
+    for track in tracks:
+        observed = getattr(raw, track)
+        if isinstance(observed, tuple):
+            observed = next((x for x in observed if x.ndim == 3), observed[0])
+        if names[track] is not None:
+            sizes[track] = len(names[track])
+        elif observed is not None and (track == "tools" or observed.ndim == 3):
+            sizes[track] = observed.shape[-1]
+        else:
+            own = [t for t in files if t.track == track]
+            sizes[track] = max(t.num_classes or int(t.values.max(initial=0)) + 1 for t in own)
+    return sizes
+
+
+def transition_labels(transitions: Sequence[Track], index: BatchIndex) -> TransitionVideos | None:
+    """Return videos in which transitions are counted, at the rate of the predictions; None if none are given.
+
+    Raises:
+        FormatError: the tracks hold probabilities, or their rows are too far apart.
+    """
+    if not transitions:
+        return None
+    videos = [io.sample(video, index.step_seconds) for video in io.join(transitions)]
+    obs, _, mask, where = io.to_batch(videos)
+    for track in (obs.phases, obs.tools):
+        if track is not None and track.dtype.kind == "f":
+            raise FormatError(
+                "transitions are counted in labels, but this file holds probabilities", file=transitions[0].source
+            )
+    return TransitionVideos(where.ids, Labels(obs.phases, obs.tools), mask)

@@ -1,4 +1,4 @@
-"""A folder of results, read back: everything that `write_results` was given."""
+"""Read a folder of results back."""
 
 import os
 from pathlib import Path
@@ -16,27 +16,33 @@ from hmmjax.stabilize.table import System, compare_recognizers
 
 
 def read_results(folder: str | os.PathLike[str], *, relaxed: bool = False) -> Stabilized:
-    """What `stabilize` found, from the folder that `write_results` wrote; the table is computed anew.
+    """Read the results of `stabilize` from the folder that `write_results` wrote; recompute the table.
 
     Args:
-        folder: with ``stabilized.npz`` and ``model.npz``.
-        relaxed: also the relaxed figures in the table.
+        folder: holds ``stabilized.npz`` and ``model.npz``.
+        relaxed: add metrics with relaxed boundaries to the table.
 
     Returns:
-        What `write_results` was given.
+        The results that `write_results` was given.
 
     Raises:
-        FormatError: when the folder holds no results, damaged ones, or those of a version that did not keep what it
-            read.
+        FormatError: the folder holds no results, or its files are damaged or from a version that did not store the
+            predictions as read.
     """
     folder = Path(folder)
     file = folder / RESULTS
     if not file.is_file():
-        raise FormatError(f"there is no {RESULTS} here", file=folder, fix="give a folder that `hmmjax stabilize` wrote")
-    unfinished = ("these results are of a run that did not finish, or still runs",) if is_unfinished(folder) else ()
+        raise FormatError(f"there is no {RESULTS} here", file=folder, fix="give a folder that hmmjax stabilize wrote")
+    unfinished = (
+        ("these results are from a run that did not finish or is still running",) if is_unfinished(folder) else ()
+    )
     arrays = load_arrays(os.fspath(file))
     if "protocol" not in arrays or not any(key.startswith("raw_") for key in arrays):
-        raise FormatError("written by a version that did not keep what it read", file=file, fix="stabilize again")
+        raise FormatError(
+            "this file is from a version that did not store the predictions as read",
+            file=file,
+            fix="run hmmjax stabilize again",
+        )
     model = io.load_params(folder / "model.npz")
     keys = sorted((k.removeprefix("fold_") for k in arrays if k.startswith("fold_")), key=io.natural)
     ids = tuple(io.video_id(key) for key in keys)
@@ -90,7 +96,9 @@ def read_results(folder: str | os.PathLike[str], *, relaxed: bool = False) -> St
             fused=tuple(recognizers[1:]),
         )
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-        raise FormatError(f"its contents do not fit together ({error})", file=file, fix="stabilize again") from None
+        raise FormatError(
+            f"the arrays in this file do not fit together ({error})", file=file, fix="run hmmjax stabilize again"
+        ) from None
 
 
 def _names(arrays: dict[str, np.ndarray], key: str) -> tuple[str, ...] | None:

@@ -1,4 +1,4 @@
-"""The table: the recognizer M against M_H, every figure with the name of its convention."""
+"""The table of metrics: recognizer M and stabilized M_H, every metric with its convention."""
 
 import dataclasses
 import functools
@@ -14,12 +14,12 @@ from hmmjax.metrics import Metric
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class System:
-    """What one system says of some videos, at the frames that were read.
+    """Predictions of one system for some videos, at the frames that were read.
 
     Attributes:
         name: "M", "M_H" ...
-        phases: for each video int labels (n,) or probabilities (n, L); None when it says nothing of phases.
-        tools: for each video int presence or probabilities (n, K); None likewise.
+        phases: for each video int labels (n,) or probabilities (n, L); None if it does not predict phases.
+        tools: for each video int presence or probabilities (n, K); None if it does not predict tools.
     """
 
     name: str
@@ -27,19 +27,19 @@ class System:
     tools: Sequence[np.ndarray] | None = None
 
     def phase_labels(self) -> list[np.ndarray]:
-        """(n,) int32 per video: as given, or the most probable phase."""
+        """Return the labels (n,) int32 of each video: as given, or the most probable phase."""
         return [as_phases(x) for x in self.phases or []]
 
 
 def as_phases(values: np.ndarray) -> np.ndarray:
-    """(n,) int32: labels as they are, probabilities (n, L) at their most probable phase; -1 where nothing was said."""
+    """Return labels (n,) int32: labels as given, of probabilities (n, L) the most probable phase; -1 if missing."""
     if values.ndim == 1:
         return values.astype(np.int32)
     return np.where(np.isnan(values).any(-1), -1, np.nan_to_num(values).argmax(-1)).astype(np.int32)
 
 
 def as_tools(values: np.ndarray, threshold: float = 0.5) -> np.ndarray:
-    """(n, K) int32: labels as they are, probabilities present at or above the threshold; -1 where nothing was said."""
+    """Return presence (n, K) int32: labels as given, probabilities at or above the threshold; -1 if missing."""
     if values.dtype.kind == "i":
         return values
     return np.where(np.isnan(values), -1, values >= threshold).astype(np.int32)
@@ -47,12 +47,12 @@ def as_tools(values: np.ndarray, threshold: float = 0.5) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One figure of several systems.
+    """One metric of several systems.
 
     Attributes:
-        figure: what is measured.
-        metrics: by system; a system that says nothing of the track is absent.
-        truth: the same of the ground truth itself, for counts of changes; else None.
+        figure: the metric's name.
+        metrics: the value of each system; a system that does not predict the track is absent.
+        truth: the value of the ground truth itself, for counts of changes; None otherwise.
     """
 
     figure: str
@@ -61,21 +61,21 @@ class Row:
 
     @property
     def conventions(self) -> list[str]:
-        """How it is measured; where that differs between systems, once for each kind, with the systems' names."""
+        """How the metric is measured; if that differs between systems, one entry per kind with the systems' names."""
         of: dict[str, list[str]] = {}
         for name, m in self.metrics.items():
-            of.setdefault(f"{m.convention} ({entered(m)})", []).append(name)
+            of.setdefault(f"{m.convention} ({describe_sample(m)})", []).append(name)
         return list(of) if len(of) == 1 else [f"{', '.join(names)}: {text}" for text, names in of.items()]
 
     def records(self) -> list[dict[str, Any]]:
-        """Plain rows for csv and JSON: one per system. None stands for "no such figure"."""
+        """Return plain rows for csv and JSON, one per system; None if the metric is undefined."""
         rows = [
             {
                 "figure": self.figure,
                 "system": system,
-                "value": plain(m.value),
+                "value": finite_or_none(m.value),
                 "unit": m.unit,
-                "spread": plain(m.spread),
+                "spread": finite_or_none(m.spread),
                 "spread_over": m.spread_over,
                 "convention": m.convention,
                 "videos": m.n_videos,
@@ -91,20 +91,17 @@ class Row:
         return rows
 
 
-def plain(value: float) -> float | None:
-    """A number as JSON holds it.
+def finite_or_none(value: float) -> float | None:
+    """Return the number, or None for NaN and infinities, which JSON does not have.
 
     Args:
         value: any number.
-
-    Returns:
-        None for NaN and infinities, which JSON has not.
     """
     return value if math.isfinite(value) else None
 
 
-def entered(metric: Metric) -> str:
-    """What a figure was measured on."""
+def describe_sample(metric: Metric) -> str:
+    """Describe the videos, frames and classes that a metric was measured on."""
     parts = [f"{metric.n_videos} video{'s' * (metric.n_videos != 1)}", f"{metric.n_frames:,} frames"]
     if metric.n_classes:
         parts.append(f"{metric.n_classes} classes")
@@ -113,7 +110,7 @@ def entered(metric: Metric) -> str:
     return ", ".join(parts)
 
 
-def compare(
+def compare_systems(
     systems: Sequence[System],
     truth_phases: Sequence[np.ndarray] | None,
     truth_tools: Sequence[np.ndarray] | None,
@@ -124,17 +121,17 @@ def compare(
     relaxed: bool = False,
     split: str = "",
 ) -> list[Row]:
-    """The figures of each system on the videos that have truth.
+    """Compute the metrics of each system on the videos that have truth.
 
     Args:
         systems: what is compared, on the same videos and frames.
-        truth_phases: for each video (n,) int labels, -1 unknown; None without any.
-        truth_tools: for each video (n, K) likewise.
-        phase_names: (L,).
-        tool_names: (K,).
-        rows_per_second: for relaxed boundaries.
-        relaxed: also the relaxed figures, in the official (bug included) and the repaired version; needs Cholec80's
-            phases in their standard order.
+        truth_phases: for each video (n,) int labels, -1 for unlabeled; None without annotated phases.
+        truth_tools: for each video (n, K) int labels, -1 for unlabeled; None without annotated tools.
+        phase_names: (L,) names of the phases.
+        tool_names: (K,) names of the tools.
+        rows_per_second: frame rate, for relaxed boundaries.
+        relaxed: add metrics with relaxed boundaries, in the official version (with its bug) and a corrected one; they
+            need Cholec80's phases in their standard order.
         split: name of the set of videos.
 
     Returns:
@@ -145,12 +142,12 @@ def compare(
     keep = _with_truth(truth_tools)
     if truth_tools is not None and keep and tools:
         truth = [truth_tools[i] for i in keep]
-        said = {s.name: [s.tools[i] for i in keep] for s in tools if s.tools is not None}
-        ap = {n: metrics.average_precision(truth, x, names=tool_names) for n, x in said.items()}
-        f1 = {n: metrics.tool_f1(truth, x, names=tool_names) for n, x in said.items()}
+        values = {s.name: [s.tools[i] for i in keep] for s in tools if s.tools is not None}
+        ap = {n: metrics.average_precision(truth, x, names=tool_names) for n, x in values.items()}
+        f1 = {n: metrics.tool_f1(truth, x, names=tool_names) for n, x in values.items()}
         count = functools.partial(metrics.tool_changes, names=tool_names)
         rows += [Row("tool mAP", ap), Row("tool F1, macro", f1)]
-        rows.append(_changes("tool on/off changes", count, truth, said))
+        rows.append(_changes("tool on/off changes", count, truth, values))
     phases = [s for s in systems if s.phases is not None]
     keep = _with_truth(truth_phases)
     if truth_phases is not None and keep and phases:
@@ -172,41 +169,39 @@ def compare_recognizers(
     truth_tools: Sequence[np.ndarray] | None,
     **options: Any,
 ) -> list[Row]:
-    """`compare` where recognizers may say nothing of some frames: each is measured on those of which it speaks.
+    """Compute the metrics of recognizers that may lack frames, each on the frames that it predicts.
 
     Args:
-        recognizers: -1 or NaN is nothing.
-        others: systems that speak of every frame.
-        truth_phases: as in `compare`.
-        truth_tools: as in `compare`.
-        options: of `compare`.
+        recognizers: systems with -1 or NaN at frames that they do not predict.
+        others: systems that predict every frame.
+        truth_phases: for each video (n,) int labels, -1 for unlabeled; None without annotated phases.
+        truth_tools: for each video (n, K) int labels, -1 for unlabeled; None without annotated tools.
+        options: further arguments of `compare_systems`.
     """
     if len(recognizers) == 1:
-        return compare([*recognizers, *others], truth_phases, truth_tools, **options)
-    rows = compare(others, truth_phases, truth_tools, **options)
-    own = [
-        {row.figure: row.metrics for row in compare([r], *spoken_of(r, truth_phases, truth_tools), **options)}
-        for r in recognizers
-    ]
+        return compare_systems([*recognizers, *others], truth_phases, truth_tools, **options)
+    rows = compare_systems(others, truth_phases, truth_tools, **options)
+    own = []
+    for r in recognizers:
+        truth = restrict_truth(r, System("truth", truth_phases, truth_tools))
+        own.append({row.figure: row.metrics for row in compare_systems([r], truth.phases, truth.tools, **options)})
 
     def all_of(row: Row) -> dict[str, Metric]:
-        found = [figures.get(row.figure, {}) for figures in own]
+        found = [by_name.get(row.figure, {}) for by_name in own]
         return {name: m for metrics in (*found, row.metrics) for name, m in metrics.items()}
 
     return [dataclasses.replace(row, metrics=all_of(row)) for row in rows]
 
 
-def spoken_of(
-    said: System, truth_phases: Sequence[np.ndarray] | None, truth_tools: Sequence[np.ndarray] | None
-) -> tuple[list[np.ndarray] | None, list[np.ndarray] | None]:
-    """The truth where a recognizer says something, -1 elsewhere."""
+def restrict_truth(outputs: System, truth: System) -> System:
+    """Return the truth at the frames that a recognizer predicts, and -1 at all others."""
 
-    def keep(truth: Sequence[np.ndarray] | None, values: Sequence[np.ndarray] | None, as_labels: Any) -> Any:
-        if truth is None or values is None:
-            return None if truth is None else list(truth)
-        return [np.where(as_labels(x) < 0, -1, t) for t, x in zip(truth, values, strict=True)]
+    def keep(labels: Sequence[np.ndarray] | None, values: Sequence[np.ndarray] | None, as_labels: Any) -> Any:
+        if labels is None or values is None:
+            return labels
+        return [np.where(as_labels(x) < 0, -1, t) for t, x in zip(labels, values, strict=True)]
 
-    return keep(truth_phases, said.phases, as_phases), keep(truth_tools, said.tools, as_tools)
+    return System(truth.name, keep(truth.phases, outputs.phases, as_phases), keep(truth.tools, outputs.tools, as_tools))
 
 
 def _with_truth(truth: Sequence[np.ndarray] | None) -> list[int]:
@@ -221,9 +216,9 @@ def _phase_rows(
     relaxed: bool,
 ) -> list[Row]:
     def each(measure: Any, **options: Any) -> dict[str, Any]:
-        return {name: measure(truth, said, **options) for name, said in labels.items()}
+        return {name: measure(truth, x, **options) for name, x in labels.items()}
 
-    # A macro mean must not depend on whether names are given: absent phases are left out either way.
+    # A macro average must not depend on whether names are given: absent phases are left out either way.
     rows = [
         Row("phase accuracy, pooled", each(metrics.accuracy, mean="pooled")),
         Row("phase accuracy, per video", each(metrics.accuracy)),
@@ -245,12 +240,12 @@ def _changes(
     figure: str,
     count: Callable[[list[np.ndarray]], Metric],
     truth: list[np.ndarray],
-    said: Mapping[str, Sequence[np.ndarray]],
+    systems: Mapping[str, Sequence[np.ndarray]],
 ) -> Row:
-    """How often systems and the truth change: everywhere, or between labeled frames where some are not labeled."""
+    """Count changes of the systems and of the truth: between labeled frames only, if some frames are unlabeled."""
     known = [np.asarray((t >= 0).all(-1) if t.ndim == 2 else t >= 0) for t in truth]
     if all(k.all() for k in known):
-        return Row(figure, {name: count(list(x)) for name, x in said.items()}, count(truth).value)
+        return Row(figure, {name: count(list(x)) for name, x in systems.items()}, count(truth).value)
 
     def pieces(videos: Sequence[np.ndarray]) -> list[np.ndarray]:
         return [
@@ -261,7 +256,7 @@ def _changes(
         ]
 
     if not pieces(truth):
-        return Row(figure, {name: count(list(x)) for name, x in said.items()})
+        return Row(figure, {name: count(list(x)) for name, x in systems.items()})
     found = {
         name: dataclasses.replace(
             measured := count(pieces(x)),
@@ -270,6 +265,6 @@ def _changes(
             spread=math.nan,
             per_video=(),
         )
-        for name, x in said.items()
+        for name, x in systems.items()
     }
     return Row(figure, found, count(pieces(truth)).value)

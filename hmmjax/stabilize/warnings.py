@@ -1,35 +1,41 @@
-"""What means do not show: class names that fit the files badly, and videos and classes that come out worse."""
+"""Warnings about what averages hide: mismatched class names, worse videos and classes, and calibration that fails."""
 
+import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
 
-from hmmjax import metrics
+from hmmjax import inference, metrics
+from hmmjax.calibration import plain
 from hmmjax.io import Track
+from hmmjax.stabilize.folds import Part
+from hmmjax.stabilize.learn import TRACKS, Examples
+from hmmjax.stabilize.posteriors import GROUP, numpy_posterior
 from hmmjax.stabilize.table import System, as_phases
+from hmmjax.types import Labels, Params
 
-#: A video or class whose figure falls by more than this has been harmed, not rounded.
-HARMED = 0.01
-#: An exchange of two classes that would make so many more of the frames right is no accident.
+#: A metric that falls by more than this has become worse; smaller differences count as rounding.
+MIN_DROP = 0.01
+#: Two class names are suspected to be exchanged if exchanging them would correct more than this fraction of frames.
 SUSPICIOUS = 0.05
 
 
-def class_doubts(
-    said: System, truth: Sequence[np.ndarray] | None, names: Sequence[str] | None, tracks: Sequence[Track]
+def mismatched_names(
+    outputs: System, truth: Sequence[np.ndarray] | None, names: Sequence[str] | None, tracks: Sequence[Track]
 ) -> list[str]:
-    """Notices about names of phases that fit the files badly.
+    """Warn if phase names do not seem to fit the files.
 
     Args:
-        said: the recognizer.
-        truth: for each video (n,) int labels, -1 unknown; or None.
+        outputs: the recognizer.
+        truth: for each video (n,) int labels, -1 for unlabeled; or None.
         names: (L,) phase names; or None.
         tracks: everything that was read.
 
     Returns:
-        A notice where the last classes never occur in any file of indices, and one where the annotation would agree
-        far better with two classes exchanged.
+        A warning if the last classes occur in no file of indices, and one if the annotations would agree much better
+        with two classes exchanged.
     """
     if names is None:
         return []
@@ -39,12 +45,12 @@ def class_doubts(
         used = 1 + max(int(t.values.max(initial=-1)) for t in own)
         if used < len(names):
             notices.append(
-                f"{len(names)} phase names are declared ({', '.join(names)}), but no file has an index above "
-                f"{used - 1}: is that the list of these files?"
+                f"{len(names)} phase names are given ({', '.join(names)}), but no file has an index above {used - 1}: "
+                "check that these are the classes of the files"
             )
-    if truth is None or said.phases is None:
+    if truth is None or outputs.phases is None:
         return notices
-    labels = np.concatenate(said.phase_labels())
+    labels = np.concatenate(outputs.phase_labels())
     known = np.concatenate(list(truth))
     keep = known >= 0
     count = len(names)
@@ -59,103 +65,97 @@ def class_doubts(
     if gain > SUSPICIOUS * total:
         right, better = np.trace(table) / total, (np.trace(table) + gain) / total
         notices.append(
-            f"predicted phases agree with the annotation in {right:.0%} of frames, and would in {better:.0%} with "
+            f"predicted phases agree with the annotations in {right:.0%} of frames, but in {better:.0%} with "
             f"{names[i]} and {names[j]} exchanged: check the order of the phase names"
         )
     return notices
 
 
-def harmed_videos(
-    said: System, stabilized: System, truth: Sequence[np.ndarray] | None, ids: Sequence[str]
+def worse_videos(
+    outputs: System, stabilized: System, truth: Sequence[np.ndarray] | None, ids: Sequence[str]
 ) -> list[str]:
-    """A notice about videos whose phases agree less with the annotation than before.
+    """Warn about videos in which fewer phases are correct after stabilizing.
 
     Args:
-        said: the recognizer.
-        stabilized: what the model made of it.
-        truth: for each video (n,) int labels, -1 unknown; or None.
-        ids: the videos' names.
+        outputs: the recognizer.
+        stabilized: the stabilized predictions.
+        truth: for each video (n,) int labels, -1 for unlabeled; or None.
+        ids: names of the videos.
 
     Returns:
-        None or one notice, with the three worst videos and their frame accuracies.
+        At most one warning, with the three worst videos and their frame accuracies.
     """
-    if truth is None or said.phases is None or stabilized.phases is None:
+    if truth is None or outputs.phases is None or stabilized.phases is None:
         return []
     found = []
-    for name, known, *both in zip(ids, truth, said.phases, stabilized.phases, strict=True):
-        before, after = (agreement("phases", known, values) for values in both)
+    for name, known, *both in zip(ids, truth, outputs.phases, stabilized.phases, strict=True):
+        before, after = (video_score("phases", known, values) for values in both)
         if not math.isnan(before):
             found.append((after - before, f"{name} {before:.3f} to {after:.3f}"))
-    worse = sorted(x for x in found if x[0] < -HARMED)
+    worse = sorted(x for x in found if x[0] < -MIN_DROP)
     if not worse:
         return []
-    named = ", ".join(text for _, text in worse[:3])
     return [
-        f"phases agree with the annotation less after stabilizing in {len(worse)} of {len(found)} videos (frame "
-        f"accuracy: {named}{', ...' if len(worse) > 3 else ''}): look at their pictures before trusting the mean"
+        f"phases are less accurate after stabilizing in {len(worse)} of {len(found)} videos (frame accuracy: "
+        f"{_first_three(worse)}): look at the pictures of these videos before relying on the mean"
     ]
 
 
-def harmed_classes(
-    said: System,
-    stabilized: System,
-    truth_phases: Sequence[np.ndarray] | None,
-    truth_tools: Sequence[np.ndarray] | None,
-    phase_names: Sequence[str] | None,
-    tool_names: Sequence[str] | None,
+def worse_classes(
+    outputs: System, stabilized: System, truth: System, names: Mapping[str, Sequence[str] | None]
 ) -> list[str]:
-    """Notices about phases and tools that are recognized worse than before, whatever the mean over them says.
+    """Warn about phases and tools that are recognized less well after stabilizing, whatever their mean.
 
     Args:
-        said: the recognizer.
-        stabilized: what the model made of it.
-        truth_phases: for each video (n,) int labels, -1 unknown; or None.
-        truth_tools: for each video (n, K) likewise.
-        phase_names: (L,); None numbers them.
-        tool_names: (K,); None numbers them.
+        outputs: the recognizer.
+        stabilized: the stabilized predictions.
+        truth: int labels, -1 for unlabeled.
+        names: of "phases" (L,) and "tools" (K,), or None to number them.
 
     Returns:
-        At most one notice for each track, with the three worst classes: strict Jaccard of phases, average precision of
-        tools, both as in the table.
+        At most one warning per track, with the three worst classes: strict Jaccard of phases, average precision of
+        tools, as in the table.
     """
     notices = []
-    for track, truth, measure, names in (
-        ("phases", truth_phases, metrics.jaccard, phase_names),
-        ("tools", truth_tools, metrics.average_precision, tool_names),
+    for track, measure, metric in (
+        ("phases", metrics.jaccard, "Jaccard"),
+        ("tools", metrics.average_precision, "average precision"),
     ):
-        systems = [getattr(s, track) for s in (said, stabilized)]
-        keep = [i for i, known in enumerate(truth or []) if (known >= 0).any()]
-        if truth is None or not keep or any(s is None for s in systems):
+        labels, systems = getattr(truth, track), [getattr(s, track) for s in (outputs, stabilized)]
+        keep = [i for i, known in enumerate(labels or []) if (known >= 0).any()]
+        if labels is None or not keep or any(s is None for s in systems):
             continue
-        known = [truth[i] for i in keep]
+        known = [labels[i] for i in keep]
         values = [[as_phases(s[i]) if track == "phases" else s[i] for i in keep] for s in systems]
-        before, after = (measure(known, x, names=names) for x in values)
+        before, after = (measure(known, x, names=names[track]) for x in values)
         then = dict(zip(after.class_names, after.per_class, strict=True))
         pairs = [
             (name, a, then.get(name, math.nan)) for name, a in zip(before.class_names, before.per_class, strict=True)
         ]
-        worse = sorted((b - a, f"{name} {a:.3f} to {b:.3f}") for name, a, b in pairs if b - a < -HARMED)
+        worse = sorted((b - a, f"{name} {a:.3f} to {b:.3f}") for name, a, b in pairs if b - a < -MIN_DROP)
         if worse:
-            figure = "Jaccard" if track == "phases" else "average precision"
-            named = ", ".join(text for _, text in worse[:3])
             total = sum(not math.isnan(x) for x in before.per_class)
             notices.append(
-                f"{len(worse)} of {total} {track} got worse by stabilizing ({figure}: {named}"
-                f"{', ...' if len(worse) > 3 else ''}; mean over {track} {before.value:.3f} to {after.value:.3f})"
+                f"{len(worse)} of {total} {track} are recognized less well after stabilizing ({metric}: "
+                f"{_first_three(worse)}; mean over {track} {before.value:.3f} to {after.value:.3f})"
             )
     return notices
 
 
-def agreement(track: str, truth: np.ndarray, values: np.ndarray) -> float:
-    """How well a system agrees with one video's annotation.
+def _first_three(worse: Sequence[tuple[float, str]]) -> str:
+    return ", ".join(text for _, text in worse[:3]) + (", ..." if len(worse) > 3 else "")
+
+
+def video_score(track: str, truth: np.ndarray, values: np.ndarray) -> float:
+    """Score one system on one video.
 
     Args:
         track: "phases" or "tools".
-        truth: (n,) int labels, -1 unknown, or (n, K).
-        values: labels or probabilities of the same frames.
+        truth: (n,) int labels of phases or (n, K) of tools, -1 for unlabeled.
+        values: labels or probabilities at the same frames.
 
     Returns:
-        The share of labeled frames that are right for phases, macro F1 at 0.5 for tools; NaN without annotation.
+        Frame accuracy of phases, macro F1 at 0.5 of tools; NaN without labels.
     """
     if not (truth >= 0).any():
         return math.nan
@@ -163,3 +163,80 @@ def agreement(track: str, truth: np.ndarray, values: np.ndarray) -> float:
         known = truth >= 0
         return float((as_phases(values) == truth)[known].mean())
     return metrics.tool_f1([truth], [values]).value
+
+
+@dataclasses.dataclass(frozen=True)
+class HeldOutScores:
+    """How well probabilities fit the labels of held-out videos.
+
+    Attributes:
+        conditional: log-probability of the labels given the observations, in nats per labeled frame.
+        phase_error: expected calibration error of phases, NaN without phase labels.
+        tool_error: expected calibration error of tools, NaN without tool labels.
+    """
+
+    conditional: float
+    phase_error: float
+    tool_error: float
+
+
+def calibration_effect(plan: Sequence[Part], examples: Examples) -> tuple[HeldOutScores, HeldOutScores] | None:
+    """Score the models of a plan on their held-out videos, without and with their powers.
+
+    Args:
+        plan: which model infers which videos, see `hmmjax.stabilize.folds.plan_folds`.
+        examples: all videos with their labels.
+
+    Returns:
+        Scores with powers of one, and with the powers found; None if no labeled video is held out.
+    """
+    before, after = _Scores(), _Scores()
+    for model, positions, fold in plan:
+        for start in range(0, len(positions) if fold >= 0 else 0, GROUP):
+            part = examples.take(positions[start : start + GROUP])
+            before.add(plain(model), part)
+            after.add(model, part)
+    return None if not after.frames else (before.result(), after.result())
+
+
+def describe_effect(effect: tuple[HeldOutScores, HeldOutScores]) -> str:
+    """Describe what calibration changes on held-out videos, in one sentence."""
+    before, after = effect
+    text = (
+        "on held-out videos, calibration changes the conditional log-likelihood of the labels from "
+        f"{before.conditional:.3f} to {after.conditional:.3f} nats per frame (higher is better)"
+    )
+    for name in ("phase", "tool"):
+        old, new = (getattr(scores, f"{name}_error") for scores in effect)
+        if new == new:
+            text += f", and the calibration error (ECE) of {name}s from {old:.3f} to {new:.3f} (lower is better)"
+    return text
+
+
+class _Scores:
+    """Running sums over videos of `HeldOutScores`."""
+
+    def __init__(self) -> None:
+        self.total, self.frames = 0.0, 0
+        self.videos: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {track: [] for track in TRACKS}
+
+    def add(self, model: Params, part: Examples) -> None:
+        labels = Labels(*(None if getattr(model, t) is None else getattr(part.labels, t) for t in TRACKS))
+        found, marginal = numpy_posterior(model, part.obs, part.mask)
+        clamped = inference.log_likelihood(model, part.obs, part.mask, labels)
+        self.total += float(np.sum(np.asarray(clamped, np.float64) - np.asarray(marginal, np.float64)))
+        known = np.zeros(part.mask.shape, bool)
+        for track, videos in self.videos.items():
+            truth, values = getattr(labels, track), getattr(found, track)
+            if truth is None:
+                continue
+            known |= (truth >= 0) if truth.ndim == 2 else (truth >= 0).any(-1)
+            videos += [(t[m], v[m]) for t, v, m in zip(truth, values, part.mask, strict=True)]
+        self.frames += int((known & part.mask).sum())
+
+    def result(self) -> HeldOutScores:
+        errors = []
+        for track, measure in (("phases", metrics.phase_calibration), ("tools", metrics.tool_calibration)):
+            videos = [(t, v) for t, v in self.videos[track] if (t >= 0).any()]
+            errors.append(measure([t for t, _ in videos], [v for _, v in videos]).value if videos else float("nan"))
+        return HeldOutScores(self.total / self.frames, *errors)

@@ -1,10 +1,10 @@
-"""The folder of results: predictions in the files' own layouts, posteriors, model, table and pictures."""
+"""Write a folder of results: predictions in the layouts of the files read, posteriors, model, table and pictures."""
 
 import json
 import math
 import os
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,11 @@ import numpy as np
 from hmmjax import io
 from hmmjax.io import Layout, Track
 from hmmjax.stabilize.pipeline import Stabilized
+from hmmjax.stabilize.settings import Progress, ignore_progress
 from hmmjax.stabilize.table import Row, System, as_phases, as_tools
-from hmmjax.stabilize.warnings import HARMED, agreement
+from hmmjax.stabilize.warnings import MIN_DROP, video_score
 
-#: How phases that nobody predicted are written: as Cholec80's annotations are.
+#: Layout of inferred phases for which there are no prediction files: that of Cholec80's annotations.
 _CHOLEC80 = Layout("text", "labels", header="Frame\tPhase", header_columns=2, columns=(1,))
 
 
@@ -28,35 +29,35 @@ def write_results(
     online: bool = False,
     pictures: bool = True,
     force: bool = False,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> list[Path]:
-    """Write everything `stabilize` found.
+    """Write the results of `stabilize` to a folder.
 
     - ``phases/``, ``tools/`` (``both/``): predictions under the names and in the layouts of the files in `like`;
-      ``inferred-phases/``: phases that nobody predicted, in Cholec80's layout;
+      ``inferred-phases/``: phases that were inferred from tools alone, in Cholec80's layout;
     - ``stabilized.npz``: posteriors (see `hmmjax.io.write_posteriors`), with ``filtered_*`` of the online filter,
-      ``raw_*`` as read (``raw2_*`` ... of further recognizers), ``truth_*`` (-1 unknown), and ``fold_*``, the fold in
-      which the video was held out (-1: none);
+      ``raw_*`` as read (``raw2_*`` ... of further recognizers), ``truth_*`` (-1 for unlabeled), and ``fold_*``, the
+      fold in which the video was held out (-1: none);
     - ``model.npz``: the model of all videos, for `hmmjax.io.load_params`;
-    - ``table.csv``, ``table.json``: the figures, where there is truth;
+    - ``table.csv``, ``table.json``: the metrics, if there is truth;
     - ``pictures/<video>.png``.
 
     Args:
         result: from `stabilize`.
-        folder: where to.
-        like: the predictions as they were read; of several recognizers see `hmmjax.stabilize.originals`.
+        folder: the output folder.
+        like: the predictions as they were read; for several recognizers see `hmmjax.stabilize.originals`.
         online: write the online filter's predictions in place of the smoother's.
-        pictures: draw them.
-        force: overwrite.
-        progress: as in `stabilize`.
+        pictures: draw each video.
+        force: overwrite existing files.
+        progress: called with a stage's name, the number of parts done, and the number of parts.
 
     Returns:
         The files written.
 
     Raises:
-        FileExistsError: when a file exists and `force` is False.
+        FileExistsError: a file exists and `force` is False.
     """
-    tell = progress or (lambda stage, done, total: None)
+    tell = progress or ignore_progress
     folder = Path(folder)
     if force:
         _clear(folder)
@@ -103,7 +104,7 @@ def write_results(
 
 
 def _clear(folder: Path) -> None:
-    """Remove an earlier run's table and pictures, which this one may not write again, and nothing else."""
+    """Remove an earlier run's table and pictures, which this run may not overwrite, and nothing else."""
     earlier = folder / "stabilized.npz"
     if not earlier.is_file():
         return
@@ -111,13 +112,13 @@ def _clear(folder: Path) -> None:
         with np.load(earlier, allow_pickle=False) as arrays:
             ids = [io.video_id(key.removeprefix("fold_")) for key in arrays.files if key.startswith("fold_")]
     except (OSError, ValueError, zipfile.BadZipFile):
-        return  # damaged: it does not say what is its own
+        return  # damaged: unknown which files belong to that run
     for file in ("table.csv", "table.json", *(f"pictures/{video}.png" for video in ids)):
         (folder / file).unlink(missing_ok=True)
 
 
 def _at_frames_of(like: Sequence[Track], tracks: Sequence[Track]) -> list[Track]:
-    """Results at the frames of the files in `like` only: other recognizers may have spoken of more."""
+    """Restrict results to the frames of the files in `like`; other recognizers may have predicted more frames."""
     originals, out = {(t.video, t.track): t for t in like}, []
     for track in tracks:
         if original := originals.get((track.video, track.track)):
@@ -127,7 +128,7 @@ def _at_frames_of(like: Sequence[Track], tracks: Sequence[Track]) -> list[Track]
 
 
 def result_tracks(result: Stabilized, system: System) -> list[Track]:
-    """A system's posteriors as tracks."""
+    """Return a system's posteriors as tracks."""
     tracks = []
     for name, arrays, names in (
         ("phases", system.phases, result.phase_names),
@@ -140,7 +141,7 @@ def result_tracks(result: Stabilized, system: System) -> list[Track]:
 
 
 def _extra(result: Stabilized) -> dict[str, Any]:
-    """What `read_results` needs beside the posteriors, so that a folder of results is complete in itself."""
+    """Return the arrays that `read_results` needs in addition to the posteriors."""
     truth = System("truth", result.truth_phases, result.truth_tools)
     more = [(f"raw{i}", system) for i, system in enumerate(result.fused, 2)]
     extra: dict[str, Any] = {
@@ -161,8 +162,8 @@ def _write_hidden(tracks: Sequence[Track], folder: Path, force: bool) -> list[Pa
     for track in tracks:
         path = folder / f"{track.video}-phase.txt"
         names = track.names
-        said = [names[i] if names else str(i) for i in track.labels()]
-        lines = [str(_CHOLEC80.header), *(f"{f}\t{name}" for f, name in zip(track.frames, said, strict=True))]
+        phases = [names[i] if names else str(i) for i in track.labels()]
+        lines = [str(_CHOLEC80.header), *(f"{f}\t{name}" for f, name in zip(track.frames, phases, strict=True))]
         with io.write_atomically(path, force=force) as temporary:
             Path(temporary).write_text("\n".join(lines) + "\n", encoding="utf-8")
         files.append(path)
@@ -170,23 +171,23 @@ def _write_hidden(tracks: Sequence[Track], folder: Path, force: bool) -> list[Pa
 
 
 def records(table: Sequence[Row]) -> list[dict[str, Any]]:
-    """The table as plain rows.
+    """Return the table as plain rows.
 
     Args:
-        table: as `compare` gives it.
+        table: from `compare_systems`.
 
     Returns:
-        A row per figure and system, see `Row.records`.
+        One row per metric and system, see `Row.records`.
     """
     return [record for row in table for record in row.records()]
 
 
 def as_json(table: Sequence[Row], notices: Sequence[str]) -> str:
-    """The table and the notices as JSON.
+    """Return the table and the notices as JSON.
 
     Args:
-        table: as `compare` gives it.
-        notices: what a person should know.
+        table: from `compare_systems`.
+        notices: messages for the user.
 
     Returns:
         An object with the rows of `records` under "table", and "notices".
@@ -196,7 +197,15 @@ def as_json(table: Sequence[Row], notices: Sequence[str]) -> str:
 
 
 def picture(result: Stabilized, i: int, path: Path, *, online: bool = False, force: bool = False) -> None:
-    """Draw the i-th video."""
+    """Draw one video and save the picture.
+
+    Args:
+        result: from `stabilize`.
+        i: the video's position.
+        path: the PNG file.
+        online: also draw the online filter.
+        force: overwrite an existing file.
+    """
     from hmmjax.plots import plot_video, save_figure
 
     names = ["raw", *(f"raw {i}" for i, _ in enumerate(result.fused, 2))]
@@ -214,30 +223,30 @@ def picture(result: Stabilized, i: int, path: Path, *, online: bool = False, for
             tools[name] = as_tools(system.tools[i])
     figure = plot_video(
         result.frames[i] / result.fps,
-        # Truth alone is nothing to compare.
+        # The truth alone is not worth a row: there is nothing to compare it with.
         phases=phases if set(phases) - {"truth"} else None,
         tools=tools if set(tools) - {"truth"} else None,
         tool_posterior=None if result.smoothed.tools is None else result.smoothed.tools[i],
         phase_names=result.phase_names,
         tool_names=result.tool_names,
         title=result.ids[i],
-        note=_agreements(result, i),
+        note=_score_note(result, i),
         step=result.step_seconds,
     )
     save_figure(figure, path, force=force)
 
 
-def _agreements(result: Stabilized, i: int) -> str:
-    """How right the i-th video was and is, and whether that is worse: fewer changes alone always look good."""
-    said = []
+def _score_note(result: Stabilized, i: int) -> str:
+    """Describe one video's scores before and after; the picture alone always looks better with fewer changes."""
+    notes = []
     for track, what in (("phases", "accuracy"), ("tools", "tool F1")):
         raw, smooth = getattr(result.raw, track), getattr(result.smoothed, track)
         truth = getattr(result, f"truth_{track}")
         if result.fused or truth is None or raw is None or smooth is None or not (truth[i] >= 0).any():
             continue
-        before, after = (agreement(track, truth[i], values[i]) for values in (raw, smooth))
+        before, after = (video_score(track, truth[i], values[i]) for values in (raw, smooth))
         if math.isnan(before):
             continue
-        worse = ", worse" if after < before - HARMED else ""
-        said.append(f"{what} {before:.3f} \N{RIGHTWARDS ARROW} {after:.3f}{worse}")
-    return "; ".join(said)
+        worse = ", worse" if after < before - MIN_DROP else ""
+        notes.append(f"{what} {before:.3f} \N{RIGHTWARDS ARROW} {after:.3f}{worse}")
+    return "; ".join(notes)

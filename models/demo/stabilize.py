@@ -12,7 +12,7 @@ from hmmjax import metrics
 from hmmjax.metrics import Metric
 from hmmjax.simulate import PHASES, TOOLS
 from hmmjax.stabilize import PRIORS
-from hmmjax.stabilize.learn import Examples, learn
+from hmmjax.stabilize.learn import Examples, learn_model
 from hmmjax.types import Labels, Observations
 
 
@@ -58,8 +58,8 @@ def stabilize(
     def learned(emissions: str, obs: Observations) -> Any:
         examples = dataclasses.replace(known, obs=obs)
         sizes = {"num_phases": len(PHASES), "num_tools": len(TOOLS)}
-        return learn(
-            examples, emissions=emissions, transitions=transitions, priors=PRIORS, iterations=0, **sizes
+        return learn_model(
+            examples, emissions=emissions, transitions=transitions, priors=PRIORS, max_iterations=0, **sizes
         ).params
 
     start = time.perf_counter()

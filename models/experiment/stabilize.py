@@ -8,7 +8,8 @@ import numpy as np
 import hmmjax
 from hmmjax.emissions import Tempered
 from hmmjax.io import align_classes, join, read_annotations, sample, to_batch, video_id
-from hmmjax.stabilize import Examples, learn
+from hmmjax.stabilize import Examples
+from hmmjax.stabilize import learn_model as learn
 from hmmjax.types import Labels, Observations, Params
 from models.data.frames import FrameTable
 

@@ -1,0 +1,85 @@
+"""Posteriors as NumPy arrays, video group by video group, each group under the model that has not seen its labels."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hmmjax import inference
+from hmmjax.calibration import plain
+from hmmjax.stabilize.folds import Part
+from hmmjax.stabilize.learn import TRACKS, Examples
+from hmmjax.stabilize.settings import Progress
+from hmmjax.types import Observations, Params
+
+#: Number of videos that are inferred together: bounds memory.
+GROUP = 8
+
+
+def numpy_posterior(
+    params: Params, obs: Observations, mask: np.ndarray, *, online: bool = False
+) -> tuple[Observations, np.ndarray]:
+    """Return posteriors as NumPy arrays of probabilities in [0, 1].
+
+    Args:
+        params: the model.
+        obs: (B, T, ...) observations.
+        mask: (B, T) bool, True at valid frames.
+        online: condition on past and present frames only (`hmmjax.filter`), not on the whole video.
+
+    Returns:
+        Phases (B, T, L) and tools (B, T, K), None for a track that the model lacks; and log-likelihoods (B,).
+    """
+    found = (inference.filter if online else inference.posterior)(params, obs, mask)
+    # Sums of float32 probabilities may exceed one by a rounding error.
+    arrays = (None if (x := getattr(found, t)) is None else np.clip(np.asarray(x), 0, 1) for t in TRACKS)
+    return Observations(*arrays), np.asarray(found.log_likelihood)
+
+
+def infer_plan(
+    plan: Sequence[Part], examples: Examples, ids: Sequence[str], params: Params, progress: Progress
+) -> tuple[Observations, Observations, np.ndarray, tuple[int, ...]]:
+    """Infer every video with its model.
+
+    The filter uses the models without calibration: powers that are right for a whole video make it react too late.
+
+    Args:
+        plan: which model infers which videos, see `plan_folds`.
+        examples: all videos.
+        ids: (B,) names of the videos.
+        params: the model of all videos, for the number of phases and tools.
+        progress: called with a stage's name, the number of videos done and of all videos.
+
+    Returns:
+        Smoothed and filtered posteriors (B, T, ...), log-likelihoods (B,), and the fold of each video (-1: none).
+
+    Raises:
+        ValueError: a video is impossible under its model.
+    """
+    count, length = examples.mask.shape
+    shape = {"phases": (count, length, params.num_phases), "tools": (count, length, params.num_tools)}
+    arrays = [
+        {t: np.zeros(s, np.float32) if s[-1] else None for t, s in shape.items()} for _ in ("smoothed", "filtered")
+    ]
+    likelihood, fold_of, done = np.zeros(count), np.full(count, -1), 0
+    for model, positions, fold in plan:
+        fold_of[positions] = fold
+        for start in range(0, len(positions), GROUP):
+            group = positions[start : start + GROUP]
+            part = examples.take(group)
+            progress("inference", done, count)
+            smoothed, likelihood[group] = numpy_posterior(model, part.obs, part.mask)
+            filtered, _ = numpy_posterior(plain(model), part.obs, part.mask, online=True)
+            for into, found in zip(arrays, (smoothed, filtered), strict=True):
+                for track, array in into.items():
+                    if array is not None:
+                        array[group] = getattr(found, track)
+            done += len(group)
+    progress("inference", count, count)
+    if not np.isfinite(likelihood).all():
+        bad = ", ".join(name for name, value in zip(ids, likelihood, strict=True) if not np.isfinite(value))
+        raise ValueError(
+            f"impossible under the model: {bad}. Some transition or output has probability zero. Learn with "
+            "pseudo-counts, and check that the files have the model's classes and frame rate."
+        )
+    smoothed, filtered = (Observations(**x) for x in arrays)
+    return smoothed, filtered, likelihood, tuple(int(f) for f in fold_of)

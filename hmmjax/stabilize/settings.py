@@ -1,0 +1,103 @@
+"""The settings of `stabilize`, in one immutable object that every step takes."""
+
+import dataclasses
+import difflib
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hmmjax.priors import Priors
+
+#: Called with a stage's name, the number of parts done, and the number of parts (0: unknown).
+Progress = Callable[[str, int, int], None]
+
+#: Pseudo-counts for a model of which nothing is known in advance. A phase change that no labeled video shows is very
+#: unlikely but not impossible; tools and recognizers behave as if every event had been seen about once.
+PRIORS = Priors(
+    phase_initial=0.1,
+    phase_transition=1e-8,
+    phase_emission=1.0,
+    tool_initial=0.5,
+    tool_transition=0.5,
+    tool_emission=1.0,
+)
+
+_RENAMED = {"iterations": "max_iterations"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How to learn, hold out and stabilize.
+
+    Attributes:
+        emissions: name of the emission family, one of `hmmjax.initialize.FAMILIES`. "confusion" and "logistic" turn
+            probabilities into labels first.
+        folds: number of parts into which the annotated videos are split. Each part is stabilized by a model learned
+            from the others. None holds out one video at a time.
+        max_iterations: maximum number of EM iterations. None means 0 if counting labeled frames suffices (some video
+            is labeled throughout), and 100 otherwise.
+        priors: pseudo-counts of the model's probabilities.
+        hidden_phases: with tool predictions only, and phases among the labels: keep the phases in the model and infer
+            them from the tools. False models independent tools.
+        calibrated: weight the emission log-likelihood of each frame with powers found by `hmmjax.calibrate`, because
+            a network's errors are correlated over time. Needs labels and no EM. None calibrates if each model learns
+            from at least `ENOUGH_VIDEOS` annotated videos. The online filter is never calibrated.
+        stages: model how long phases last, with the number of stages that `hmmjax.durations` chooses for each phase.
+            Takes several times as long.
+        step: frame numbers per time step of the model. None uses the spacing of the predictions.
+        threshold: probability at or above which a tool is present, for families of labels.
+        relaxed: add metrics with relaxed boundaries to the table. They need the phases of Cholec80.
+    """
+
+    emissions: str = "confusion"
+    folds: int | None = 5
+    max_iterations: int | None = None
+    priors: Priors = PRIORS
+    hidden_phases: bool = True
+    calibrated: bool | None = None
+    stages: bool = False
+    step: int | None = None
+    threshold: float = 0.5
+    relaxed: bool = False
+
+    def __post_init__(self) -> None:
+        if self.folds is not None and self.folds < 2:
+            raise ValueError(
+                f"folds={self.folds} leaves nothing to learn from. Give at least 2 parts, or folds=None "
+                "(--leave-one-out) to hold out one video at a time."
+            )
+        if not 0 <= self.threshold <= 1:
+            raise ValueError(f"threshold={self.threshold:g} is not a probability. Give a number from 0 to 1.")
+        if self.max_iterations is not None and self.max_iterations < 0:
+            raise ValueError(f"max_iterations={self.max_iterations} is negative. Give 0 or more, or None.")
+        if self.step is not None and self.step < 1:
+            raise ValueError(f"step={self.step} is not a number of frames. Give 1 or more, or None.")
+
+
+def with_overrides(settings: Settings | None, overrides: Mapping[str, Any]) -> Settings:
+    """Return settings with some fields replaced.
+
+    Args:
+        settings: the settings to start from; None starts from the defaults.
+        overrides: new values by field name.
+
+    Raises:
+        TypeError: a name is not a field of `Settings`.
+    """
+    names = [field.name for field in dataclasses.fields(Settings)]
+    found: dict[str, Any] = {}
+    for name, value in overrides.items():
+        if name in _RENAMED:
+            message = f"{name}= is deprecated and will be removed in the next release. Use {_RENAMED[name]}= instead."
+            warnings.warn(message, DeprecationWarning, stacklevel=3)
+            name = _RENAMED[name]
+        if name not in names:
+            close = difflib.get_close_matches(name, names, 1)
+            hint = f"Did you mean {close[0]!r}?" if close else f"Settings are {', '.join(names)}."
+            raise TypeError(f"there is no setting {name!r}. {hint}")
+        found[name] = value
+    return dataclasses.replace(settings or Settings(), **found)
+
+
+def ignore_progress(stage: str, done: int, total: int) -> None:
+    """Report nothing."""

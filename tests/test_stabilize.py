@@ -1,0 +1,108 @@
+"""`hmmjax.stabilize` in Python: settings, names, and learning from arrays with held-out videos."""
+
+import dataclasses
+import importlib
+import pkgutil
+import types
+
+import numpy as np
+import pytest
+
+import hmmjax
+from hmmjax import stabilize as job
+from hmmjax.emissions import Tempered
+
+PACKAGES = [
+    "hmmjax",
+    *(m.name for m in pkgutil.walk_packages(hmmjax.__path__, "hmmjax.") if m.ispkg),
+]
+
+
+def test_settings_are_built_from_keywords():
+    settings = job.Settings(emissions="probability", folds=3)
+    assert job.settings.with_overrides(settings, {"folds": None}) == dataclasses.replace(settings, folds=None)
+    assert job.settings.with_overrides(None, {}) == job.Settings()
+    with pytest.warns(DeprecationWarning, match="Use max_iterations= instead"):
+        assert job.settings.with_overrides(None, {"iterations": 3}).max_iterations == 3
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        settings.folds = 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"folds": 1}, "folds=1 leaves nothing to learn from"),
+        ({"threshold": 1.5}, r"threshold=1\.5 is not a probability"),
+        ({"max_iterations": -1}, "max_iterations=-1 is negative"),
+        ({"step": 0}, "step=0 is not a number of frames"),
+    ],
+)
+def test_settings_out_of_range_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        job.Settings(**options)
+
+
+def test_unknown_settings_are_refused_by_every_function():
+    with pytest.raises(TypeError, match=r"no setting 'fold'. Did you mean 'folds'\?"):
+        job.stabilize([], fold=3)
+    for function in (job.prepare_inputs, job.rank_families, job.prepare_ranking):
+        with pytest.raises(TypeError, match="Settings are emissions, folds"):
+            function([], [], quality=11)
+
+
+#: `hmmjax.io.read` and its like are functions first; their modules are internal.
+FUNCTIONS_FIRST = {"hmmjax.io": {"join", "read", "select", "write"}, "hmmjax.messages": {"viterbi"}}
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_no_function_hides_a_module_of_the_same_name(name):
+    """`import package.module as m` yields whatever the package's attribute is, so it must be the module."""
+    package = importlib.import_module(name)
+    for module in pkgutil.iter_modules(package.__path__):
+        if module.name in FUNCTIONS_FIRST.get(name, ()):
+            continue
+        found = vars(package).get(module.name)
+        assert found is None or isinstance(found, types.ModuleType), f"{name}.{module.name} is {found!r}"
+
+
+def test_old_names_still_work():
+    with pytest.warns(DeprecationWarning, match="compare_systems"):
+        assert job.compare is job.compare_systems
+    with pytest.raises(AttributeError, match="no attribute 'contrast'"):
+        _ = job.contrast
+
+
+def examples(count=4, frames=60):
+    """Two phases whose recognizer errs in runs of frames."""
+    rng = np.random.default_rng(0)
+    phases = np.broadcast_to((np.arange(frames) >= frames // 2).astype(np.int32), (count, frames)).copy()
+    wrong = np.repeat(rng.random((count, frames // 5)) < 0.2, 5, axis=1)
+    outputs = np.where(wrong, 1 - phases, phases).astype(np.int32)
+    mask = np.ones((count, frames), bool)
+    return job.Examples(hmmjax.Observations(outputs), hmmjax.Labels(phases), mask)
+
+
+@pytest.mark.parametrize("max_iterations", [None, 2])
+def test_powers_of_held_out_videos_are_given_to_the_model_of_all_videos(max_iterations):
+    """By hand: tables from all videos, powers from the held-out ones seen through tables from the rest."""
+    videos, held_out = examples(), np.array([1, 3])
+    options = {"num_phases": 2, "num_tools": 0, "max_iterations": max_iterations}
+    found = job.learn_model(videos, held_out=held_out, calibration={"folds": 0}, calibrated=True, **options)
+    tables = job.learn_model(videos, **options).params
+    rest, part = job.learn_model(videos.take([0, 2]), **options).params, videos.take(held_out)
+    power = hmmjax.calibrate(rest, part.obs, part.mask, part.labels, folds=0).params.phases.emission.power
+    assert isinstance(found.params.phases.emission, Tempered) and (found.fit is None) == (max_iterations is None)
+    np.testing.assert_array_equal(found.params.phases.emission.power, power)
+    np.testing.assert_array_equal(found.params.phases.emission.family.matrix, tables.phases.emission.matrix)
+    assert "calibrated (on held-out videos): each frame is weighted by" in found.method
+
+
+def test_posteriors_are_numpy_probabilities():
+    videos = examples(2)
+    params = job.learn_model(videos, num_phases=2, num_tools=0).params
+    for online, infer in ((False, hmmjax.posterior), (True, hmmjax.filter)):
+        found, likelihood = job.numpy_posterior(params, videos.obs, videos.mask, online=online)
+        expected = infer(params, videos.obs, videos.mask)
+        assert isinstance(found.phases, np.ndarray) and found.tools is None and found.phases.max() <= 1
+        np.testing.assert_allclose(found.phases, expected.phases, atol=1e-6)
+        np.testing.assert_array_equal(likelihood, expected.log_likelihood)
