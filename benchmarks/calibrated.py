@@ -1,8 +1,8 @@
-"""What calibration and durations add on real predictions: ``python benchmarks/calibrated.py``.
+"""Measure what calibration and durations add on real predictions: ``python benchmarks/calibrated.py``.
 
 TMRNet's phases (videos 41-60, five-fold), MS-TCN's softmax (videos 71-75, leave one out), Faster R-CNN's tools
 (videos 61 and 62, leave one out, no phase recognizer), and two stages of MS-TCN as two recognizers. Emissions and
-powers are learned in the other videos only; starts, transitions and the number of stages in the labels of videos 1-40.
+powers are learned on the other videos only; start, transitions and the number of stages in the labels of videos 1-40.
 Writes ``benchmarks/results/calibrated.json``.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import real
-from real import phase_figures, tmrnet_videos
+from real import phase_scores, tmrnet_videos
 
 import hmmjax
 from hmmjax import Labels, Observations, Params, durations, metrics
@@ -28,15 +28,15 @@ SPLITS = {
     "every fifth video": [np.arange(20)[i::5] for i in range(5)],
     "five in a row": np.array_split(np.arange(20), 5),
 }
-"""Which videos are held out together; the figures depend on it."""
-STRENGTH = 10.0
-"""Of refinement's pull to its start. Chosen with TMRNet's figures in view, among 1 to 30, which differ little."""
+"""Which videos are held out together; the results depend on it."""
+L2 = 10.0
+"""L2 penalty of refinement. Tuned on TMRNet's test videos, among 1 to 30, which differ little."""
 
 
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
-    parser.add_argument("--only", help="one of tmrnet, frcnn, mstcn, fused; the others' figures stay as they are")
+    parser.add_argument("--only", help="one of tmrnet, frcnn, mstcn, fused; the other results are kept")
     options = parser.parse_args()
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     results |= {
@@ -54,7 +54,7 @@ def main() -> None:
 
 def tmrnet_models() -> dict[str, Any]:
     """Both splits of TMRNet's videos, with powers, durations and refinement."""
-    results = {"raw": phase_figures(*tmrnet_videos())}
+    results = {"raw": phase_scores(*tmrnet_videos())}
     for split in SPLITS:
         for model in ("calibrated", "calibrated, durations", "refined", "refined, durations"):
             results[f"{split}, {model}"] = tmrnet(split, "durations" in model, "refined" in model)
@@ -69,31 +69,40 @@ def training_labels() -> tuple[Labels, np.ndarray]:
 
 
 def chains(with_stages: bool) -> Params:
-    """Phases' start and transitions, and stages where wanted."""
+    """Start and transitions of the phases, with stages if asked for."""
     params = Params(real.chains().phases)
     return durations.spread(params, durations.choose(*training_labels(), num_phases=7)) if with_stages else params
 
 
+def learn_fold(
+    truth: Sequence[np.ndarray], predicted: Sequence[np.ndarray], others: np.ndarray, chain: Any
+) -> tuple[Params, Params]:
+    """Models learned on the videos `others`: with powers of one, and calibrated."""
+    labels, mask = real.stack([truth[i] for i in others], -1)
+    obs = Observations(real.stack([predicted[i] for i in others])[0])
+    emission = hmmjax.estimate(Labels(labels), obs, mask, num_phases=7, priors=real.PRIORS).phases.emission
+    plain = Params(dataclasses.replace(chain, emission=emission))
+    return plain, hmmjax.calibrate(plain, obs, mask, Labels(labels), priors=real.PRIORS).params
+
+
 def tmrnet(split: str, with_stages: bool, refined: bool = False) -> dict[str, Any]:
-    """One split of TMRNet's videos: powers, or powers and then every table, learned in the other folds."""
-    truth, said = tmrnet_videos()
+    """One split of TMRNet's videos: powers, or powers and then every table, learned on the other folds."""
+    truth, predicted = tmrnet_videos()
     chain, found = chains(with_stages).phases, []
     smoothed: list[Any] = [None] * 20
     nats = {"powers of one": 0.0, "calibrated": 0.0}
     probabilities: dict[str, list[Any]] = {"powers of one": [None] * 20, "calibrated": [None] * 20}
     for held_out in SPLITS[split]:
         others = np.setdiff1d(np.arange(20), held_out)
-        labels, mask = real.stack([truth[i] for i in others], -1)
-        obs = Observations(real.stack([said[i] for i in others])[0])
-        learned = hmmjax.estimate(Labels(labels), obs, mask, num_phases=7, priors=real.PRIORS).phases.emission
-        plain = Params(dataclasses.replace(chain, emission=learned))
-        best = hmmjax.calibrate(plain, obs, mask, Labels(labels), priors=real.PRIORS).params
+        plain, best = learn_fold(truth, predicted, others, chain)
         if refined:
-            best = hmmjax.refine(best, obs, mask, Labels(labels), strength=STRENGTH).params
+            labels, mask = real.stack([truth[i] for i in others], -1)
+            obs = Observations(real.stack([predicted[i] for i in others])[0])
+            best = hmmjax.refine(best, obs, mask, Labels(labels), strength=L2).params
         found.append(best)
-        phases, mask = real.stack([said[i] for i in held_out])
+        phases, mask = real.stack([predicted[i] for i in held_out])
         known = Labels(real.stack([truth[i] for i in held_out], -1)[0])
-        for name, params in (("powers of one", plain), ("calibrated", found[-1])):
+        for name, params in (("powers of one", plain), ("calibrated", best)):
             posterior = hmmjax.posterior(params, Observations(phases), mask)
             clamped = hmmjax.log_likelihood(params, Observations(phases), mask, known)
             nats[name] += float(np.sum(np.float64(clamped) - np.float64(posterior.log_likelihood)))
@@ -103,15 +112,15 @@ def tmrnet(split: str, with_stages: bool, refined: bool = False) -> dict[str, An
     frames = sum(map(len, truth))
     return {
         "powers": [float(p.phases.emission.power) for p in found],
-        "smoothed, powers of one": phase_figures(truth, [x.argmax(-1) for x in probabilities["powers of one"]]),
-        "smoothed": phase_figures(truth, smoothed),
+        "smoothed, powers of one": phase_scores(truth, [x.argmax(-1) for x in probabilities["powers of one"]]),
+        "smoothed": phase_scores(truth, smoothed),
         "held-out conditional log-likelihood, nats a frame": {name: n / frames for name, n in nats.items()},
         "calibration error (ECE)": {n: metrics.phase_calibration(truth, x).value for n, x in probabilities.items()},
     }
 
 
 def mstcn() -> dict[str, Any]:
-    """MS-TCN's softmax, each of videos 71-75 held out in turn, with durations and with every family."""
+    """MS-TCN's softmax output, each of videos 71-75 held out in turn, with durations and with every family."""
     videos = range(71, 76)
     with np.load(real.DATA / "mstcn" / "phase_logits_1fps.npz") as file:
         logits = [file[f"logits_{v}"].astype(float) for v in videos]
@@ -119,24 +128,24 @@ def mstcn() -> dict[str, Any]:
         truth = [file[f"phase_{v}"].astype(int) for v in videos]
     softmax = [np.exp(x - x.max(-1, keepdims=True)) for x in logits]
     softmax = [(x / x.sum(-1, keepdims=True)).astype(np.float32) for x in softmax]
-    results: dict[str, Any] = {"raw": phase_figures(truth, [x.argmax(-1) for x in softmax])}
+    results: dict[str, Any] = {"raw": phase_scores(truth, [x.argmax(-1) for x in softmax])}
     chain = chains(with_stages=True).phases
     for kind in ("confusion", "probability", "logit-normal", "scaled"):
-        answers: dict[str, list[np.ndarray]] = {"powers of one": [], "calibrated": [], "refined": []}
+        outputs: dict[str, list[np.ndarray]] = {"powers of one": [], "calibrated": [], "refined": []}
         for i in range(5):
             others = [j for j in range(5) if j != i]
             labels, mask = real.stack([truth[j] for j in others], -1)
-            seen, one = Observations(real.stack([softmax[j] for j in others])[0]), Observations(softmax[i])
+            train, test = Observations(real.stack([softmax[j] for j in others])[0]), Observations(softmax[i])
             if kind == "confusion":
-                seen, one = seen.discretize(), one.discretize()
+                train, test = train.discretize(), test.discretize()
             options = {"emissions": kind, "num_phases": 7, "priors": real.PRIORS}
-            learned = hmmjax.estimate(Labels(labels), seen, mask, **options).phases.emission
+            learned = hmmjax.estimate(Labels(labels), train, mask, **options).phases.emission
             plain = Params(dataclasses.replace(chain, emission=learned))
-            tempered = hmmjax.calibrate(plain, seen, mask, Labels(labels), priors=real.PRIORS).params
-            refined = hmmjax.refine(tempered, seen, mask, Labels(labels), strength=STRENGTH).params
+            tempered = hmmjax.calibrate(plain, train, mask, Labels(labels), priors=real.PRIORS).params
+            refined = hmmjax.refine(tempered, train, mask, Labels(labels), strength=L2).params
             for name, params in (("powers of one", plain), ("calibrated", tempered), ("refined", refined)):
-                answers[name].append(np.argmax(hmmjax.posterior(params, one).phases, -1))
-        results |= {f"{kind}, {name}": phase_figures(truth, x) for name, x in answers.items()}
+                outputs[name].append(np.argmax(hmmjax.posterior(params, test).phases, -1))
+        results |= {f"{kind}, {name}": phase_scores(truth, x) for name, x in outputs.items()}
     return results
 
 
@@ -144,62 +153,63 @@ def fused() -> dict[str, Any]:
     """The first and the last stage of MS-TCN alone and as two recognizers of the same videos, calibrated."""
     videos = range(71, 76)
     with np.load(real.DATA / "mstcn" / "phase_logits_1fps.npz") as file:
-        said = [[file[f"stages_{v}"][stage].argmax(-1).astype(np.int32) for v in videos] for stage in (0, 3)]
+        predicted = [[file[f"stages_{v}"][stage].argmax(-1).astype(np.int32) for v in videos] for stage in (0, 3)]
     with np.load(real.DATA / "cholec80" / "labels_1fps.npz") as file:
         truth = [file[f"phase_{v}"].astype(int) for v in videos]
     chain, results = chains(with_stages=False).phases, {}
-    for name, sources in (("first stage", said[:1]), ("last stage", said[1:]), ("both, fused", said)):
-        answers = []
+    for name, sources in (("first stage", predicted[:1]), ("last stage", predicted[1:]), ("both, fused", predicted)):
+        outputs = []
         for i in range(5):
             others = [j for j in range(5) if j != i]
             labels, mask = real.stack([truth[j] for j in others], -1)
-            seen, one = tuple(real.stack([s[j] for j in others])[0] for s in sources), tuple(s[i] for s in sources)
+            train = Observations(tuple(real.stack([s[j] for j in others])[0] for s in sources))
+            test = Observations(tuple(s[i] for s in sources))
             options = {"emissions": "confusion", "num_phases": 7, "priors": real.PRIORS}
-            learned = hmmjax.estimate(Labels(labels), Observations(seen), mask, **options).phases.emission
+            learned = hmmjax.estimate(Labels(labels), train, mask, **options).phases.emission
             plain = Params(dataclasses.replace(chain, emission=learned))
-            found = hmmjax.calibrate(plain, Observations(seen), mask, Labels(labels), priors=real.PRIORS).params
-            answers.append(np.argmax(hmmjax.posterior(found, Observations(one)).phases, -1))
-        results[f"{name}, raw"] = phase_figures(truth, sources[0]) if len(sources) == 1 else {}
-        results[f"{name}, calibrated"] = phase_figures(truth, answers)
-    return {name: figures for name, figures in results.items() if figures}
+            found = hmmjax.calibrate(plain, train, mask, Labels(labels), priors=real.PRIORS).params
+            outputs.append(np.argmax(hmmjax.posterior(found, test).phases, -1))
+        results[f"{name}, raw"] = phase_scores(truth, sources[0]) if len(sources) == 1 else {}
+        results[f"{name}, calibrated"] = phase_scores(truth, outputs)
+    return {name: scores for name, scores in results.items() if scores}
 
 
 def frcnn() -> dict[str, Any]:
-    """Tools of videos 61 and 62, each with what the other teaches; phases hidden, or tools alone."""
+    """Tools of videos 61 and 62, each with a model learned on the other; phases hidden, or tools alone."""
     with np.load(real.DATA / "frcnn" / "scores_1fps.npz") as file:
         scores = [file["score_61"].astype(np.float32), file["score_62"].astype(np.float32)]
     with np.load(real.DATA / "cholec80" / "labels_1fps.npz") as file:
         truth = [file["tools_61"].astype(int), file["tools_62"].astype(int)]
-    results: dict[str, Any] = {"raw": tool_figures(truth, scores)}
-    for where, tools_only in (("coupled, phases hidden", False), ("tools only", True)):
+    results: dict[str, Any] = {"raw": tool_scores(truth, scores)}
+    for name, tools_only in (("coupled, phases hidden", False), ("tools only", True)):
         chain = real.chains(tools_only)
         for kind in ("confusion", "probability", "inflated"):
-            answers: dict[str, list[np.ndarray]] = {"powers of one": [], "calibrated": [], "refined": []}
+            outputs: dict[str, list[np.ndarray]] = {"powers of one": [], "calibrated": [], "refined": []}
             powers = []
             for held_out in (0, 1):
                 other = 1 - held_out
-                seen, one = Observations(tools=scores[other]), Observations(tools=scores[held_out])
+                train, test = Observations(tools=scores[other]), Observations(tools=scores[held_out])
                 if kind == "confusion":
-                    seen, one = seen.discretize(), one.discretize()
+                    train, test = train.discretize(), test.discretize()
                 labels = Labels(tools=truth[other])
-                learned = hmmjax.estimate(labels, seen, emissions=kind, priors=real.PRIORS).tools.emission
+                learned = hmmjax.estimate(labels, train, emissions=kind, priors=real.PRIORS).tools.emission
                 plain = Params(
                     None if tools_only else dataclasses.replace(chain.phases, emission=None),
                     dataclasses.replace(chain.tools, emission=learned),
                 )
-                tempered = hmmjax.calibrate(plain, seen, None, labels).params
+                tempered = hmmjax.calibrate(plain, train, None, labels).params
                 powers.append(np.asarray(tempered.tools.emission.power).tolist())
-                refined = hmmjax.refine(tempered, seen, None, labels, strength=STRENGTH).params
-                for name, params in (("powers of one", plain), ("calibrated", tempered), ("refined", refined)):
-                    answers[name].append(np.clip(hmmjax.posterior(params, one).tools, 0, 1))
-            results |= {f"{where}, {kind}, {name}": tool_figures(truth, x) for name, x in answers.items()}
-            results[f"{where}, {kind}, calibrated"]["powers"] = powers
+                refined = hmmjax.refine(tempered, train, None, labels, strength=L2).params
+                for model, params in (("powers of one", plain), ("calibrated", tempered), ("refined", refined)):
+                    outputs[model].append(np.clip(hmmjax.posterior(params, test).tools, 0, 1))
+            results |= {f"{name}, {kind}, {model}": tool_scores(truth, x) for model, x in outputs.items()}
+            results[f"{name}, {kind}, calibrated"]["powers"] = powers
     return results
 
 
-def tool_figures(truth: Sequence[np.ndarray], tools: Sequence[np.ndarray]) -> dict[str, Any]:
-    """The figures of tools, and how far their probabilities are off."""
-    return real.tool_figures(truth, tools) | {"calibration error (ECE)": metrics.tool_calibration(truth, tools).value}
+def tool_scores(truth: Sequence[np.ndarray], tools: Sequence[np.ndarray]) -> dict[str, Any]:
+    """The tool metrics of `real`, and the expected calibration error."""
+    return real.tool_scores(truth, tools) | {"calibration error (ECE)": metrics.tool_calibration(truth, tools).value}
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 TMRNet's phases of Cholec80 videos 41-60 (emissions by five-fold cross-validation) and Faster R-CNN's tools of videos
 61 and 62 (leave one out, no phase recognizer at all); transitions counted in videos 1-40. Writes
-``benchmarks/results/real.json``. The data's place is the environment variable HMMJAX_DATA, default ../shared/data.
+``benchmarks/results/real.json``. The environment variable HMMJAX_DATA is the folder of the data, default ../shared/data.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def stack(videos: Sequence[np.ndarray], fill: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Videos of different length to one array (B, T, ...) and its mask."""
+    """Pad videos of different lengths to one array (B, T, ...); also return its mask."""
     lengths = np.array([len(v) for v in videos])
     out = np.full((len(videos), lengths.max(), *videos[0].shape[1:]), fill, videos[0].dtype)
     for row, video in zip(out, videos, strict=True):
@@ -47,7 +47,7 @@ def stack(videos: Sequence[np.ndarray], fill: int = 0) -> tuple[np.ndarray, np.n
 
 
 def chains(tools_only: bool = False) -> Params:
-    """Start and transitions, counted in Cholec80's videos 1-40."""
+    """Start and transitions, counted in the labels of Cholec80 videos 1-40."""
     with np.load(DATA / "cholec80" / "labels_1fps.npz") as file:
         phases, mask = stack([file[f"phase_{v:02d}"].astype(int) for v in range(1, 41)], -1)
         tools, _ = stack([file[f"tools_{v:02d}"].astype(int) for v in range(1, 41)], -1)
@@ -55,8 +55,8 @@ def chains(tools_only: bool = False) -> Params:
     return hmmjax.estimate(labels, None, mask, num_phases=7, priors=PRIORS)
 
 
-def phase_figures(truth: Sequence[np.ndarray], predicted: Sequence[np.ndarray]) -> dict[str, float]:
-    """The three figures of phases."""
+def phase_scores(truth: Sequence[np.ndarray], predicted: Sequence[np.ndarray]) -> dict[str, float]:
+    """Accuracy, Jaccard and number of changes of phases."""
     return {
         "accuracy, pooled over frames": metrics.accuracy(truth, predicted, mean="pooled").value,
         "Jaccard, strict, per video then mean over phases": metrics.jaccard(truth, predicted).value,
@@ -64,8 +64,8 @@ def phase_figures(truth: Sequence[np.ndarray], predicted: Sequence[np.ndarray]) 
     }
 
 
-def tool_figures(truth: Sequence[np.ndarray], tools: Sequence[np.ndarray]) -> dict[str, float]:
-    """The three figures of tools."""
+def tool_scores(truth: Sequence[np.ndarray], tools: Sequence[np.ndarray]) -> dict[str, float]:
+    """Average precision, F1 and number of changes of tools."""
     return {
         "mAP, scikit-learn step AP, pooled over videos": metrics.average_precision(truth, tools).value,
         "F1, macro over tools, pooled, threshold 0.5": metrics.tool_f1(truth, tools).value,
@@ -84,23 +84,23 @@ def tmrnet_videos() -> tuple[list[np.ndarray], list[np.ndarray]]:
 
 def tmrnet() -> dict[str, Any]:
     """Phases of videos 41-60: raw, smoothed, filtered, decoded."""
-    truth, said = tmrnet_videos()
+    truth, predicted = tmrnet_videos()
     model = chains().phases
-    answers: dict[str, list[np.ndarray]] = {"smoothed": [], "filtered": [], "decoded": []}
+    outputs: dict[str, list[np.ndarray]] = {"smoothed": [], "filtered": [], "decoded": []}
     for held_out in np.array_split(np.arange(20), 5):
         others = np.setdiff1d(np.arange(20), held_out)
         labels, mask = stack([truth[i] for i in others], -1)
-        obs, _ = stack([said[i] for i in others])
+        obs, _ = stack([predicted[i] for i in others])
         learned = hmmjax.estimate(Labels(labels), Observations(obs), mask, num_phases=7, priors=PRIORS)
         params = Params(dataclasses.replace(model, emission=learned.phases.emission))
-        phases, mask = stack([said[i] for i in held_out])
+        phases, mask = stack([predicted[i] for i in held_out])
         obs = Observations(phases)
-        answers["smoothed"] += metrics.unpad(np.argmax(hmmjax.posterior(params, obs, mask).phases, -1), mask)
-        answers["filtered"] += metrics.unpad(np.argmax(hmmjax.filter(params, obs, mask).phases, -1), mask)
-        answers["decoded"] += metrics.unpad(hmmjax.decode(params, obs, mask).phases, mask)
+        outputs["smoothed"] += metrics.unpad(np.argmax(hmmjax.posterior(params, obs, mask).phases, -1), mask)
+        outputs["filtered"] += metrics.unpad(np.argmax(hmmjax.filter(params, obs, mask).phases, -1), mask)
+        outputs["decoded"] += metrics.unpad(hmmjax.decode(params, obs, mask).phases, mask)
 
-    raw = phase_figures(truth, said)
-    return {"raw": raw} | {name: phase_figures(truth, x) for name, x in answers.items()}
+    raw = phase_scores(truth, predicted)
+    return {"raw": raw} | {name: phase_scores(truth, x) for name, x in outputs.items()}
 
 
 def frcnn() -> dict[str, Any]:
@@ -111,14 +111,14 @@ def frcnn() -> dict[str, Any]:
         truth = [file["tools_61"].astype(int), file["tools_62"].astype(int)]
         phases = [file["phase_61"].astype(int), file["phase_62"].astype(int)]
 
-    results = {"raw": tool_figures(truth, scores)}
+    results = {"raw": tool_scores(truth, scores)}
     for name, tools_only in (("coupled, phases unobserved", False), ("tools only", True)):
         model = chains(tools_only)
         smoothed, filtered, inferred = [], [], []
         for held_out in (0, 1):
             other = 1 - held_out
-            said = Observations(tools=scores[other]).discretize()
-            learned = hmmjax.estimate(Labels(tools=truth[other]), said, priors=PRIORS)
+            train = Observations(tools=scores[other]).discretize()
+            learned = hmmjax.estimate(Labels(tools=truth[other]), train, priors=PRIORS)
             params = Params(
                 None if tools_only else dataclasses.replace(model.phases, emission=None),
                 dataclasses.replace(model.tools, emission=learned.tools.emission),
@@ -129,8 +129,8 @@ def frcnn() -> dict[str, Any]:
             filtered.append(np.asarray(hmmjax.filter(params, obs).tools))
             if not tools_only:
                 inferred.append(np.argmax(posterior.phases, -1))
-        results[f"{name}, smoothed"] = tool_figures(truth, smoothed)
-        results[f"{name}, filtered"] = tool_figures(truth, filtered)
+        results[f"{name}, smoothed"] = tool_scores(truth, smoothed)
+        results[f"{name}, filtered"] = tool_scores(truth, filtered)
         if not tools_only:
             accuracy = metrics.accuracy(phases, inferred, mean="pooled").value
             results[f"{name}, smoothed"]["phase accuracy from tools alone, pooled over frames"] = accuracy

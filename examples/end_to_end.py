@@ -1,10 +1,9 @@
-"""A network trained through the model: the gradient of the HMM's loss reaches its weights.
+"""Train a network through the model: the gradient of the HMM's loss reaches its weights.
 
     python examples/end_to_end.py --steps 300
 
-A linear layer reads noisy features frame by frame. Trained on its own it minimizes cross-entropy; trained end to end it
-minimizes the conditional likelihood of the labels *after* stabilization, -log p(labels | its outputs), which leaves to
-the chain what the chain can do.
+A linear layer reads noisy features frame by frame. Trained alone it minimizes cross-entropy; trained end to end it minimizes
+-log P(labels | its outputs) under the hidden Markov model, and leaves to the chain what the chain can do.
 """
 
 import argparse
@@ -18,7 +17,7 @@ import hmmjax
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, float]:
-    """Print and return stabilized accuracy on held-out videos for both ways of training."""
+    """Print and return the stabilized accuracy on held-out videos for both objectives."""
     parser = argparse.ArgumentParser(description="Train a small network through the hidden Markov model.")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--frames", type=int, default=200)
@@ -38,15 +37,15 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
     def cross_entropy(weights: jax.Array) -> jax.Array:
         return -jnp.take_along_axis(outputs(weights)[train], phases[train][..., None], -1).mean()
 
-    # Scaled likelihoods: p(output | phase) in proportion to the softmax itself.
+    # Scaled likelihoods: p(output | phase) is proportional to the softmax output.
     chain = hmmjax.PhaseChain(world.phases.initial, world.phases.transition, Softmax(4))
     params = hmmjax.Params(chain)
 
     def stabilized(weights: jax.Array) -> jax.Array:
-        said = hmmjax.Observations(jnp.exp(outputs(weights)[train]))
+        predicted = hmmjax.Observations(jnp.exp(outputs(weights)[train]))
         known = hmmjax.Labels(phases[train])
-        joint = hmmjax.log_likelihood(params, said, mask[train], known)
-        return (hmmjax.log_likelihood(params, said, mask[train]) - joint).sum() / mask[train].sum()
+        joint = hmmjax.log_likelihood(params, predicted, mask[train], known)
+        return (hmmjax.log_likelihood(params, predicted, mask[train]) - joint).sum() / mask[train].sum()
 
     found = {}
     for name, loss in (("cross-entropy", cross_entropy), ("through the model", stabilized)):
@@ -63,18 +62,18 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
 
 @hmmjax.pytree
 class Softmax(hmmjax.emissions.PhaseEmission):
-    """The softmax output as likelihood, every phase alike beforehand."""
+    """The softmax output as likelihood, with a uniform prior over phases."""
 
     classes: int = hmmjax.static()
     observes = "probabilities"
 
     @property
     def num_phases(self) -> int:
-        """L."""
+        """Number of phases."""
         return self.classes
 
     def log_prob(self, observations: jax.Array) -> jax.Array:
-        """(..., L)."""
+        """Return log-likelihoods (..., L)."""
         return jnp.log(jnp.clip(observations, 1e-9, 1))
 
 

@@ -1,10 +1,10 @@
-"""A family of your own, with parameters that no closed form gives, learned by gradient through the exact likelihood.
+"""Learn an emission family of your own by gradient ascent on the exact likelihood.
 
     python examples/learn_a_family.py --steps 200
 
-The family sees logits and says that those of phase p are Gaussian about a mean, with one width for all phases: far from
-any network's softmax, but one page. Gradient ascent on the likelihood of unlabeled videos finds means and width;
-labels never enter.
+The family models the log-probabilities of phase p as Gaussian with a mean per phase and one width for all phases: unlike any
+network's softmax, but short. Its parameters have no closed form; gradient ascent on the likelihood of unlabeled videos finds
+them.
 """
 
 import argparse
@@ -19,8 +19,8 @@ from hmmjax.emissions import PhaseEmission
 
 
 @hmmjax.pytree
-class PhaseGaussian(PhaseEmission):
-    """Log-probabilities of each phase, Gaussian about `means[p]` (L, L) with the spread exp(`log_width`)."""
+class PhaseIsotropic(PhaseEmission):
+    """Log-probabilities given phase p are Gaussian with mean `means[p]`, (L, L), and standard deviation exp(`log_width`)."""
 
     means: jax.Array
     log_width: jax.Array
@@ -28,18 +28,18 @@ class PhaseGaussian(PhaseEmission):
 
     @property
     def num_phases(self) -> int:
-        """L."""
+        """Number of phases."""
         return self.means.shape[0]
 
     def log_prob(self, observations: jax.Array) -> jax.Array:
-        """(..., L) densities, up to the change of variables that all phases share."""
+        """Return log-densities (..., L), up to a term that is the same for all phases."""
         logits = jnp.log(jnp.clip(observations, 1e-6, 1))
         distance = ((logits[..., None, :] - self.means) ** 2).sum(-1)
         return -0.5 * distance / jnp.exp(2 * self.log_width) - self.num_phases * self.log_width
 
 
 def main(argv: Sequence[str] | None = None) -> list[float]:
-    """Print and return the mean log-likelihood per frame at every step."""
+    """Print and return the log-likelihood per frame at every step."""
     parser = argparse.ArgumentParser(description="Learn an emission family by gradient.")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--frames", type=int, default=300)
@@ -47,9 +47,9 @@ def main(argv: Sequence[str] | None = None) -> list[float]:
     options = parser.parse_args(argv)
     world = hmmjax.init_params(num_phases=3)
     labels, obs, mask = hmmjax.sample(world, jax.random.key(0), [options.frames, options.frames])
-    family = PhaseGaussian(jnp.log(0.25 + 0.5 * jnp.eye(3)), jnp.zeros(()))
+    family = PhaseIsotropic(jnp.log(0.25 + 0.5 * jnp.eye(3)), jnp.zeros(()))
 
-    def objective(family: PhaseGaussian) -> jax.Array:
+    def objective(family: PhaseIsotropic) -> jax.Array:
         chain = hmmjax.PhaseChain(world.phases.initial, world.phases.transition, family)
         return hmmjax.log_likelihood(hmmjax.Params(chain), obs, mask).sum() / mask.sum()
 
@@ -59,13 +59,13 @@ def main(argv: Sequence[str] | None = None) -> list[float]:
     for _ in range(options.steps):
         value, gradient = step(family)
         history.append(float(value))
-        # RMSprop by hand: the family is a pytree like any other, so optax would do as well.
+        # RMSprop; the family is a pytree, so that optax works as well.
         square = jax.tree.map(lambda s, g: 0.9 * s + 0.1 * g**2, square, gradient)
         family = jax.tree.map(lambda p, g, s: p + options.rate * g / jnp.sqrt(s + 1e-8), family, gradient, square)
     chain = hmmjax.PhaseChain(world.phases.initial, world.phases.transition, family)
-    said = np.asarray(hmmjax.posterior(hmmjax.Params(chain), obs, mask).phases).argmax(-1)
+    predicted = np.asarray(hmmjax.posterior(hmmjax.Params(chain), obs, mask).phases).argmax(-1)
     print(f"log-likelihood per frame {history[0]:.3f} -> {history[-1]:.3f} nats")
-    print(f"phases right, never having seen a label: {(said == labels.phases).mean():.3f}")
+    print(f"accuracy without any label: {(predicted == labels.phases).mean():.3f}")
     return history
 
 

@@ -1,4 +1,4 @@
-"""The research scripts run, at a tiny size, and show what they say."""
+"""The research scripts run at a very small size, and show what they promise."""
 
 import importlib.util
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The Python in docs/models.md runs."""
+"""The Python in docs/reference/recognizers.md runs."""
 
 import re
 from pathlib import Path
@@ -7,11 +7,12 @@ import pytest
 
 pytest.importorskip("flax", reason="needs the vision extra (flax)")
 
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "recognizers.md"
 
-def test_the_pages_code_runs():
-    page = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+
+def test_the_code_of_the_page_runs():
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert len(blocks) == 5
     space = {}
     for block in blocks:
-        exec(compile(block, "docs/models.md", "exec"), space)
+        exec(compile(block, "docs/reference/recognizers.md", "exec"), space)

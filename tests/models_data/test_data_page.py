@@ -1,4 +1,4 @@
-"""The code on docs/data.md runs, and its manifest is accepted."""
+"""The code of the pages about data runs, the manifest they show is accepted, and the tests they name exist."""
 
 import re
 import warnings
@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "data.md"
+DOCS = Path(__file__).parents[2] / "docs"
+DATASETS, LABELS = DOCS / "how-to" / "datasets.md", DOCS / "how-to" / "choose-labels.md"
+SIMULATED = DOCS / "tutorials" / "simulated-surgery.md"
 
 
 def test_manifest_is_accepted(tmp_path):
     from models.data.collections_manifest import read_manifest
 
-    (text,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    (text,) = re.findall(r"```yaml\n(.*?)```", DATASETS.read_text(encoding="utf-8"), re.DOTALL)
     for path in re.findall(r"(?:video|phases|tools): (\S+/[^\s,}]+)", text):
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).touch()
@@ -22,36 +24,47 @@ def test_manifest_is_accepted(tmp_path):
     assert collection.ids == ("case001", "case002", "case003") and collection["case002"].partial
 
 
-def run(*left_out):
-    """Run the page's blocks, but those that need a package which is not there."""
+def run(page, *left_out):
+    """Run the Python blocks of a page, except those that use a package in `left_out`."""
     space = {}
-    for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL):
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
         if not any(package in block for package in left_out):
-            exec(compile(block, "docs/data.md", "exec"), space)
+            exec(compile(block, page.name, "exec"), space)
     return space
 
 
-def test_the_pages_code_runs():
+def test_simulation_runs():
     pytest.importorskip("av", reason="videos need PyAV (the vision extra)")
-    space = run("tfds", "apache_beam")
-    assert space["collection"].ids == ("video01", "video02", "video03")
-    assert {track.video for track in space["more"]} == {"video01", "video02", "video03", "video04"}
+    assert run(SIMULATED)["picture"].shape == (480, 854, 3)
+
+
+def test_data_sets_open():
+    pytest.importorskip("av", reason="videos need PyAV (the vision extra)")
+    assert run(DATASETS, "tfds", "apache_beam")["collection"].ids == ("video01", "video02", "video03")
+
+
+def test_suggested_labels_are_read_back():
+    pytest.importorskip("av", reason="models.data needs PyAV (the vision extra)")
+    assert {track.video for track in run(LABELS)["more"]} == {"video01", "video02", "video03", "video04"}
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize("package", ["tensorflow_datasets", "apache_beam"])
-def test_the_pages_code_for_tensorflow_datasets_runs(package):
+def test_tensorflow_datasets_are_built(package):
     pytest.importorskip("array_record", reason="needs array_record (the tfds extra)")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the packages' own imports
+        warnings.simplefilter("ignore")  # raised while the packages themselves are imported
         for name in dict.fromkeys(("tensorflow_datasets", package)):
             pytest.importorskip(name, reason=f"needs {name} (the tfds and beam extras)")
-    space = run("apache_beam") if package != "apache_beam" else run()
+    space = run(DATASETS, *(["apache_beam"] if package != "apache_beam" else []))
     assert len(space["builder"].as_data_source("unsplit")) == sum(map(len, space["truth"]))
 
 
 def test_named_tests_exist():
-    named = set(re.findall(r"`(test_\w+)`", PAGE.read_text(encoding="utf-8")))
+    text = (DOCS / "project" / "reliability.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(test_\w+)`", text))
     files = Path(__file__).parents[1].rglob("test_*.py")
-    there = set(re.findall(r"^def (test_\w+)", "\n".join(f.read_text(encoding="utf-8") for f in files), re.MULTILINE))
-    assert named and not named - there
+    existing = set(
+        re.findall(r"^def (test_\w+)", "\n".join(f.read_text(encoding="utf-8") for f in files), re.MULTILINE)
+    )
+    assert named and not named - existing

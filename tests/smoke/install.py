@@ -1,7 +1,7 @@
-"""Wheel and sdist into clean environments, away from the checkout: ``python tests/smoke/install.py [python3.11 ...]``.
+"""Install wheel and sdist into clean environments: ``python tests/smoke/install.py [python3.11 ...]``.
 
-Builds both, installs the wheel (and the sdist, in the first environment) with the report extra for every Python that is
-given or found, and runs the smoke test in an empty folder. Needs a package index; exits non-zero on the first failure.
+Builds both, installs the wheel (and the sdist, in the first environment) with the report extra for every Python given or
+found, and runs the smoke test in an empty folder. Needs a package index; exits non-zero on the first failure.
 """
 
 import os
@@ -25,13 +25,13 @@ truth = dict(arrays)
 for n, s in enumerate(simulate_surgeries(3, 1, minutes=1.0), 1):
     arrays[f"phases_{n}"], arrays[f"tools_{n}"] = s.phase_probabilities, s.tool_probabilities
     truth[f"phases_{n}"], truth[f"tools_{n}"] = s.phases, s.tools
-io.save_npz("said.npz", arrays)
+io.save_npz("predicted.npz", arrays)
 io.save_npz("truth.npz", truth)
 def run(*a):
     subprocess.run([str(pathlib.Path(sys.executable).parent / "hmmjax"), *a], check=True)
 run("--version")
-run("stabilize", "said.npz", "--annotations", "truth.npz", "--out", "results", "--no-pictures", "--folds", "2")
-run("compare", "said.npz", "--annotations", "truth.npz", "--emissions", "confusion", "--no-hidden-phases")
+run("stabilize", "predicted.npz", "--annotations", "truth.npz", "--out", "results", "--no-pictures", "--folds", "2")
+run("compare", "predicted.npz", "--annotations", "truth.npz", "--emissions", "confusion", "--no-hidden-phases")
 run("report", "results", "--no-intervals", "--no-pictures")
 run("explore", "truth.npz", "--out", "explored")
 assert pathlib.Path("results/report/report.html").stat().st_size > 100_000
@@ -40,7 +40,7 @@ print("smoke test passed:", sys.version.split()[0], hmmjax.__version__)
 
 
 def pythons(given: list[str]) -> list[str]:
-    """Interpreters to test with: those given, else every known version on the path that runs."""
+    """Return the interpreters to test: those given, otherwise every known version on the path that runs."""
     found = [path for version in VERSIONS if (path := shutil.which(f"python{version}"))]
     return given or [path for path in found if not subprocess.run([path, "--version"], capture_output=True).returncode]
 
@@ -59,7 +59,7 @@ def main() -> None:
         wheel, sdist = next((work / "dist").glob("*.whl")), next((work / "dist").glob("*.tar.gz"))
         jobs = [(python, wheel) for python in pythons(sys.argv[1:])]
         if not jobs:
-            raise SystemExit("no Python to test with: name one")
+            raise SystemExit("No supported Python was found on the path. Pass the interpreters to test as arguments.")
         for i, (python, package) in enumerate([*jobs, (jobs[0][0], sdist)]):
             venv, empty = work / f"venv{i}", work / f"empty{i}"
             empty.mkdir()
