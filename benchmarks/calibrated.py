@@ -114,7 +114,7 @@ def tmrnet(split: str, with_stages: bool, refined: bool = False) -> dict[str, An
         "powers": [float(p.phases.emission.power) for p in found],
         "smoothed, powers of one": phase_scores(truth, [x.argmax(-1) for x in probabilities["powers of one"]]),
         "smoothed": phase_scores(truth, smoothed),
-        "held-out conditional log-likelihood, nats a frame": {name: n / frames for name, n in nats.items()},
+        "held-out conditional log-likelihood, nats per frame": {name: n / frames for name, n in nats.items()},
         "calibration error (ECE)": {n: metrics.phase_calibration(truth, x).value for n, x in probabilities.items()},
     }
 

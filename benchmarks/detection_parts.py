@@ -1,6 +1,6 @@
-"""RoIAlign and suppression beside torchvision's own, on random boxes: ``python benchmarks/detection_parts.py``.
+"""Compare RoIAlign and suppression with torchvision's on random boxes: ``python benchmarks/detection_parts.py``.
 
-Needs torch and torchvision, which nothing else here does; CI compares both with plain loops.
+Needs torch and torchvision. CI compares both with plain loops.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""How fast a 40-minute video becomes one picture a second: ``python benchmarks/extract.py``.
+"""Time the extraction of one picture per second from a 40-minute video: ``python benchmarks/extract.py``.
 
-The video is 854x480 at 25 frames a second: 20 seconds of simulated surgery, every frame different and with a camera's
-noise, encoded as H.264 and repeated without encoding again. Pictures are written as JPEG; beside it the plain way,
-which decodes every frame, keeps each 25th and writes none. Figures go to ``benchmarks/results/extract.json``.
+The video is 854x480 at 25 frames per second: 20 seconds of simulated surgery, every frame different and with camera
+noise, encoded as H.264 and repeated without re-encoding. Pictures are written as JPEG. For comparison, the plain
+method decodes every frame, keeps each 25th and writes none. Results go to ``benchmarks/results/extract.json``.
 """
 
 import argparse
@@ -53,10 +53,10 @@ def main() -> None:
                 "frames": length * FPS,
                 "size": f"{WIDTH}x{HEIGHT}",
                 "codec": "H.264, x264's preset veryfast, a key frame every 250",
-                "megabits a second": round(video.stat().st_size * 8e-6 / length, 2),
+                "megabits per second": round(video.stat().st_size * 8e-6 / length, 2),
             },
             "extracted, written as JPEG": timed(lambda: extract(video, Path(folder) / "out", progress=True), length),
-            "every frame decoded, none written": timed(lambda: plainly(video), length),
+            "every frame decoded, none written": timed(lambda: decode_all(video), length),
         }
     text = json.dumps(results, indent=1) + "\n"
     options.out.write_text(text)
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def pictures() -> Iterator[np.ndarray]:
-    """Every frame of a surgery's first seconds, (480, 854, 3) uint8."""
+    """Yield every frame of the first seconds of a surgery, (480, 854, 3) uint8."""
     surgery = simulate_surgeries(1, seed=3, minutes=10)[0]
     renderer = Renderer(make_scene(surgery, 1, WIDTH / HEIGHT), HEIGHT, WIDTH)
     rng = np.random.default_rng(0)
@@ -74,7 +74,7 @@ def pictures() -> Iterator[np.ndarray]:
 
 
 def repeat(clip: Path, video: Path) -> None:
-    """Copy a clip's packets one after the other into a longer video."""
+    """Repeat the packets of a clip into a longer video."""
     with av.open(str(video), "w", options={"movflags": "+faststart"}) as long:
         stream: Any = None
         for n in range(REPEATS):
@@ -88,7 +88,7 @@ def repeat(clip: Path, video: Path) -> None:
                         long.mux(packet)
 
 
-def plainly(video: Path) -> int:
+def decode_all(video: Path) -> int:
     """Decode every frame, convert each 25th, write none."""
     kept = 0
     with av.open(str(video)) as container:
@@ -102,11 +102,11 @@ def plainly(video: Path) -> int:
 
 
 def timed(job: Callable[[], int], length: int) -> dict[str, float]:
-    """Seconds of wall clock and of processor, and how many times faster than the video plays."""
+    """Return wall-clock and CPU seconds, and the speed relative to playback."""
     wall, used = time.perf_counter(), time.process_time()
     count = job()
     wall, used = time.perf_counter() - wall, time.process_time() - used
-    assert count == length, f"{count} pictures of {length} seconds"
+    assert count == length, f"{count} pictures were extracted from {length} seconds"
     return {"seconds": round(wall, 1), "cpu seconds": round(used, 1), "times real time": round(length / wall, 1)}
 
 

@@ -1,8 +1,9 @@
 """Draw the picture of the README: ``python benchmarks/picture.py``.
 
 Phases of three TMRNet test videos of Cholec80: annotated, predicted, and stabilized by the calibrated model of
-`calibrated.py`. The videos are those whose accuracy stabilization raises most, by the median, and least (or lowers). Writes
-``docs/images/stabilized.png``. The environment variable HMMJAX_DATA is the folder of the data, default ../shared/data.
+`calibrated.py`. The videos are those whose accuracy stabilization raises most, by the median, and least (or lowers).
+Writes ``docs/images/stabilized.png``. The environment variable HMMJAX_DATA is the folder of the data, default
+../shared/data.
 """
 
 from pathlib import Path
@@ -56,7 +57,7 @@ def stabilize(truth: list[np.ndarray], predicted: list[np.ndarray]) -> list[np.n
 
 def draw(axis, rows: dict[str, np.ndarray]) -> None:
     """One ribbon per row, with its number of phase changes on the right."""
-    for position, (name, phases) in enumerate(rows.items()):
+    for position, phases in enumerate(rows.values()):
         for start, width, phase in spans(np.arange(len(phases), dtype=float), phases, 1.0):
             axis.broken_barh([(start, width)], (position + 0.06, 0.88), facecolor=PHASE_COLORS[phase], linewidth=0)
         axis.text(1.01, position + 0.5, f"{changes(phases)} changes", transform=axis.get_yaxis_transform(), va="center",

@@ -2,7 +2,8 @@
 
 TMRNet's phases of Cholec80 videos 41-60 (emissions by five-fold cross-validation) and Faster R-CNN's tools of videos
 61 and 62 (leave one out, no phase recognizer at all); transitions counted in videos 1-40. Writes
-``benchmarks/results/real.json``. The environment variable HMMJAX_DATA is the folder of the data, default ../shared/data.
+``benchmarks/results/real.json``. The environment variable HMMJAX_DATA is the folder of the data, default
+../shared/data.
 """
 
 import dataclasses

@@ -1,6 +1,6 @@
-"""How the real figures depend on choices: ``python benchmarks/sensitivity.py``.
+"""Measure how the real results depend on the phase-transition pseudo-count: ``python benchmarks/sensitivity.py``.
 
-TMRNet with other phase-transition pseudo-counts. Writes ``benchmarks/results/sensitivity.json``.
+Phases of TMRNet, not calibrated. Writes ``benchmarks/results/sensitivity.json``.
 """
 
 import dataclasses

@@ -1,11 +1,11 @@
-"""Training throughput on one accelerator, side by side with torchvision in one run.
+"""Compare training throughput on one accelerator with torchvision in one run.
 
     python benchmarks/train.py --out results.json
 
 Each network is trained by two processes on the same accelerator: torchvision under torch.compile (bfloat16 autocast,
-channels_last, fused AdamW), and ours. They compile one after the other and are then timed in turns, so that a change
-of clocks hits both. Before that they must agree on the number of parameters and, from the same weights in float32, on
-the loss and the gradient's norm.
+channels_last, fused AdamW), and by Flax. They compile one after the other and are then timed alternately, so that a
+change of clock frequency affects both. Before that they must agree on the number of parameters and, from the same
+weights in float32, on the loss and the norm of the gradient.
 """
 
 import argparse
@@ -23,12 +23,12 @@ from typing import Any
 
 HERE = Path(__file__).parent
 BATCH = {"resnet18": 256, "resnet50": 256, "swin_b": 128}
-#: Largest relative differences from equal weights. Gradients of networks with ReLUs jump where a unit is at its edge.
+#: Largest relative differences from equal weights. Gradients of networks with ReLUs are discontinuous.
 LOSS_TOLERANCE, GRADIENT_TOLERANCE = 1e-4, 2e-2
 
 
 class Worker:
-    """A process that trains one network and answers in JSON lines."""
+    """A process that trains one network and replies in JSON lines."""
 
     def __init__(self, python: str, script: str, arguments: dict[str, Any], environment: dict[str, str] | None = None):
         command = [python, str(HERE / script), json.dumps(arguments)]
@@ -37,10 +37,10 @@ class Worker:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
 
     def read(self) -> dict[str, Any]:
-        """The next answer.
+        """Return the next reply.
 
         Raises:
-            RuntimeError: when the process has ended without one.
+            RuntimeError: if the process has ended without one.
         """
         for line in self.process.stdout or ():
             if line.startswith("@"):
@@ -48,14 +48,14 @@ class Worker:
         raise RuntimeError(f"{self.process.args[1]} ended with status {self.process.wait()}")
 
     def ask(self, command: str, **values: Any) -> dict[str, Any]:
-        """Send a command and wait for its answer."""
+        """Send a command and return the reply."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps({"command": command, **values}) + "\n")
         self.process.stdin.flush()
         return self.read()
 
     def stop(self) -> None:
-        """End the process, whose memory the next one needs."""
+        """End the process and free its memory."""
         if self.process.stdin is not None:
             self.process.stdin.close()
         try:
@@ -66,18 +66,18 @@ class Worker:
 
 
 def check(torch: dict[str, Any], jax: dict[str, Any]) -> dict[str, Any]:
-    """Whether both do the same work; raises where they do not."""
+    """Compare parameters, loss and gradient; raise RuntimeError unless both sides do the same work."""
     checks = {}
     for name, tolerance in (("parameters", 0.0), ("loss", LOSS_TOLERANCE), ("gradient", GRADIENT_TOLERANCE)):
         difference = abs(jax[name] - torch[name]) / abs(torch[name])
         checks[name] = {"torch": torch[name], "jax": jax[name], "relative_difference": difference}
         if not difference <= tolerance:
-            raise RuntimeError(f"not equal work: {name} is {torch[name]} in torch and {jax[name]} in jax")
+            raise RuntimeError(f"Unequal work: {name} is {torch[name]} in torch and {jax[name]} in jax.")
     return checks
 
 
 def compare(name: str, variants: list[str], options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Time one network in torch and in each variant of ours."""
+    """Time one network in torch and in each variant in JAX."""
     batch = options.batch or BATCH[name]
     arguments = {
         "network": name,
@@ -142,16 +142,16 @@ def main() -> None:
     parser.add_argument(
         "--variant",
         action="append",
-        help="settings of ours as key=value words: backbone options in lower case, environment variables in upper "
-        "case, such as 'XLA_FLAGS=...'; 'swin_b:align=8' is for one network; may be given several times; '' is the "
+        help="settings of the JAX side as key=value words: backbone options in lower case, environment variables in "
+        "upper case, such as 'XLA_FLAGS=...'; 'swin_b:align=8' is for one network; may be repeated; '' is the "
         "default",
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=30, help="updates in each timed round")
     parser.add_argument("--profile", action="store_true", help="add each side's longest kernels")
-    parser.add_argument("--batch", type=int, help="in place of each network's own")
+    parser.add_argument("--batch", type=int, help="batch size of every network")
     parser.add_argument("--image", type=int, default=224)
-    parser.add_argument("--eager", action="store_true", help="leave torch uncompiled, to try the script out")
+    parser.add_argument("--eager", action="store_true", help="do not compile torch, to try the script")
     parser.add_argument("--torch-python", default=sys.executable, help="interpreter that has torch")
     parser.add_argument("--jax-python", default=sys.executable, help="interpreter that has jax")
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""One side of benchmarks/train.py: our network, trained by one compiled step."""
+"""The JAX side of benchmarks/train.py: a Flax network, trained by one compiled step."""
 
 import gc
 import json
@@ -23,22 +23,22 @@ from models.weights import load_weights
 
 
 def main() -> None:
-    told = json.loads(sys.argv[1])
+    settings = json.loads(sys.argv[1])
     start = time.perf_counter()
 
     def make(dtype: Any) -> Backbone:
         net = nnx.eval_shape(
-            lambda: build(told["network"], classes=1000, dtype=dtype, rngs=nnx.Rngs(0), **told["options"])
+            lambda: build(settings["network"], classes=1000, dtype=dtype, rngs=nnx.Rngs(0), **settings["options"])
         )
-        load_weights(net, told["weights"])
+        load_weights(net, settings["weights"])
         net.train()
         return net
 
     net, exact = make(jnp.bfloat16), make(jnp.float32)
     if hasattr(net, "fold_stem"):
-        # Its default depends on the type; what is checked is what is timed.
+        # The default depends on the dtype; check the variant that is timed.
         exact.fold_stem = net.fold_stem
-    checks = reference(exact, told)
+    checks = reference(exact, settings)
     graph, params, rest = nnx.split(net, nnx.Param, ...)
     del net, exact
     optimizer = optax.adamw(1e-3, weight_decay=0.05)
@@ -51,11 +51,11 @@ def main() -> None:
         return (count + 1, optax.apply_updates(params, updates), rest, moments), loss
 
     rng = np.random.default_rng(1)
-    shape = (told["batch"], 3, told["image"], told["image"])
+    shape = (settings["batch"], 3, settings["image"], settings["image"])
     batches = [
         (
             jnp.asarray(rng.standard_normal(shape, np.float32).transpose(0, 2, 3, 1)),
-            jnp.asarray(rng.integers(0, 1000, told["batch"])),
+            jnp.asarray(rng.integers(0, 1000, settings["batch"])),
         )
         for _ in range(4)
     ]
@@ -74,10 +74,10 @@ def main() -> None:
 
     state, first = compiled(state, *batches[0])
     run(5)
-    # As `models.training.loop` does: nothing to search for garbage while the card waits.
+    # As in `models.training.loop`: garbage collection must not stall the accelerator.
     gc.collect()
     gc.freeze()
-    answer(
+    reply(
         {
             **checks,
             "first_loss": float(first),
@@ -89,33 +89,33 @@ def main() -> None:
         }
     )
     for line in sys.stdin:
-        asked = json.loads(line)
-        if asked["command"] == "time":
-            answer({"seconds": run(asked["steps"])})
+        request = json.loads(line)
+        if request["command"] == "time":
+            reply({"seconds": run(request["steps"])})
         else:
-            answer({"kernels": profile(run, asked["steps"])})
+            reply({"kernels": profile(run, request["steps"])})
 
 
 def forward(
     params: nnx.State, rest: nnx.State, graph: nnx.GraphDef, images: Array, labels: Array, key: Array
 ) -> tuple[Array, nnx.State]:
-    """Cross-entropy, and the running statistics after it."""
+    """Return the cross-entropy and the updated running statistics."""
     net = nnx.merge(graph, params, rest, copy=True)
     logits = net.classify(images, key=key).astype(jnp.float32)
     loss = optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
     return loss, nnx.split(net, nnx.Param, ...)[2]
 
 
-def reference(net: Backbone, told: dict[str, Any]) -> dict[str, Any]:
-    """Loss and norm of the gradient of a few images in plain float32, without stochastic depth."""
+def reference(net: Backbone, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return loss and gradient norm of a few images in float32, without stochastic depth."""
     rng = np.random.default_rng(0)
-    images = rng.standard_normal((8, 3, told["image"], told["image"]), np.float32).transpose(0, 2, 3, 1)
+    images = rng.standard_normal((8, 3, settings["image"], settings["image"]), np.float32).transpose(0, 2, 3, 1)
     labels = rng.integers(0, 1000, 8)
     for _, module in nnx.iter_modules(net):
         if isinstance(module, Dropout):
             module.rate = 0.0
     graph, params, rest = nnx.split(net, nnx.Param, ...)
-    # Run once: the search for the fastest kernels would take longer than it saves.
+    # Runs once: autotuning would take longer than it saves.
     options = {"xla_gpu_autotune_level": 0} if jax.default_backend() == "gpu" else None
     measure = jax.jit(jax.value_and_grad(forward, has_aux=True), static_argnums=2, compiler_options=options)
     with jax.default_matmul_precision("highest"):
@@ -125,7 +125,7 @@ def reference(net: Backbone, told: dict[str, Any]) -> dict[str, Any]:
 
 
 def profile(run: Any, steps: int) -> list[dict[str, Any]]:
-    """The kernels that take longest, in milliseconds a step."""
+    """Return the longest kernels, in milliseconds per step."""
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
             run(steps)
@@ -135,7 +135,7 @@ def profile(run: Any, steps: int) -> list[dict[str, Any]]:
     for plane in data.planes:
         device = "/device:GPU" in plane.name
         for line in plane.lines:
-            # On a GPU the streams hold kernels; other lines repeat them under the names of operations.
+            # On a GPU the streams list kernels; other lines repeat them by operation.
             if (device and line.name.startswith("Stream")) or (not device and "XLAPjRtCpuClient" in line.name):
                 for event in line.events:
                     entry = total.setdefault(event.name, [0.0, 0])
@@ -145,8 +145,8 @@ def profile(run: Any, steps: int) -> list[dict[str, Any]]:
     return [{"kernel": name[:160], "ms": ms, "calls": calls} for name, (ms, calls) in longest]
 
 
-def answer(values: dict[str, Any]) -> None:
-    """One line to the other side."""
+def reply(values: dict[str, Any]) -> None:
+    """Send one reply."""
     print("@" + json.dumps(values), flush=True)
 
 

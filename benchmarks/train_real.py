@@ -1,11 +1,11 @@
-"""Real networks on real frames: trains recipes on m2cai16-tool-locations and scores them on its validation set.
+"""Train recipes on m2cai16-tool-locations and score them on its validation set.
 
-    python benchmarks/train_real.py pack FRAMES packed.npz      # where the frames are: one file to carry
-    python benchmarks/train_real.py input packed.npz --out input.json      # frames a second that can be fed
+    python benchmarks/train_real.py pack FRAMES packed.npz      # pack all frames into one file
+    python benchmarks/train_real.py input packed.npz --out input.json      # measure the input pipeline
     python benchmarks/train_real.py fit packed.npz RECIPE... --out FOLDER      # results.json, predictions, metrics
 
-The split is random within videos (of the test frames 47 % have a training frame within a second), so that figures are
-optimistic; they compare systems, and do not say how well any does on a new video.
+The split is random within videos (47 % of the test frames have a training frame within a second), so that the results
+are optimistic: they compare systems, and do not show how well a system works on a new video.
 """
 
 import argparse
@@ -42,7 +42,7 @@ SIZE = (216, 384)
 
 
 def pack_frames(options: argparse.Namespace) -> None:
-    """JPEG bytes of all frames with their labels, in one file."""
+    """Write JPEG bytes and labels of all frames to one file."""
     packed = pack(m2cai16_locations(options.frames, SIZE), quality=options.quality)
     Path(options.packed).parent.mkdir(parents=True, exist_ok=True)
     packed.save(options.packed)
@@ -50,7 +50,7 @@ def pack_frames(options: argparse.Namespace) -> None:
 
 
 def measure_input(options: argparse.Namespace) -> None:
-    """Frames a second from JPEG bytes and from arrays, put on the accelerator; with --train also into a ResNet50."""
+    """Measure frames per second from JPEG bytes and arrays to the accelerator; with --train also into a ResNet50."""
     config = read_config(None, ["system=toolnet", "backbone=resnet50", "size=[224,224]", "batch=256", *options.set])
     packed = read_packed(options.packed, SIZE)
     arrays = load_images(packed, workers=options.workers)
@@ -60,7 +60,7 @@ def measure_input(options: argparse.Namespace) -> None:
 
     def note(part: str, name: str, rate: float) -> None:
         results.setdefault(part, {})[name] = rate
-        print(f"{part}, {name}: {rate:.0f} frames/s of {SIZE[0]}x{SIZE[1]}", flush=True)
+        print(f"{part}, {name}: {rate:.0f} frames per second of {SIZE[0]}x{SIZE[1]}", flush=True)
         Path(options.out).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
     def batches(source: Source, workers: int = 0) -> Iterator[Any]:
@@ -69,9 +69,9 @@ def measure_input(options: argparse.Namespace) -> None:
 
     uses: dict[str, Callable[[Any], Any]] = {"frames_per_second": lambda batch: jax.block_until_ready(batch["images"])}
     if options.train:
-        uses["beside training"] = train = training(config)
-        name = f"{config.backbone} alone, the same batch again and again"
-        note("beside training", name, rate(itertools.repeat(next(batches(arrays))), train, options.seconds))
+        uses["into training"] = train = training(config)
+        name = f"{config.backbone} alone, the same batch repeatedly"
+        note("into training", name, rate(itertools.repeat(next(batches(arrays))), train, options.seconds))
     for part, use in uses.items():
         for name, source, workers in (
             ("jpeg, one thread", packed, 0),
@@ -80,12 +80,12 @@ def measure_input(options: argparse.Namespace) -> None:
             (f"arrays, {options.workers} threads", arrays, options.workers),
         ):
             note(part, name, rate(batches(source, workers), use, options.seconds))
-    # Grain's threads may still read ahead.
+    # Grain's threads may still be reading ahead.
     os._exit(0)
 
 
 def training(config: Config) -> Callable[[Any], Any]:
-    """A function that trains on a batch, and answers with the loss."""
+    """Return a function that trains on a batch and returns the loss."""
     system = make_system(config, 7, 7)
     learning_rate = schedule(config.optimizer, 10_000, 100)
     optimizer = make_optimizer(config.optimizer, learning_rate)
@@ -101,7 +101,7 @@ def training(config: Config) -> Callable[[Any], Any]:
 
 
 def rate(batches: Iterator[Any], use: Callable[[Any], Any], seconds: float) -> float:
-    """Frames a second after the first three batches, which start threads and compile."""
+    """Return frames per second, excluding the first three batches, which start threads and compile."""
     begin, seen = 0.0, 0
     for number, batch in enumerate(batches):
         answer = use(batch)
@@ -117,7 +117,7 @@ def rate(batches: Iterator[Any], use: Callable[[Any], Any], seconds: float) -> f
 
 
 def fit_recipes(options: argparse.Namespace) -> None:
-    """Train, predict the validation frames, score, and write everything down."""
+    """Train, predict the validation frames, score, and write all results."""
     out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
     results: dict[str, Any] = {"environment": environment(), "recipes": {}}
@@ -136,7 +136,7 @@ def fit_recipes(options: argparse.Namespace) -> None:
 def run_recipe(
     recipe: str, name: str, seed: int, cache: Path, run: Path, out: Path, settings: list[str]
 ) -> dict[str, Any]:
-    """One training run and its scores."""
+    """Train one recipe and return its scores."""
     places = [f"data.train={cache}", f"data.val={cache}", f"run={run}", f"seed={seed}", "tensorboard=false"]
     config = read_config(recipe, [*places, *settings])
     begin = time.perf_counter()
@@ -163,11 +163,11 @@ def run_recipe(
 
 
 def judge_boxes(run: Path, cache: Path, batch: int, which: str, file: Path) -> dict[str, Any]:
-    """Boxes of the validation frames against the true ones, and whether maps peak inside true boxes."""
+    """Score the boxes of the validation frames, and count maps that peak inside a true box."""
     truth = read_truth(cache)
     arrays = detect(run, [str(cache)], Reading(SIZE, part="val", batch=batch), which=which)
     found = box_scores(arrays, truth)
-    figures = {
+    scores = {
         "box AP at IoU 0.5, VOC all points": found.mean,
         "box AP at IoU 0.5, VOC 11 points": float(np.nanmean(found.eleven_points)),
         "box AP by tool": dict(zip(truth.tool_names, found.all_points.tolist(), strict=True)),
@@ -176,25 +176,25 @@ def judge_boxes(run: Path, cache: Path, batch: int, which: str, file: Path) -> d
     if any_of(arrays, "maps"):
         maps = gather(arrays, "maps", truth)
         hits = pointing(maps, truth.boxes, truth.box_tools)
-        figures["frames whose map peaks in a box, by tool"] = dict(zip(truth.tool_names, hits.tolist(), strict=True))
+        scores["frames whose map peaks in a box, by tool"] = dict(zip(truth.tool_names, hits.tolist(), strict=True))
     save_npz(file, {name: x for name, x in arrays.items() if not name.startswith("maps_")}, force=True)
-    return figures
+    return scores
 
 
 def read_truth(cache: Path) -> Any:
-    """The table of the validation frames, in the order of videos and frames."""
+    """Return the table of the validation frames, ordered by video and frame."""
     table = read_cache(cache).table
     rows = table.rows("val")
     return take(table, rows[np.lexsort((table.frames[rows], table.videos[rows]))])
 
 
 def any_of(arrays: dict[str, np.ndarray], track: str) -> bool:
-    """Whether a predictions file has a track."""
+    """Return whether a predictions file has a track."""
     return any(name.startswith(f"{track}_") for name in arrays)
 
 
 def gather(arrays: dict[str, np.ndarray], track: str, truth: Any) -> np.ndarray:
-    """A track of all videos in the order of the truth."""
+    """Return a track of all videos in the order of the truth."""
 
     def parts() -> Iterator[np.ndarray]:
         for video in sorted(set(truth.videos.tolist())):
@@ -213,20 +213,20 @@ def main() -> None:
     packing.add_argument("packed")
     packing.add_argument("--quality", type=int, default=90)
     packing.set_defaults(run=pack_frames)
-    feeding = commands.add_parser("input", help="how many frames a second can be fed")
+    feeding = commands.add_parser("input", help="measure the input pipeline")
     feeding.add_argument("packed")
     feeding.add_argument("--out", required=True)
     feeding.add_argument("--workers", type=int, default=16)
-    feeding.add_argument("--seconds", type=float, default=6.0, help="for each figure")
-    feeding.add_argument("--train", action="store_true", help="measure beside a network that trains, too")
-    feeding.add_argument("--set", action="append", default=[], metavar="key=value", help="of that network")
+    feeding.add_argument("--seconds", type=float, default=6.0, help="seconds per measurement")
+    feeding.add_argument("--train", action="store_true", help="also measure into a network in training")
+    feeding.add_argument("--set", action="append", default=[], metavar="key=value", help="setting of that network")
     feeding.set_defaults(run=measure_input)
     fitting = commands.add_parser("fit", help="train and score")
     fitting.add_argument("packed")
     fitting.add_argument("recipes", nargs="+")
     fitting.add_argument("--out", required=True, help="folder for results.json, predictions and metrics")
     fitting.add_argument("--seeds", type=int, nargs="+", default=[0])
-    fitting.add_argument("--set", action="append", default=[], metavar="key=value", help="goes before the recipes")
+    fitting.add_argument("--set", action="append", default=[], metavar="key=value", help="overrides the recipes")
     fitting.add_argument("--workers", type=int, default=16)
     fitting.set_defaults(run=fit_recipes)
     options = parser.parse_args()

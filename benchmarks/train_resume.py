@@ -1,9 +1,9 @@
-"""Whether a resumed run is bit-equal to one that never stopped, and whether several devices train as one does.
+"""Check that a resumed run is bit-equal to an uninterrupted one, and that several devices train as one does.
 
     python benchmarks/train_resume.py packed.npz --out resume.json      # packed.npz: see train_real.py
 
-Each run is a process of its own, as it is when a machine goes away. In float32 with exact products, so that what is
-left between one device and several is the order of summation.
+Each run is a separate process, as after a crash. It computes in float32 with exact products, so that one device and
+several differ in the order of summation only.
 """
 
 import argparse
@@ -24,14 +24,14 @@ ROOT = Path(__file__).parents[1]
 
 
 def train(words: list[str], **environment: str) -> None:
-    """One training process."""
+    """Run one training process."""
     paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     env = {**os.environ, "PYTHONPATH": paths, "JAX_DEFAULT_MATMUL_PRECISION": "highest", **environment}
     subprocess.run([sys.executable, "-m", "models.train", "--quiet", *words], check=True, env=env)
 
 
 def arrays(run: Path) -> dict[str, np.ndarray]:
-    """The last checkpoint's model and optimizer."""
+    """Return the arrays of model and optimizer in the last checkpoint."""
     manager = ocp.CheckpointManager(run.resolve() / "checkpoints" / "last")
     items = {name: ocp.args.StandardRestore() for name in ("model", "optimizer")}
     kept = manager.restore(manager.latest_step(), args=ocp.args.Composite(**items))
@@ -40,7 +40,7 @@ def arrays(run: Path) -> dict[str, np.ndarray]:
 
 
 def losses(run: Path) -> np.ndarray:
-    """The training loss of each update."""
+    """Return the training loss of each update."""
     return np.array([line["train/loss"] for line in read_metrics(run) if "train/loss" in line])
 
 
@@ -75,7 +75,7 @@ def main() -> None:
         if len(environment["devices"]) > 1:
             train([*words, f"run={one}"], CUDA_VISIBLE_DEVICES="0", XLA_FLAGS="")
             several, single = losses(whole), losses(one)
-            # Rounding grows with every update, as it does between any two orders of summation.
+            # Rounding differences grow with every update.
             difference = np.abs(several - single) / single
             results["devices"] = {
                 "count": len(environment["devices"]),

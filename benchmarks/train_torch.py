@@ -1,4 +1,4 @@
-"""One side of benchmarks/train.py: torchvision's network, trained as PyTorch users do it when they want speed."""
+"""The PyTorch side of benchmarks/train.py: a torchvision network with the usual optimizations."""
 
 import gc
 import json
@@ -12,28 +12,28 @@ import torchvision
 
 
 def main() -> None:
-    told = json.loads(sys.argv[1])
+    settings = json.loads(sys.argv[1])
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)
     torch.backends.cudnn.benchmark = True
     start = time.perf_counter()
-    net = getattr(torchvision.models, told["network"])(weights=None)
-    torch.save(net.state_dict(), told["weights"])
+    net = getattr(torchvision.models, settings["network"])(weights=None)
+    torch.save(net.state_dict(), settings["weights"])
     net = net.to(device, memory_format=torch.channels_last).train()
-    checks = reference(net, told, device)
+    checks = reference(net, settings, device)
     torch.set_float32_matmul_precision("high")
 
     rng = np.random.default_rng(1)
-    shape = (told["batch"], 3, told["image"], told["image"])
+    shape = (settings["batch"], 3, settings["image"], settings["image"])
     batches = [
         (
             torch.from_numpy(rng.standard_normal(shape, np.float32)).to(device, memory_format=torch.channels_last),
-            torch.from_numpy(rng.integers(0, 1000, told["batch"])).to(device),
+            torch.from_numpy(rng.integers(0, 1000, settings["batch"])).to(device),
         )
         for _ in range(4)
     ]
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, weight_decay=0.05, fused=True)
-    model = torch.compile(net) if told["compile"] else net
+    model = torch.compile(net) if settings["compile"] else net
 
     def step(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         optimizer.zero_grad(set_to_none=True)
@@ -56,7 +56,7 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
-    answer(
+    reply(
         {
             **checks,
             "first_loss": first,
@@ -66,17 +66,17 @@ def main() -> None:
         }
     )
     for line in sys.stdin:
-        asked = json.loads(line)
-        if asked["command"] == "time":
-            answer({"seconds": run(asked["steps"])})
+        request = json.loads(line)
+        if request["command"] == "time":
+            reply({"seconds": run(request["steps"])})
         else:
-            answer({"kernels": profile(run, asked["steps"], device)})
+            reply({"kernels": profile(run, request["steps"], device)})
 
 
-def reference(net: torch.nn.Module, told: dict[str, Any], device: str) -> dict[str, Any]:
-    """Loss and norm of the gradient of a few images in plain float32, without stochastic depth; state restored."""
+def reference(net: torch.nn.Module, settings: dict[str, Any], device: str) -> dict[str, Any]:
+    """Return loss and gradient norm of a few images in float32, without stochastic depth; restore the state."""
     rng = np.random.default_rng(0)
-    images = rng.standard_normal((8, 3, told["image"], told["image"]), np.float32)
+    images = rng.standard_normal((8, 3, settings["image"], settings["image"]), np.float32)
     labels = rng.integers(0, 1000, 8)
     before = {name: value.clone() for name, value in net.state_dict().items()}
     drops = [module for module in net.modules() if isinstance(module, torchvision.ops.StochasticDepth)]
@@ -99,7 +99,7 @@ def reference(net: torch.nn.Module, told: dict[str, Any], device: str) -> dict[s
 
 
 def profile(run: Any, steps: int, device: str) -> list[dict[str, Any]]:
-    """The kernels that take longest, in milliseconds a step."""
+    """Return the longest kernels, in milliseconds per step."""
     from torch.profiler import ProfilerActivity
 
     kinds = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if device == "cuda" else [])
@@ -114,13 +114,13 @@ def profile(run: Any, steps: int, device: str) -> list[dict[str, Any]]:
 
 
 def wait(device: str) -> None:
-    """Until the accelerator has done all."""
+    """Wait for the accelerator."""
     if device == "cuda":
         torch.cuda.synchronize()
 
 
-def answer(values: dict[str, Any]) -> None:
-    """One line to the other side."""
+def reply(values: dict[str, Any]) -> None:
+    """Send one reply."""
     print("@" + json.dumps(values), flush=True)
 
 

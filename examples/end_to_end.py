@@ -2,8 +2,8 @@
 
     python examples/end_to_end.py --steps 300
 
-A linear layer reads noisy features frame by frame. Trained alone it minimizes cross-entropy; trained end to end it minimizes
--log P(labels | its outputs) under the hidden Markov model, and leaves to the chain what the chain can do.
+A linear layer reads noisy features frame by frame. Trained alone it minimizes cross-entropy; trained end to end it
+minimizes -log P(labels | its outputs) under the hidden Markov model, and leaves to the chain what the chain can do.
 """
 
 import argparse

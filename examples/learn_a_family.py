@@ -2,9 +2,9 @@
 
     python examples/learn_a_family.py --steps 200
 
-The family models the log-probabilities of phase p as Gaussian with a mean per phase and one width for all phases: unlike any
-network's softmax, but short. Its parameters have no closed form; gradient ascent on the likelihood of unlabeled videos finds
-them.
+The family models the log-probabilities of phase p as Gaussian with a mean per phase and one width for all phases:
+unlike any network's softmax, but short. Its parameters have no closed form; gradient ascent on the likelihood of
+unlabeled videos finds them.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from hmmjax.emissions import PhaseEmission
 
 @hmmjax.pytree
 class PhaseIsotropic(PhaseEmission):
-    """Log-probabilities given phase p are Gaussian with mean `means[p]`, (L, L), and standard deviation exp(`log_width`)."""
+    """Log-probabilities given phase p: Gaussian, mean `means[p]` of (L, L), standard deviation exp(`log_width`)."""
 
     means: jax.Array
     log_width: jax.Array

@@ -1,7 +1,7 @@
 """Install wheel and sdist into clean environments: ``python tests/smoke/install.py [python3.11 ...]``.
 
-Builds both, installs the wheel (and the sdist, in the first environment) with the report extra for every Python given or
-found, and runs the smoke test in an empty folder. Needs a package index; exits non-zero on the first failure.
+Builds both, installs the wheel (and the sdist, in the first environment) with the report extra for every Python given
+or found, and runs the smoke test in an empty folder. Needs a package index; exits non-zero on the first failure.
 """
 
 import os
