@@ -1,4 +1,4 @@
-# Everything sets itself up: `make demo` and `make test` need Python 3.11 or newer, git and make.
+# Every target installs what it needs. Python 3.11 or newer, git and make are required.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV ?= .venv
@@ -10,8 +10,8 @@ QUICK ?=
 demo: $(VENV)/demo.stamp
 	$(BIN)/python -m models.demo --out demo-output $(if $(QUICK),--quick)
 
-# Most of the tests' time is compilation. Those marked `shipped` are compiled as users' programs are; the others with
-# less optimization, by the flags below that the installed jaxlib knows.
+# Compilation takes most of the time. Tests marked `shipped` are compiled as users' programs are, the others with
+# less optimization, by those of the flags below that the installed jaxlib accepts.
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "shipped and not slow and not gpu" tests
 	XLA_FLAGS="$(call known,$(HASTY))" $(BIN)/python -m pytest -n 2 -m "not shipped and not slow and not gpu" tests
@@ -27,7 +27,7 @@ lint: $(VENV)/dev.stamp
 docs: $(VENV)/docs.stamp
 	$(BIN)/python -m mkdocs build --strict
 
-# Wheel and sdist into clean environments, one per Python that is there, away from the checkout.
+# Install wheel and sdist into clean environments, one per available Python, away from the checkout.
 smoke:
 	$(PYTHON) tests/smoke/install.py
 
