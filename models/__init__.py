@@ -1,5 +1,5 @@
 """Deep recognizers of surgical phases and tools: networks, training, data and prediction.
 
-The probabilistic core, ``hmmjax``, never imports this package. What joins the two is a predictions file
-(``python -m models.predict`` writes it, ``hmmjax stabilize`` reads it).
+The probabilistic library, ``hmmjax``, never imports this package. A predictions file connects the two:
+``python -m models.predict`` writes it and ``hmmjax stabilize`` reads it.
 """

@@ -1,7 +1,7 @@
-"""torch's files of tensors, read without torch and without running anything that the file says.
+"""Read PyTorch checkpoints without PyTorch and without executing pickled code.
 
-A ``.pth`` is a pickle that refers to raw storages. The unpickler here resolves a fixed list of names, each to a
-function of this module, and refuses every other name; so a file can build dictionaries of arrays and nothing else.
+A ``.pth`` file is a pickle that refers to raw storages. The unpickler resolves a fixed list of names, each to a
+function of this module, and rejects every other name, so a file can only build dictionaries of arrays.
 """
 
 import collections
@@ -35,7 +35,7 @@ _PUTS = ("PUT", "BINPUT", "LONG_BINPUT")
 
 
 class _Storage:
-    """A flat array that is read when the first tensor asks for it (a legacy file has it after the pickle)."""
+    """A flat array whose values are filled in after unpickling (a legacy file stores them after the pickle)."""
 
     def __init__(self, dtype: np.dtype, count: int):
         self.dtype = dtype
@@ -44,12 +44,12 @@ class _Storage:
 
     def fill(self, data: bytes) -> None:
         if len(data) != self.count * self.dtype.itemsize:
-            raise ValueError(f"a storage of {self.count} {self.dtype} numbers holds {len(data)} bytes")
+            raise ValueError(f"a storage of {self.count} {self.dtype} numbers has {len(data)} bytes")
         self.values = np.frombuffer(data, self.dtype)
 
 
 class _Tensor:
-    """A view of a storage, resolved once the storage is there."""
+    """A view of a storage, converted to an array after the storage is filled."""
 
     def __init__(self, storage: Any, offset: Any, shape: Any, strides: Any):
         if not isinstance(storage, _Storage) or len(shape) != len(strides):
@@ -57,15 +57,15 @@ class _Tensor:
         last = offset + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
         empty = 0 in shape
         if min((offset, *shape, *strides)) < 0 or (not empty and last >= storage.count):
-            raise pickle.UnpicklingError("a tensor reaches outside its storage")
+            raise pickle.UnpicklingError("a tensor extends outside its storage")
         if int(np.prod(shape, dtype=object)) > storage.count:
-            raise pickle.UnpicklingError("a tensor holds more numbers than its storage")
+            raise pickle.UnpicklingError("a tensor has more numbers than its storage")
         self.storage, self.offset, self.shape, self.strides = storage, offset, tuple(shape), tuple(strides)
 
     def array(self) -> np.ndarray:
         values = self.storage.values
         if values is None:
-            raise pickle.UnpicklingError("the numbers of a tensor are not in the file")
+            raise pickle.UnpicklingError("the values of a tensor are missing from the file")
         if 0 in self.shape:
             return np.zeros(self.shape, values.dtype)
         steps = [step * values.itemsize for step in self.strides]
@@ -73,25 +73,25 @@ class _Tensor:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Unpickles one pickle of a file, after a look at what it says about sizes.
+    """An unpickler of one pickle in a file, which first checks the sizes that the pickle declares.
 
     Args:
-        file: at the beginning of the pickle; left at its end.
+        file: positioned at the start of the pickle; left at its end.
     """
 
     def __init__(self, file: Any):
         start = file.tell()
-        # Lengths of words are checked on the way; the memo becomes as long as its greatest number says.
+        # genops checks lengths of strings; the memo grows to its greatest index, so bound that by the file size.
         memo = max((n for code, n, _ in pickletools.genops(file) if code.name in _PUTS), default=0)
         end = file.tell()
         if memo > end:
-            raise pickle.UnpicklingError(f"a memo of {memo} entries in {end} bytes")
+            raise pickle.UnpicklingError(f"a memo index of {memo} in {end} bytes")
         file.seek(start)
         super().__init__(io.BytesIO(file.read(end - start)))
         self.storages: dict[str, _Storage] = {}
 
     def find_class(self, module: str, name: str) -> Any:
-        # Bound methods and dtypes take no attributes, so that not even these can be changed by a pickle.
+        # Bound methods and dtypes have no settable attributes, so a pickle cannot change them.
         if (module, name) == ("collections", "OrderedDict"):
             return collections.OrderedDict
         if (module, name) in (("torch._utils", "_rebuild_tensor_v2"), ("torch._utils", "_rebuild_tensor")):
@@ -101,7 +101,7 @@ class _Unpickler(pickle.Unpickler):
         if module == "torch" and name in _DTYPES:
             return np.dtype(_DTYPES[name])
         raise pickle.UnpicklingError(
-            f"refused to load {module}.{name}: only tensors are read. Fix: in torch, save network.state_dict()"
+            f"refused to load {module}.{name}: only tensors are allowed. Fix: in torch, save network.state_dict()"
         )
 
     def persistent_load(self, saved: Any) -> _Storage:
@@ -118,17 +118,17 @@ class _Unpickler(pickle.Unpickler):
 
 
 def read_torch(path: str | Path) -> dict[str, np.ndarray]:
-    """The tensors of a torch file, in today's zip format or in that of torch before 1.6.
+    """Read the tensors of a PyTorch file, in the current zip format or in the format before PyTorch 1.6.
 
     Args:
-        path: a file that ``torch.save(network.state_dict(), path)`` wrote, or a checkpoint that keeps the state dict
-            under ``"state_dict"`` or ``"model"``.
+        path: a file written by ``torch.save(network.state_dict(), path)``, or a checkpoint with the state dict under
+            ``"state_dict"`` or ``"model"``.
 
     Returns:
         Name to array, in torch's layout.
 
     Raises:
-        ValueError: when the file is no such file, or asks for anything but tensors.
+        ValueError: for any other file, and for a pickle that contains anything but tensors.
     """
     with open(path, "rb") as file:
         try:
@@ -138,9 +138,9 @@ def read_torch(path: str | Path) -> dict[str, np.ndarray]:
                     loaded = loaded[key]
             if isinstance(loaded, dict) and all(isinstance(value, _Tensor) for value in loaded.values()):
                 return {str(name): tensor.array() for name, tensor in loaded.items()}
-        except Exception as error:  # what damaged bytes make zipfile, zlib and pickle raise has no end
-            raise ValueError(f"{path}: not a torch file of tensors: {str(error) or type(error).__name__}") from error
-    raise ValueError(f"{path}: holds no state dict. Fix: in torch, save network.state_dict()")
+        except Exception as error:  # damaged bytes make zipfile, zlib and pickle raise almost anything
+            raise ValueError(f"{path} is not a torch file of tensors: {str(error) or type(error).__name__}") from error
+    raise ValueError(f"{path} contains no state dict. Fix: in torch, save network.state_dict()")
 
 
 def _read_zip(file: Any) -> Any:
@@ -148,17 +148,17 @@ def _read_zip(file: Any) -> Any:
     with zipfile.ZipFile(file) as archive:
         members = {info.filename.partition("/")[2]: info for info in archive.infolist()}
         if "data.pkl" not in members:
-            raise pickle.UnpicklingError("no data.pkl inside")
+            raise pickle.UnpicklingError("data.pkl is missing from the archive")
 
         def read(name: str) -> bytes:
             info = members[name]
-            # torch compresses nothing; what is compressed could grow without end.
+            # torch does not compress; a compressed member could expand without bound.
             if info.compress_type != zipfile.ZIP_STORED or info.file_size > length:
-                raise pickle.UnpicklingError(f"{name} is compressed or longer than the file")
+                raise pickle.UnpicklingError(f"{name} is compressed, or longer than the file")
             return archive.read(info)
 
         if "byteorder" in members and read("byteorder") != b"little":
-            raise pickle.UnpicklingError("big-endian numbers")
+            raise pickle.UnpicklingError("the numbers are big-endian")
         unpickler = _Unpickler(io.BytesIO(read("data.pkl")))
         loaded = unpickler.load()
         for key, storage in unpickler.storages.items():
@@ -167,7 +167,7 @@ def _read_zip(file: Any) -> Any:
 
 
 def _read_legacy(opened: Any) -> Any:
-    # A map reads no more than there is, whatever length is asked for.
+    # A memory map never reads past the end of the file, whatever length the file declares.
     with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as file:
         return _legacy_parts(file)
 
@@ -175,13 +175,13 @@ def _read_legacy(opened: Any) -> Any:
 def _legacy_parts(file: mmap.mmap) -> Any:
     magic, _version, _system = (_Unpickler(file).load() for _ in range(3))
     if magic != _LEGACY_MAGIC:
-        raise pickle.UnpicklingError("no torch file")
+        raise pickle.UnpicklingError("the magic number of a torch file is missing")
     unpickler = _Unpickler(file)
     loaded = unpickler.load()
     for key in _Unpickler(file).load():
         storage = unpickler.storages[str(key)]
         (count,) = struct.unpack("<q", file.read(8))
         if count < 0 or count != storage.count:
-            raise pickle.UnpicklingError("a storage of unexpected length")
+            raise pickle.UnpicklingError("a storage has an unexpected length")
         storage.fill(file.read(count * storage.dtype.itemsize))
     return loaded

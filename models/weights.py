@@ -1,7 +1,7 @@
-"""torchvision's weights in and out of a backbone, name by name.
+"""Conversion between a backbone's parameters and torchvision's state dict.
 
-A parameter's path in a backbone is its name in torchvision's state dict, so that no table of names is kept; what
-differs is the order of axes, and which layers are called weight or running_mean.
+A parameter's path in a backbone is its name in torchvision's state dict, so no table of names is needed; only the order
+of axes and the last part of the name (weight, running_mean) differ.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,18 +20,18 @@ from models.torchfile import read_torch
 State = dict[str, np.ndarray]
 
 _NAMES = {"kernel": "weight", "scale": "weight", "mean": "running_mean", "var": "running_var"}
-#: torch's buffers that say nothing about the network: a count that nothing reads, and an index the shapes imply.
+#: torch's buffers that are not parameters: a counter that is never read, and an index that follows from the shapes.
 _IMPLIED = ("num_batches_tracked", "relative_position_index")
-#: What torch's DataParallel and DistributedDataParallel put before every name.
+#: Prefix that torch's DataParallel and DistributedDataParallel add to every name.
 _WRAPPER = "module."
 
 
 class WeightsError(ValueError):
-    """A state dict that does not fit a network.
+    """A state dict does not fit a network.
 
     Attributes:
-        missing: names the network has and the state dict lacks.
-        unexpected: names the network lacks.
+        missing: names in the network that the state dict lacks.
+        unexpected: names in the state dict that the network lacks.
         misshaped: name to (shape in the network, shape in the state dict).
     """
 
@@ -45,18 +45,18 @@ class WeightsError(ValueError):
         if unexpected:
             parts.append(f"unexpected ({len(unexpected)}): {', '.join(unexpected)}")
         for name, (want, have) in misshaped.items():
-            parts.append(f"{name} should be {want} and is {have}")
-        parts.append("Fix: build the backbone that the weights were made for")
+            parts.append(f"{name} has shape {have}, expected {want}")
+        parts.append("Fix: build the backbone that the weights belong to")
         super().__init__("\n  ".join(parts))
 
 
 class Entry(NamedTuple):
-    """A variable of a network, and what torchvision makes of it.
+    """A variable of a network and its counterpart in torchvision.
 
     Attributes:
         name: in torchvision's state dict.
-        variable: ours.
-        axes: torch's order of the variable's axes.
+        variable: of the network.
+        axes: the variable's axes in torch's order.
     """
 
     name: str
@@ -65,12 +65,12 @@ class Entry(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """In torch's layout."""
+        """The shape in torch's layout."""
         return tuple(self.variable.shape[axis] for axis in self.axes)
 
 
 def entries(network: nnx.Module) -> Iterator[Entry]:
-    """Every variable of a backbone."""
+    """Yield every variable of a backbone."""
     for path, variable in nnx.to_flat_state(nnx.state(network)):
         *parents, last = map(str, path)
         rank = len(variable.shape)
@@ -80,19 +80,18 @@ def entries(network: nnx.Module) -> Iterator[Entry]:
 
 
 def load_state(network: Backbone, state: Mapping[str, np.ndarray]) -> None:
-    """Put a torchvision state dict into a backbone, in place.
+    """Load a torchvision state dict into a backbone, in place.
 
-    A backbone built without classes takes no notice of the classifier's entries. Counters of seen batches and
-    indices of relative positions are not parameters and are passed over, and so is the "module." that torch's
-    DataParallel puts before every name.
+    Ignored are the classifier's entries if the backbone was built without classes, counters of batches, indices of
+    relative positions, and the prefix "module." that torch's DataParallel adds to every name.
 
     Args:
-        network: changed in place; unchanged when the state dict does not fit.
-        state: name to array in torch's layout, of any floating type.
+        network: changed in place; unchanged if the state dict does not fit.
+        state: name to array in torch's layout, of any floating-point type.
 
     Raises:
-        WeightsError: lists every missing, unexpected and mis-shaped entry.
-        ValueError: for entries that are no floating-point numbers, such as quantized weights.
+        WeightsError: lists every missing, unexpected and misshaped entry.
+        ValueError: for entries that are not floating-point numbers, such as quantized weights.
     """
     ours = {entry.name: entry for entry in entries(network)}
     if state and all(name.startswith(_WRAPPER) for name in state):
@@ -112,16 +111,16 @@ def load_state(network: Backbone, state: Mapping[str, np.ndarray]) -> None:
     kinds = {name: np.asarray(given[name]).dtype for name in ours}
     if wrong := {name: kind for name, kind in kinds.items() if not jnp.issubdtype(kind, jnp.floating)}:
         listed = ", ".join(f"{name} ({kind})" for name, kind in wrong.items())
-        raise ValueError(f"weights that are no floating-point numbers: {listed}. Fix: save them as float32")
+        raise ValueError(f"these weights are not floating-point numbers: {listed}. Fix: save them as float32")
     for name, entry in ours.items():
         value = np.transpose(np.asarray(given[name]), np.argsort(entry.axes))
         entry.variable.set_value(jnp.asarray(value, entry.variable.dtype))
 
 
 def export_state(network: Backbone) -> State:
-    """A backbone's weights as torchvision's state dict: name to array in torch's layout.
+    """Return a backbone's weights as torchvision's state dict: name to array in torch's layout.
 
-    ``network.load_state_dict`` in torch takes it strictly, buffers included.
+    It includes all buffers, so ``network.load_state_dict`` in torch accepts it with ``strict=True``.
     """
     state = {
         entry.name: np.ascontiguousarray(np.transpose(np.asarray(entry.variable[...]), entry.axes))
@@ -137,25 +136,25 @@ def export_state(network: Backbone) -> State:
 
 
 def read_state(path: str | Path) -> State:
-    """Read a state dict from ``.safetensors``, or from torch's ``.pth`` without running code from it.
+    """Read a state dict from ``.safetensors``, or from torch's ``.pth`` without executing code in it.
 
     Raises:
-        ValueError: for another kind of file, a damaged one, and a pickle that holds anything but tensors.
-        OSError: when it cannot be opened.
+        ValueError: for another kind of file, a damaged file, and a pickle that contains anything but tensors.
+        OSError: if the file cannot be opened.
     """
     path = Path(path)
     if path.suffix == ".safetensors":
         from safetensors import SafetensorError
         from safetensors.numpy import load_file
 
-        path.open("rb").close()  # what keeps it from being read, in Python's words
+        path.open("rb").close()  # raises OSError with Python's message if the file cannot be opened
         try:
             return load_file(path)
-        except (SafetensorError, AttributeError, KeyError) as error:  # the last two: a type that numpy lacks
-            raise ValueError(f"{path}: not a readable safetensors file: {error}. Fix: save it again") from error
+        except (SafetensorError, AttributeError, KeyError) as error:  # the last two: a dtype that numpy lacks
+            raise ValueError(f"{path} is not a readable safetensors file: {error}. Fix: save it again") from error
     if path.suffix in (".pth", ".pt"):
         return read_torch(path)
-    raise ValueError(f"{path}: weights are read from .pth, .pt or .safetensors")
+    raise ValueError(f"{path} is not a file of weights. Fix: pass a .pth, .pt or .safetensors file")
 
 
 def save_state(path: str | Path, state: State) -> None:
@@ -166,5 +165,5 @@ def save_state(path: str | Path, state: State) -> None:
 
 
 def load_weights(network: Backbone, path: str | Path) -> None:
-    """`read_state`, then `load_state`."""
+    """Read a state dict from a file and load it into a backbone, see `read_state` and `load_state`."""
     load_state(network, read_state(path))

@@ -1,4 +1,4 @@
-"""The networks that turn frames into features; `build` makes one by name."""
+"""Networks that compute features of frames; `build` makes one by name."""
 
 from collections.abc import Callable
 
@@ -24,15 +24,15 @@ BACKBONES: dict[str, Callable[..., Backbone]] = {
 
 
 def build(name: str, *, rngs: nnx.Rngs, **options) -> Backbone:
-    """A backbone by torchvision's name for it.
+    """Build a backbone by its torchvision name.
 
     Args:
         name: a key of `BACKBONES`.
         rngs: for the initial parameters.
-        options: `classes`, `dtype`, `remat`, and what the network adds to them.
+        options: of the network: `classes`, `dtype`, `remat` and others.
 
     Raises:
-        ValueError: for a name that is not there, and for options that the network does not take.
+        ValueError: for an unknown name, and for options that the network does not take.
     """
     if name not in BACKBONES:
         raise ValueError(f"unknown backbone {name!r}: choose one of {', '.join(BACKBONES)}")

@@ -1,4 +1,4 @@
-"""Self-attention inside shifted windows, with a learned bias for each relative position."""
+"""Self-attention inside shifted windows, with a learned bias per relative position (Swin)."""
 
 from functools import partial
 
@@ -9,14 +9,14 @@ from jax import Array
 from jax import numpy as jnp
 from jax.typing import DTypeLike
 
-#: What torchvision adds to the logit of two tokens that only the shift brought together.
-APART = -100.0
+#: Added by torchvision to the logits between tokens that only the cyclic shift made neighbors.
+MASK_LOGIT = -100.0
 
 truncated_normal = nnx.initializers.truncated_normal(0.02)
 
 
 def dense(inputs: int, outputs: int, *, bias: bool = True, dtype: DTypeLike, rngs: nnx.Rngs) -> nnx.Linear:
-    """A dense layer initialized as Swin's are."""
+    """Build a dense layer with Swin's initialization."""
     return nnx.Linear(inputs, outputs, use_bias=bias, dtype=dtype, kernel_init=truncated_normal, rngs=rngs)
 
 
@@ -24,13 +24,13 @@ class WindowAttention(nnx.Module):
     """Multi-head self-attention inside windows of a feature map.
 
     Args:
-        width: channels C.
+        width: number of channels C.
         heads: number of heads.
-        window: side of a window.
-        shift: how far windows are shifted against the grid; 0 on an axis that has one window only.
-        align: pad the tokens of a window to a multiple of this inside the two batched products, which run faster
-            on matrix units when their sides are multiples of 8; the result is the same.
-        dtype: of the computation; the softmax is in float32.
+        window: side of a window, in tokens.
+        shift: offset of the windows against the grid, in tokens; no shift along an axis with a single window.
+        align: multiple to which a window's tokens are padded inside the two batched products, which run faster on
+            matrix units when their sides are multiples of 8; the result is the same.
+        dtype: in which the layer computes; the softmax is in float32.
         rngs: for the initial parameters.
     """
 
@@ -48,7 +48,7 @@ class WindowAttention(nnx.Module):
         self.dtype = dtype
 
     def __call__(self, x: Array) -> Array:
-        """(N, H, W, C) to (N, H, W, C)."""
+        """Apply attention to x (N, H, W, C)."""
         n, height, width, channels = x.shape
         heads, side = self.heads, self.window
         rows, columns = -(-height // side), -(-width // side)
@@ -57,7 +57,7 @@ class WindowAttention(nnx.Module):
         qkv = self.qkv(x)
         if any(shift):
             qkv = jnp.roll(qkv, (-shift[0], -shift[1]), (1, 2))
-        # One transposition makes windows and heads: (3, N, windows, heads, tokens, channels of a head).
+        # One transpose splits into windows and heads: (3, N, windows, heads, tokens, channels per head).
         qkv = qkv.reshape(n, rows, side, columns, side, 3, heads, channels // heads).transpose(5, 0, 1, 3, 6, 2, 4, 7)
         qkv = qkv.reshape(3, n, rows * columns, heads, side * side, channels // heads)
         out = self._attend(*qkv, window_regions(rows, columns, side, shift) if any(shift) else None)
@@ -68,7 +68,7 @@ class WindowAttention(nnx.Module):
         return self.proj(out[:, :height, :width])
 
     def _attend(self, q: Array, k: Array, v: Array, regions: np.ndarray | None) -> Array:
-        """Attention of (N, windows, heads, tokens, d); only tokens of one region (windows, tokens) see each other."""
+        """Attend within (N, windows, heads, tokens, d); only tokens of one region (windows, tokens) interact."""
         tokens = q.shape[-2]
         spare = -tokens % self.align
         q, k, v = (jnp.pad(a, ((0, 0),) * 3 + ((0, spare), (0, 0))) for a in (q, k, v))
@@ -76,13 +76,13 @@ class WindowAttention(nnx.Module):
         bias = jnp.where(jnp.arange(tokens + spare) < tokens, bias, -jnp.inf)
         if regions is not None:
             regions = jnp.pad(jnp.asarray(regions), ((0, 0), (0, spare)))
-            bias = bias + jnp.where(regions[:, None, :, None] == regions[:, None, None, :], 0, APART)
+            bias = bias + jnp.where(regions[:, None, :, None] == regions[:, None, None, :], 0, MASK_LOGIT)
         logits = jnp.einsum("nwhqd,nwhkd->nwhqk", q, k).astype(bias.dtype)
         weights = softmax(logits * q.shape[-1] ** -0.5 + bias, self.dtype)
         return jnp.einsum("nwhqk,nwhkd->nwhqd", weights, v)[..., :tokens, :]
 
     def _bias(self) -> Array:
-        """(heads, tokens, tokens). A product with one-hot rows: a gather's gradient has no fixed order on a GPU."""
+        """Return the bias (heads, tokens, tokens), by a one-hot product: a gather's gradient is unordered on a GPU."""
         table = self.relative_position_bias_table[...]
         index = relative_position_index(self.window)
         rows = jax.nn.one_hot(index.reshape(-1), len(table), dtype=table.dtype)
@@ -92,11 +92,11 @@ class WindowAttention(nnx.Module):
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
 def softmax(logits: Array, dtype: DTypeLike) -> Array:
-    """Softmax over the last axis, of which only the result in `dtype` is kept for the backward pass.
+    """Compute the softmax over the last axis, storing only its output in `dtype` for the backward pass.
 
     Args:
         logits: (..., n), float32.
-        dtype: of the result.
+        dtype: of the output.
 
     Returns:
         (..., n).
@@ -118,15 +118,15 @@ softmax.defvjp(_softmax_forward, _softmax_backward)
 
 
 def relative_position_index(window: int) -> np.ndarray:
-    """Row of the bias table for each pair of tokens of a window: (window ** 2, window ** 2)."""
+    """Return the row of the bias table for each pair of tokens of a window: (window ** 2, window ** 2)."""
     y, x = np.divmod(np.arange(window * window), window)
     return (y[:, None] - y + window - 1) * (2 * window - 1) + (x[:, None] - x + window - 1)
 
 
 def window_regions(rows: int, columns: int, side: int, shift: tuple[int, int]) -> np.ndarray:
-    """Which part of the map each token of a shifted window comes from: (rows * columns, side ** 2).
+    """Return the region of the map that each token of a shifted window comes from: (rows * columns, side ** 2).
 
-    The shift wraps around, so that windows at the lower and right edges hold tokens from opposite ends.
+    The shift is cyclic, so windows at the lower and right edges hold tokens from opposite ends of the map.
     """
 
     def bands(count: int, by: int) -> np.ndarray:

@@ -1,21 +1,21 @@
-"""What every backbone answers."""
+"""The interface of a backbone."""
 
 from typing import NamedTuple
 
 from flax import nnx
 from jax import Array
 
-#: Rows, columns and channels of a map.
+#: Rows, columns and channels of a feature map.
 Cells = tuple[int, int, int]
 
 
 class Features(NamedTuple):
-    """A backbone's answer.
+    """The output of a backbone.
 
     Attributes:
-        pooled: (N, D), what a classifier reads.
+        pooled: (N, D), the input of a classifier.
         maps: stride to the deepest feature map at that stride, (N, about H / stride, about W / stride, C). Under
-            `jit` a map that nobody reads costs nothing.
+            `jit` an unused map costs nothing.
     """
 
     pooled: Array
@@ -23,18 +23,18 @@ class Features(NamedTuple):
 
 
 class Backbone(nnx.Module):
-    """A network called as ``backbone(images, key=None)`` on normalized images (N, H, W, 3), answering `Features`.
+    """A network called as ``backbone(images, key=None)`` on normalized images (N, H, W, 3); returns `Features`.
 
-    The key is for dropout and stochastic depth, and only training needs it. Modules carry torchvision's names, so
-    that the path of a parameter is its name in a torchvision state dict.
+    The key is for dropout and stochastic depth, and is needed only in training mode. Submodules have torchvision's
+    names, so the path of a parameter is its name in a torchvision state dict.
 
     Attributes:
-        width: D, the length of a pooled feature.
-        cells: rows, columns and channels where that feature is a map, written as a vector; None where it is not.
-        head_name: torchvision's name of the layer that classifies; a backbone built without classes lacks it.
-        channels: C of the map that `trunk` answers; None for a backbone that cannot be divided.
+        width: length D of a pooled feature.
+        cells: rows, columns and channels if that feature is a flattened map, else None.
+        head_name: torchvision's name of the classification layer; absent from a backbone built without classes.
+        channels: number of channels C of the map that `trunk` returns; None if the backbone cannot be divided.
         stride: pixels from one cell of that map to the next.
-        bins: side of the map of a box that `top` was made for.
+        bins: side of the region's map that `top` expects.
     """
 
     width: int
@@ -45,19 +45,19 @@ class Backbone(nnx.Module):
     bins: int = 7
 
     def trunk(self, images: Array) -> Array:
-        """The part that a detector shares between boxes: (N, H, W, 3) to a map (N, H / stride, W / stride, C)."""
+        """Compute the map (N, H / stride, W / stride, C) of images (N, H, W, 3) that a detector's regions share."""
         raise self.indivisible()
 
     def top(self, maps: Array, *, key: Array | None = None) -> Array:
-        """The rest, on the map of each box: (R, bins, bins, C) to (R, D)."""
+        """Compute features (R, D) of regions from their maps (R, bins, bins, C) with the layers after `trunk`."""
         raise self.indivisible()
 
     def indivisible(self) -> ValueError:
-        """What to raise where a detector needs `trunk` and `top` and there are none."""
-        return ValueError(f"{type(self).__name__} cannot be divided for a detector: choose a ResNet or VGG16")
+        """Return the error of a backbone without `trunk` and `top`."""
+        return ValueError(f"{type(self).__name__} cannot be divided for a detector. Fix: choose a ResNet or VGG16")
 
     def classify(self, images: Array, *, key: Array | None = None) -> Array:
-        """Logits (N, classes) of images (N, H, W, 3), by torchvision's own last layer."""
+        """Compute logits (N, classes) of images (N, H, W, 3) with torchvision's classification layer."""
         layer = self
         for name in self.head_name.split("."):
             layer = layer[int(name)] if name.isdigit() else getattr(layer, name)

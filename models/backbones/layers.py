@@ -1,6 +1,6 @@
-"""The layers that Flax leaves out, or that a GPU runs better written by hand.
+"""Layers that Flax lacks, or that run faster on a GPU with a hand-written gradient.
 
-Activations are NHWC. Parameters are float32; layers compute in their `dtype` and take statistics in float32.
+Activations are NHWC. Parameters are float32; layers compute in their `dtype`, and statistics in float32.
 """
 
 from functools import partial
@@ -11,9 +11,9 @@ from flax import nnx
 from jax import Array
 from jax.typing import DTypeLike
 
-#: The generator torchvision draws convolutions of ResNet and VGG from (He, fan out).
+#: torchvision's initializer of the convolutions of ResNet and VGG (He, fan out).
 he_normal = nnx.initializers.variance_scaling(2.0, "fan_out", "normal")
-#: torch's own default: uniform within one over the root of the fan-in.
+#: torch's default initializer: uniform within one over the square root of the fan-in.
 torch_uniform = nnx.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
 
 
@@ -29,7 +29,7 @@ def conv(
     rngs: nnx.Rngs,
     kernel_init=he_normal,
 ) -> nnx.Conv:
-    """A square convolution with torch's explicit symmetric padding."""
+    """Build a square convolution with torch's explicit symmetric padding."""
     return nnx.Conv(
         inputs,
         outputs,
@@ -44,15 +44,15 @@ def conv(
 
 
 class BatchNorm(nnx.Module):
-    """Batch normalization over (N, H, W), with the addition and ReLU that follow it in a residual block.
+    """Batch normalization over (N, H, W), fused with the addition and ReLU that follow it in a residual block.
 
-    One operation with one hand-written gradient, because what autodiff keeps for the backward pass (float32 copies
-    of activations) costs more than the arithmetic: training a ResNet is bound by memory traffic. Under a sharded
-    batch the statistics are those of the whole batch.
+    One operation with a hand-written gradient, because the residuals of autodiff (float32 copies of activations)
+    cost more than the arithmetic: training a ResNet is limited by memory bandwidth. The statistics are those of the
+    whole batch, also if it is sharded.
 
     Args:
         features: number of channels C.
-        momentum: share of the new batch in the running statistics, as in torch.
+        momentum: weight of the new batch in the running statistics, as in torch.
         epsilon: added to the variance.
     """
 
@@ -66,34 +66,36 @@ class BatchNorm(nnx.Module):
         self.use_running_average = False
 
     def __call__(self, x: Array, residual: Array | None = None, *, relu: bool = False) -> Array:
-        """Normalize, add `residual`, rectify.
+        """Normalize, add `residual`, and apply a ReLU.
 
         Args:
             x: (N, H, W, C).
-            residual: (N, H, W, C) or None.
-            relu: whether to rectify.
+            residual: (N, H, W, C), added after normalization, or None.
+            relu: whether to apply a ReLU.
 
         Returns:
             (N, H, W, C), in x's dtype.
 
         Raises:
-            ValueError: in training mode for x without any number, whose statistics would be NaN from then on.
+            ValueError: in training mode for an empty x, which would turn the running statistics into NaN.
         """
         scale, bias = self.scale[...], self.bias[...]
         if self.use_running_average:
             gain = scale * jax.lax.rsqrt(self.var[...] + self.epsilon)
             return _finish(x * gain + (bias - self.mean[...] * gain), residual, relu, x.dtype)
         if not x.size:
-            raise ValueError(f"batch normalization in training mode has no statistics of {x.shape}. Fix: give pictures")
+            raise ValueError(
+                f"batch normalization in training mode got an empty input {x.shape}. Fix: pass at least one image"
+            )
         out, mean, var = _batch_norm(x, scale, bias, residual, relu, self.epsilon)
         count = x.size // x.shape[-1]
-        unbiased = var * (count / max(count - 1, 1))  # torch keeps the sample variance, but normalizes by the other
+        unbiased = var * (count / max(count - 1, 1))  # torch stores the unbiased variance, but normalizes by the biased
         self.mean[...] += self.momentum * jax.lax.stop_gradient(mean - self.mean[...])
         self.var[...] += self.momentum * jax.lax.stop_gradient(unbiased - self.var[...])
         return out
 
     def set_view(self, use_running_average: bool | None = None) -> None:
-        """What ``nnx.view`` calls."""
+        """Set the mode; ``nnx.view``, `train` and `eval` call this."""
         if use_running_average is not None:
             self.use_running_average = use_running_average
 
@@ -118,12 +120,12 @@ def _batch_norm_forward(x, scale, bias, residual, relu, epsilon):
     var = jnp.maximum((wide * wide).mean((0, 1, 2)) - mean * mean, 0)
     inverse = jax.lax.rsqrt(var + epsilon)
     out = _finish((wide - mean) * (inverse * scale) + bias, residual, relu, x.dtype)
-    # Only whether there is a residual matters later: an empty tuple says so without keeping an array.
+    # The backward pass only needs to know whether there was a residual: () marks one without storing an array.
     return (out, mean, var), (x, scale, mean, inverse, None if residual is None else (), out if relu else None)
 
 
-def _batch_norm_backward(relu, epsilon, kept, cotangents):
-    x, scale, mean, inverse, residual, out = kept
+def _batch_norm_backward(relu, epsilon, residuals, cotangents):
+    x, scale, mean, inverse, residual, out = residuals
     grad = cotangents[0].astype(mean.dtype)
     if relu:
         grad = jnp.where(out > 0, grad, 0)
@@ -139,7 +141,7 @@ _batch_norm.defvjp(_batch_norm_forward, _batch_norm_backward)
 
 
 class LayerNorm(nnx.Module):
-    """Layer normalization over channels, its gradient by hand for the reason `BatchNorm` gives.
+    """Layer normalization over channels, with a hand-written gradient that saves memory bandwidth.
 
     Args:
         features: number of channels C.
@@ -152,7 +154,7 @@ class LayerNorm(nnx.Module):
         self.epsilon = epsilon
 
     def __call__(self, x: Array) -> Array:
-        """(..., C) to (..., C), in x's dtype."""
+        """Normalize x (..., C) over its last axis, in x's dtype."""
         return _layer_norm(x, self.scale[...], self.bias[...], self.epsilon)
 
 
@@ -169,8 +171,8 @@ def _layer_norm_forward(x, scale, bias, epsilon):
     return ((wide - mean) * inverse * scale + bias).astype(x.dtype), (x, scale, mean, inverse)
 
 
-def _layer_norm_backward(epsilon, kept, grad):
-    x, scale, mean, inverse = kept
+def _layer_norm_backward(epsilon, residuals, grad):
+    x, scale, mean, inverse = residuals
     normal = (x.astype(mean.dtype) - mean) * inverse
     grad = grad.astype(mean.dtype)
     axes = tuple(range(x.ndim - 1))
@@ -184,31 +186,35 @@ _layer_norm.defvjp(_layer_norm_forward, _layer_norm_backward)
 
 @jax.checkpoint
 def gelu(x: Array) -> Array:
-    """The exact GELU, recomputed in the backward pass: keeping its float32 intermediate costs more than erf does."""
+    """Compute the exact GELU; the backward pass recomputes it, which is cheaper than storing a float32 intermediate."""
     wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
     return (0.5 * wide * (1 + jax.lax.erf(wide * 2**-0.5))).astype(x.dtype)
 
 
 class Dropout(nnx.Module):
-    """Drops activations and scales the kept ones up; whole samples of a residual branch for stochastic depth.
+    """Dropout of activations, or of whole samples of a residual branch (stochastic depth).
 
     Args:
-        rate: probability of dropping, from 0 to less than 1.
-        samples: drop whole samples (stochastic depth, Huang et al. 2016) and not single activations.
+        rate: probability of dropping, in [0, 1).
+        samples: drop whole samples (stochastic depth, Huang et al. 2016) instead of single activations.
 
     Raises:
-        ValueError: for another rate.
+        ValueError: for a rate outside [0, 1).
     """
 
     def __init__(self, rate: float, *, samples: bool = False):
         if not 0 <= rate < 1:
-            raise ValueError(f"a dropout rate of {rate}: give one in [0, 1)")
+            raise ValueError(f"the dropout rate is {rate}: give a number in [0, 1)")
         self.rate = rate
         self.samples = samples
         self.deterministic = False
 
     def __call__(self, x: Array, key: Array | None) -> Array:
-        """Drop from x (N, ...); `key` may be None where nothing is random."""
+        """Apply dropout to x (N, ...); `key` may be None in evaluation mode and for a rate of 0.
+
+        Raises:
+            ValueError: without a key in training mode.
+        """
         if self.deterministic or self.rate == 0:
             return x
         if key is None:
@@ -221,11 +227,11 @@ class Dropout(nnx.Module):
         return jnp.where(jax.random.bernoulli(key, keep, shape), x / keep, 0).astype(x.dtype)
 
     def set_view(self, deterministic: bool | None = None) -> None:
-        """What ``nnx.view`` calls."""
+        """Set the mode; ``nnx.view``, `train` and `eval` call this."""
         if deterministic is not None:
             self.deterministic = deterministic
 
 
 def fold(key: Array | None, number: int) -> Array | None:
-    """The key of a network's `number`-th random layer."""
+    """Return the key of a network's `number`-th random layer, or None without a key."""
     return None if key is None else jax.random.fold_in(key, number)

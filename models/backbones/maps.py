@@ -1,7 +1,7 @@
-"""Maps of features in the place of pooled features: what FCN's head and its ConvLSTM read.
+"""Feature maps in place of pooled features, for FCN's head and its ConvLSTM.
 
-A system hands features on as vectors, so that whole videos can be cached and any temporal model can follow. Here the
-vector is the backbone's last map, row by row.
+A system passes features on as vectors, so that whole videos can be cached and any temporal model can follow. Here the
+vector is the backbone's last map, flattened row by row.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from models.backbones.base import Cells, Features
 
 
 def map_cells(backbone: str, options: Mapping[str, object], size: tuple[int, int]) -> Cells:
-    """The shape of a backbone's last map of pictures of a size (height, width); nothing is computed."""
+    """Return the shape of a backbone's last feature map for images of a size (height, width), without computing it."""
 
     def last() -> Array:
         maps = build(backbone, rngs=nnx.Rngs(0), **options)(jnp.zeros((1, *size, 3)), key=jax.random.key(0)).maps
@@ -27,11 +27,11 @@ def map_cells(backbone: str, options: Mapping[str, object], size: tuple[int, int
 
 
 class Flattened(Backbone):
-    """A backbone that answers with its last map in the place of pooled features.
+    """A backbone whose pooled feature is its last map, flattened.
 
     Args:
-        network: any backbone; give a ResNet late stages at stride 1.
-        cells: the shape of that map.
+        network: any backbone; build a ResNet with stride 1 in its late stages, which keeps the map fine.
+        cells: rows, columns and channels of that map.
     """
 
     def __init__(self, network: Backbone, cells: Cells):
@@ -45,28 +45,28 @@ class Flattened(Backbone):
 
 
 class MapHead(nnx.Module):
-    """A map of logits for each class, pooled: its greatest value plus a share of its least.
+    """A head that pools a map of logits per class: its maximum plus a weighted minimum.
 
-    Vardazaryan et al. 2018 learn where tools are from the tools of frames alone in this way (Durand et al. 2017,
-    "Wildcat", with one cell of either kind).
+    Vardazaryan et al. 2018 localize tools in this way from labels of frames alone (Durand et al. 2017, "Wildcat",
+    with one cell of either kind).
 
     Args:
-        cells: shape of the maps that it reads.
+        cells: rows, columns and channels of the input map.
         classes: number of classes K.
-        share: of the least value.
+        minimum_weight: weight of the minimum.
         rngs: for the initial parameters.
     """
 
-    def __init__(self, cells: Cells, classes: int, share: float, *, rngs: nnx.Rngs):
+    def __init__(self, cells: Cells, classes: int, minimum_weight: float, *, rngs: nnx.Rngs):
         init = nnx.initializers.normal(0.01)
         self.localize = nnx.Linear(cells[2], classes, kernel_init=init, dtype=jnp.float32, rngs=rngs)
-        self.cells, self.share = cells, share
+        self.cells, self.minimum_weight = cells, minimum_weight
 
     def __call__(self, features: Array) -> Array:
-        """(..., rows * columns * channels) to logits (..., K)."""
+        """Compute logits (..., K) from flattened maps (..., rows * columns * channels)."""
         maps = self.maps(features)
-        return maps.max((-3, -2)) + self.share * maps.min((-3, -2))
+        return maps.max((-3, -2)) + self.minimum_weight * maps.min((-3, -2))
 
     def maps(self, features: Array) -> Array:
-        """(..., rows * columns * channels) to logits of every cell (..., rows, columns, K)."""
+        """Compute logits of every cell (..., rows, columns, K) from flattened maps (..., rows * columns * channels)."""
         return self.localize(features.reshape(*features.shape[:-1], *self.cells))

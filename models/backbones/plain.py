@@ -1,4 +1,4 @@
-"""AlexNet and VGG16: convolutions in a row, then two wide layers with dropout."""
+"""AlexNet and VGG16: a sequence of convolutions, then two fully connected layers with dropout."""
 
 import math
 from collections.abc import Sequence
@@ -15,30 +15,30 @@ from models.backbones.pooling import adaptive_average_pool, max_pool
 
 
 class MaxPool(nnx.Module):
-    """`max_pool` as an entry of a list of layers."""
+    """`max_pool` as a module."""
 
     def __init__(self, size: int, stride: int):
         self.size = size
         self.stride = stride
 
     def __call__(self, x: Array) -> Array:
-        """(N, H, W, C) to (N, about H / stride, about W / stride, C)."""
+        """Pool x (N, H, W, C) to (N, about H / stride, about W / stride, C)."""
         return max_pool(x, self.size, self.stride)
 
 
 class PlainNet(Backbone):
-    """Convolutions in a row.
+    """A sequence of convolutions and two fully connected layers.
 
     Args:
         layers: the convolutional part, torchvision's ``features``; None stands for a ReLU.
-        strides: the stride reached after each of them.
-        bins: side of the map that the wide layers read.
+        strides: cumulative stride after each of these layers.
+        bins: side of the map that the fully connected layers read.
         channels: channels of that map.
         dropout_first: whether dropout comes before its layer (AlexNet) or after its ReLU (VGG).
-        classes: width of torchvision's classifier; None leaves it out.
-        dtype: of the computation.
-        remat: recompute the convolutional part in the backward pass, and keep only its input.
-        kernel_init: of the wide layers.
+        classes: number of classes of torchvision's classifier; None leaves it out.
+        dtype: in which the network computes.
+        remat: recompute the convolutional part in the backward pass instead of storing its activations.
+        kernel_init: initializer of the fully connected layers.
         rngs: for the initial parameters.
     """
 
@@ -83,11 +83,11 @@ class PlainNet(Backbone):
         return Features(self.top(maps[self.strides[-1]], key=key), maps)
 
     def trunk(self, images: Array) -> Array:
-        """See `Backbone`; the last pooling is left out, as in Faster R-CNN."""
+        """See `Backbone`; without the last pooling, as in Faster R-CNN."""
         return self._maps(images)[self.stride]
 
     def top(self, maps: Array, *, key: Array | None = None) -> Array:
-        """See `Backbone`: the wide layers."""
+        """See `Backbone`: the fully connected layers."""
         x = adaptive_average_pool(maps, self.bins)
         x = x.transpose(0, 3, 1, 2).reshape(len(x), math.prod(x.shape[1:]))  # torch flattens channels first
         for i, layer in enumerate(list(self.classifier)[:6]):
@@ -112,7 +112,7 @@ class PlainNet(Backbone):
 def alexnet(
     *, classes: int | None = None, dtype: DTypeLike = jnp.float32, remat: bool = False, rngs: nnx.Rngs
 ) -> PlainNet:
-    """AlexNet as in torchvision (Krizhevsky 2014): 4,096 features."""
+    """Build AlexNet as in torchvision (Krizhevsky 2014), with 4,096 features."""
 
     def layer(*shape: int) -> nnx.Conv:
         return conv(*shape, dtype=dtype, rngs=rngs, kernel_init=torch_uniform)
@@ -141,7 +141,7 @@ def alexnet(
 def vgg16(
     *, classes: int | None = None, dtype: DTypeLike = jnp.float32, remat: bool = False, rngs: nnx.Rngs
 ) -> PlainNet:
-    """VGG16 as in torchvision (configuration D, no batch normalization): 4,096 features."""
+    """Build VGG16 as in torchvision (configuration D, without batch normalization), with 4,096 features."""
     layers, strides, channels = [], [], 3
     for stage, (width, depth) in enumerate([(64, 2), (128, 2), (256, 3), (512, 3), (512, 3)]):
         for _ in range(depth):

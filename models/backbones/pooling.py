@@ -1,4 +1,4 @@
-"""Maxima and means over parts of a feature map. Activations are NHWC."""
+"""Maximum and average pooling of NHWC feature maps."""
 
 from functools import partial
 
@@ -9,22 +9,22 @@ from jax import Array
 
 @partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
 def max_pool(x: Array, size: int, stride: int, padding: int = 0) -> Array:
-    """Maximum over size by size windows.
+    """Compute the maximum over size x size windows.
 
-    The gradient goes to the first maximum of a window, as in torch. It is written by hand since XLA's own
-    (select-and-scatter) runs on atomics: slow, and in no fixed order.
+    The gradient goes to the first maximum of a window, as in torch. It is written by hand because XLA's own
+    (select-and-scatter) uses atomics, which are slow and have no fixed order of summation.
 
     Args:
         x: (N, H, W, C).
-        size: the window's side.
-        stride: distance between windows.
-        padding: rows and columns of minus infinity on each side.
+        size: side of a window.
+        stride: cells from one window to the next.
+        padding: rows and columns of minus infinity added on each side.
 
     Returns:
         (N, (H + 2 padding - size) // stride + 1, ..., C).
 
     Raises:
-        ValueError: when not one window fits.
+        ValueError: if the map is smaller than one window.
     """
     _check_windows(x, size, padding)
     edges = (padding, padding)
@@ -35,7 +35,9 @@ def max_pool(x: Array, size: int, stride: int, padding: int = 0) -> Array:
 
 def _check_windows(x: Array, size: int, padding: int) -> None:
     if min(x.shape[1:3]) + 2 * padding < size:
-        raise ValueError(f"a map of {x.shape[1:3]} is too small to pool over {size}x{size}. Fix: use larger images")
+        raise ValueError(
+            f"a feature map of {x.shape[1:3]} is too small to pool over {size}x{size}. Fix: use larger images"
+        )
 
 
 def _max_pool_forward(x, size, stride, padding):
@@ -55,12 +57,12 @@ def _max_pool_forward(x, size, stride, padding):
     return best, (where, x.shape)
 
 
-def _max_pool_backward(size, stride, padding, kept, grad):
-    where, shape = kept
+def _max_pool_backward(size, stride, padding, residuals, grad):
+    where, shape = residuals
     total = jnp.zeros((), jnp.promote_types(grad.dtype, jnp.float32))
     for k in range(size * size):
         here = jnp.where(where == k, grad, 0).astype(total.dtype)
-        # Back to where the window's k-th element lay; negative padding drops what lay in the padding.
+        # Scatter to the position of the window's k-th element; negative padding drops positions in the padding.
         spread = [(0, 0, 0)]
         for start, side, windows in zip(divmod(k, size), shape[1:3], grad.shape[1:3], strict=True):
             low = start - padding
@@ -73,11 +75,11 @@ max_pool.defvjp(_max_pool_forward, _max_pool_backward)
 
 
 def adaptive_average_pool(x: Array, size: int) -> Array:
-    """Average into size by size bins, with torch's bin edges.
+    """Compute the average over size x size bins, with torch's bin edges.
 
     Args:
         x: (N, H, W, C).
-        size: bins along each axis.
+        size: number of bins along each axis.
 
     Returns:
         (N, size, size, C).

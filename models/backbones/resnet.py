@@ -1,4 +1,4 @@
-"""ResNet18, ResNet34 and ResNet50 (He et al. 2015), with torchvision's stride on the 3x3 convolution."""
+"""ResNet18, ResNet34 and ResNet50 (He et al. 2015), with the stride on the 3x3 convolution as in torchvision."""
 
 import math
 
@@ -17,11 +17,11 @@ class Block(nnx.Module):
     """A residual block: two 3x3 convolutions, or a 3x3 between two 1x1 (a bottleneck).
 
     Args:
-        inputs: channels in.
+        inputs: number of input channels.
         width: channels of the 3x3 convolutions.
         stride: of the block.
-        bottleneck: which of the two it is; a bottleneck has four times `width` channels out.
-        dtype: of the computation.
+        bottleneck: whether it is a bottleneck, which has four times `width` output channels.
+        dtype: in which the block computes.
         rngs: for the initial parameters.
     """
 
@@ -46,7 +46,7 @@ class Block(nnx.Module):
         self.projects = stride != 1 or inputs != outputs
 
     def __call__(self, x: Array) -> Array:
-        """(N, H, W, inputs) to (N, H / stride, W / stride, outputs)."""
+        """Apply the block to x (N, H, W, inputs): (N, H / stride, W / stride, outputs)."""
         residual = x
         if self.projects:
             reduce, normalize = self.downsample
@@ -62,14 +62,14 @@ class ResNet(Backbone):
     """A residual network.
 
     Args:
-        depths: blocks in each of the four stages.
-        bottleneck: whether blocks are bottlenecks.
+        depths: number of blocks in each of the four stages.
+        bottleneck: whether the blocks are bottlenecks.
         strides: of the four stages. Localization networks keep the late stages at stride 1: ``(1, 2, 1, 1)``.
-        classes: width of torchvision's classifier; None leaves it out.
-        dtype: of the computation.
-        remat: recompute each block in the backward pass, and keep only its input.
+        classes: number of classes of torchvision's classifier; None leaves it out.
+        dtype: in which the network computes.
+        remat: recompute each block in the backward pass instead of storing its activations.
         fold_stem: compute the 7x7 convolution of stride 2 as a 4x4 one of stride 1 on 2x2 pixels folded into
-            channels: the same numbers, of a shape that suits matrix units better. None does so in bfloat16.
+            channels: the same result, in a shape that suits matrix units better. None does so in bfloat16 only.
         rngs: for the initial parameters.
     """
 
@@ -103,7 +103,7 @@ class ResNet(Backbone):
         self.width = channels
         if classes is not None:
             self.fc = nnx.Linear(channels, classes, dtype=dtype, kernel_init=torch_uniform, rngs=rngs)
-        # A stage without blocks does nothing.
+        # A stage without blocks is the identity.
         self.strides = tuple(stride if depth else 1 for stride, depth in zip(strides, depths, strict=True))
         self.stride = 4 * math.prod(self.strides[:3])
         self.dtype = dtype
@@ -111,7 +111,7 @@ class ResNet(Backbone):
         self.fold_stem = jnp.dtype(dtype) == jnp.bfloat16 if fold_stem is None else fold_stem
 
     def __call__(self, images: Array, *, key: Array | None = None) -> Features:
-        """See `Backbone`; nothing here is random."""
+        """See `Backbone`; the key is not used."""
         del key
         x = self._stem(images)
         maps = {2: x}
@@ -124,14 +124,14 @@ class ResNet(Backbone):
         return Features(x.mean((1, 2)), maps)
 
     def trunk(self, images: Array) -> Array:
-        """See `Backbone`: all but the last stage, as He et al. 2015 divide it ("C4")."""
+        """See `Backbone`: all but the last stage, the division "C4" of He et al. 2015."""
         x = max_pool(self._stem(images), 3, 2, 1)
         for stage in range(3):
             x = self._stage(stage, x)
         return x
 
     def top(self, maps: Array, *, key: Array | None = None) -> Array:
-        """See `Backbone`: the last stage and the mean over its map."""
+        """See `Backbone`: the last stage, averaged over its map."""
         del key
         return self._stage(3, maps).mean((1, 2))
 
@@ -148,7 +148,7 @@ class ResNet(Backbone):
 
 
 def folded_stem(x: Array, kernel: Array) -> Array:
-    """A 7x7 convolution of stride 2 and padding 3, as a 4x4 one of stride 1 on folded pixels.
+    """Compute a 7x7 convolution of stride 2 and padding 3 as a 4x4 one of stride 1 on folded pixels.
 
     Args:
         x: (N, H, W, C).
@@ -159,7 +159,7 @@ def folded_stem(x: Array, kernel: Array) -> Array:
     """
     n, height, width, channels = x.shape
     rows, columns = -(-height // 2), -(-width // 2)
-    # An eighth row and column of zeros change nothing and make the window whole blocks of 2x2.
+    # An eighth row and column of zeros make the window a multiple of the 2x2 blocks.
     kernel = jnp.pad(kernel, ((0, 1), (0, 1), (0, 0), (0, 0)))
     x = jnp.pad(x, ((0, 0), (3, 2 * rows + 3 - height), (3, 2 * columns + 3 - width), (0, 0)))
     x = x.reshape(n, rows + 3, 2, columns + 3, 2, channels).transpose(0, 1, 3, 2, 4, 5)
@@ -174,15 +174,15 @@ def folded_stem(x: Array, kernel: Array) -> Array:
 
 
 def resnet18(**options) -> ResNet:
-    """ResNet18: 512 features. Options are those of `ResNet`."""
+    """Build ResNet18, with 512 features; options are those of `ResNet`."""
     return ResNet((2, 2, 2, 2), False, **options)
 
 
 def resnet34(**options) -> ResNet:
-    """ResNet34: 512 features. Options are those of `ResNet`."""
+    """Build ResNet34, with 512 features; options are those of `ResNet`."""
     return ResNet((3, 4, 6, 3), False, **options)
 
 
 def resnet50(**options) -> ResNet:
-    """ResNet50: 2,048 features. Options are those of `ResNet`."""
+    """Build ResNet50, with 2,048 features; options are those of `ResNet`."""
     return ResNet((3, 4, 6, 3), True, **options)

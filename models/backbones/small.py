@@ -1,4 +1,4 @@
-"""A small network for CPUs and small pictures, quick to compile and to train."""
+"""A small network for CPUs and small images, quick to compile and to train."""
 
 from collections.abc import Sequence
 
@@ -14,12 +14,11 @@ from models.backbones.layers import BatchNorm, conv
 class SmallNet(Backbone):
     """Convolutions of stride 2, each with batch normalization and ReLU; pooled by mean and by maximum.
 
-    The maximum is for what is small and somewhere, such as the tip of an instrument. It has no counterpart in
-    torchvision.
+    The maximum responds to small objects, such as the tip of an instrument. torchvision has no such network.
 
     Args:
-        channels: of each convolution; the first is 5x5, the others 3x3.
-        dtype: of the computation.
+        channels: channels of each convolution; the first is 5x5, the others 3x3.
+        dtype: in which the network computes.
         rngs: for the initial parameters.
     """
 
@@ -35,7 +34,7 @@ class SmallNet(Backbone):
         self.dtype = dtype
 
     def __call__(self, images: Array, *, key: Array | None = None) -> Features:
-        """See `Backbone`; nothing here is random."""
+        """See `Backbone`; the key is not used."""
         del key
         x, maps = images.astype(self.dtype), {}
         for stage, (convolve, normalize) in enumerate(zip(self.convs, self.norms, strict=True)):

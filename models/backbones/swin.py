@@ -1,4 +1,4 @@
-"""Swin transformers (Liu et al. 2021) at any input size, padded as torchvision pads them."""
+"""Swin transformers (Liu et al. 2021) for any input size, with torchvision's padding."""
 
 from flax import nnx
 from jax import Array
@@ -11,16 +11,16 @@ from models.backbones.layers import Dropout, LayerNorm, conv, fold, gelu, torch_
 
 
 class Block(nnx.Module):
-    """Attention inside windows, then a two-layer perceptron; each a residual branch that may be dropped.
+    """Windowed attention, then a two-layer perceptron; each is a residual branch with stochastic depth.
 
     Args:
-        width: channels C.
-        heads: number of heads.
-        window: side of a window.
-        shift: of the windows.
-        drop: probability of dropping a branch for a sample.
-        align: see `WindowAttention`.
-        dtype: of the computation.
+        width: number of channels C.
+        heads: number of attention heads.
+        window: side of a window, in tokens.
+        shift: offset of the windows against the grid, in tokens.
+        drop: probability of dropping a branch per sample.
+        align: multiple to which a window's tokens are padded, see `WindowAttention`.
+        dtype: in which the block computes.
         rngs: for the initial parameters.
     """
 
@@ -40,7 +40,7 @@ class Block(nnx.Module):
         self.attn = WindowAttention(width, heads, window, shift, align=align, dtype=dtype, rngs=rngs)
         self.stochastic_depth = Dropout(drop, samples=True)
         self.norm2 = LayerNorm(width)
-        # torchvision counts its GELU and a dropout of rate 0 among the layers.
+        # None keeps the indices of torchvision's GELU and dropout, which have no parameters.
         hidden = 4 * width
         self.mlp = nnx.List(
             [
@@ -52,18 +52,18 @@ class Block(nnx.Module):
         )
 
     def __call__(self, x: Array, key: Array | None) -> Array:
-        """(N, H, W, C) to (N, H, W, C)."""
+        """Apply the block to x (N, H, W, C)."""
         x = x + self.stochastic_depth(self.attn(self.norm1(x)), fold(key, 0))
         widen, _, _, narrow = self.mlp
         return x + self.stochastic_depth(narrow(gelu(widen(self.norm2(x)))), fold(key, 1))
 
 
 class PatchMerging(nnx.Module):
-    """Joins 2x2 neighbors into one token of twice the width.
+    """A layer that merges 2x2 neighboring tokens into one of twice the width.
 
     Args:
-        width: channels C.
-        dtype: of the computation.
+        width: number of channels C.
+        dtype: in which the layer computes.
         rngs: for the initial parameters.
     """
 
@@ -72,7 +72,7 @@ class PatchMerging(nnx.Module):
         self.norm = LayerNorm(4 * width)
 
     def __call__(self, x: Array) -> Array:
-        """(N, H, W, C) to (N, ceil(H / 2), ceil(W / 2), 2 C)."""
+        """Merge x (N, H, W, C) to (N, ceil(H / 2), ceil(W / 2), 2 C)."""
         n, height, width, channels = x.shape
         x = jnp.pad(x, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)))
         x = x.reshape(n, -(-height // 2), 2, -(-width // 2), 2, channels).transpose(0, 1, 3, 4, 2, 5)
@@ -80,17 +80,17 @@ class PatchMerging(nnx.Module):
 
 
 class Swin(Backbone):
-    """A Swin transformer with windows of 7 and patches of 4.
+    """A Swin transformer with 7x7 windows and 4x4 patches.
 
     Args:
-        width: channels of the first stage; each later one doubles them.
-        depths: blocks in each of the four stages.
-        heads: attention heads in each stage.
-        drop_path: stochastic depth's rate at the last block; it grows linearly from 0.
-        classes: width of torchvision's classifier; None leaves it out.
-        dtype: of the computation.
-        remat: recompute each block in the backward pass, and keep only its input.
-        align: see `WindowAttention`.
+        width: channels of the first stage; each later stage doubles them.
+        depths: number of blocks in each of the four stages.
+        heads: number of attention heads in each stage.
+        drop_path: rate of stochastic depth at the last block; it grows linearly from 0.
+        classes: number of classes of torchvision's classifier; None leaves it out.
+        dtype: in which the network computes.
+        remat: recompute each block in the backward pass instead of storing its activations.
+        align: multiple to which a window's tokens are padded, see `WindowAttention`.
         rngs: for the initial parameters.
     """
 
@@ -136,8 +136,10 @@ class Swin(Backbone):
         """See `Backbone`."""
         if min(images.shape[1:3]) < self.patch:
             size = f"{self.patch}x{self.patch}"
-            raise ValueError(f"pictures of {images.shape[1:3]} hold no patch of {size}. Fix: use larger images")
-        # Only whole patches count, as for torch's convolution.
+            raise ValueError(
+                f"the images of {images.shape[1:3]} pixels are smaller than one patch of {size}. Fix: use larger images"
+            )
+        # The convolution ignores an incomplete patch at the border, as torch's does.
         embed, *layers = self.features
         patches, _, norm = embed
         x = norm(patches(images.astype(self.dtype)))
@@ -155,15 +157,15 @@ class Swin(Backbone):
 
 
 def swin_t(*, drop_path: float = 0.2, **options) -> Swin:
-    """Swin-T: 768 features. Options are those of `Swin`."""
+    """Build Swin-T, with 768 features; options are those of `Swin`."""
     return Swin(96, (2, 2, 6, 2), (3, 6, 12, 24), drop_path=drop_path, **options)
 
 
 def swin_s(*, drop_path: float = 0.3, **options) -> Swin:
-    """Swin-S: 768 features. Options are those of `Swin`."""
+    """Build Swin-S, with 768 features; options are those of `Swin`."""
     return Swin(96, (2, 2, 18, 2), (3, 6, 12, 24), drop_path=drop_path, **options)
 
 
 def swin_b(*, drop_path: float = 0.5, **options) -> Swin:
-    """Swin-B: 1,024 features. Options are those of `Swin`."""
+    """Build Swin-B, with 1,024 features; options are those of `Swin`."""
     return Swin(128, (2, 2, 18, 2), (4, 8, 16, 32), drop_path=drop_path, **options)

@@ -1,4 +1,4 @@
-"""Systems that say where tools are: Faster R-CNN, which learns from boxes, and FCN, from the tools of frames alone.
+"""Faster R-CNN, which learns from boxes, and boxes from the maps of FCN, which learns from labels of frames alone.
 
-FCN is one of `models.systems.SYSTEMS`, with the head and the features of `models.detection.maps`.
+FCN itself is one of `models.systems.SYSTEMS`; its features and its head are in `models.backbones.maps`.
 """

@@ -1,4 +1,4 @@
-"""Localization maps to boxes: each region of a map around a peak is one instrument."""
+"""Boxes from localization maps: each region of a map around a peak is one instrument."""
 
 import numpy as np
 
@@ -6,26 +6,26 @@ import numpy as np
 def map_boxes(
     maps: np.ndarray, *, level: float = 0.5, count: int = 20, min_score: float = 0.01
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Boxes of one picture.
+    """Compute the boxes of one image.
 
     Args:
         maps: (h, w, K) logits of tools in every cell.
-        level: cells belong to a region whose probability is at least this share of the map's greatest.
-        count: boxes wanted, D.
-        min_score: least probability of a box.
+        level: a region is made of the cells whose probability is at least this fraction of the map's maximum.
+        count: number of boxes D.
+        min_score: minimum probability of a box.
 
     Returns:
-        Boxes (D, 4) as shares of the picture, their scores (D,), the greatest probability inside, and tools (D,), best
-        first; scores are 0 and tools -1 where there were fewer.
+        Best first: boxes (D, 4) as fractions of the image, their scores (D,), which are the maximum probability inside,
+        and tools (D,). Padding has score 0 and tool -1.
     """
     from scipy.ndimage import find_objects, label, maximum
     from scipy.special import expit
 
     height, width, tools = maps.shape
-    chance = expit(maps.astype(np.float64))
+    probabilities = expit(maps.astype(np.float64))
     found = []
     for tool in range(tools):
-        one = chance[..., tool]
+        one = probabilities[..., tool]
         regions, number = label(one >= level * one.max(), np.ones((3, 3)))
         peaks = np.atleast_1d(maximum(one, regions, np.arange(1, number + 1)))
         for (rows, columns), peak in zip(find_objects(regions), peaks, strict=True):

@@ -1,4 +1,4 @@
-"""What Faster R-CNN's two stages learn from: samples of fixed size, and the losses on them."""
+"""Losses of Faster R-CNN's two stages, on random samples of fixed size."""
 
 from typing import NamedTuple
 
@@ -13,13 +13,13 @@ from models.settings import Detection
 
 
 class Sample(NamedTuple):
-    """Regions that the second stage learns from.
+    """Regions in the second stage's loss.
 
     Attributes:
-        regions: (..., R, 4).
-        classes: (..., R) int32, 0 for background, tools from 1 on.
-        boxes: (..., R, 4) the true box of each; meaningless for background.
-        used: (..., R) bool, False for regions that only fill up.
+        regions: (..., R, 4) boxes.
+        classes: (..., R) int32, 0 for background, tool k is k + 1.
+        boxes: (..., R, 4) true box of each region; meaningless for background.
+        used: (..., R) bool, False for padding.
     """
 
     regions: Array
@@ -29,27 +29,27 @@ class Sample(NamedTuple):
 
 
 def smooth_l1(error: Array, beta: float) -> Array:
-    """Huber's loss over `beta`: squared near 0, absolute beyond `beta`; summed over the last axis."""
+    """Compute the Huber loss divided by `beta`, summed over the last axis."""
     return optax.losses.huber_loss(error, delta=beta).sum(-1) / beta
 
 
 def proposal_losses(
     objectness: Array, deltas: Array, anchors: Array, boxes: Array, real: Array, keys: Array, config: Detection
 ) -> dict[str, Array]:
-    """The first stage's losses over a sample of each picture's anchors.
+    """Compute the first stage's losses over a sample of each image's anchors.
 
     Args:
         objectness: (N, A) logits.
-        deltas: (N, A, 4).
+        deltas: (N, A, 4) encoded boxes.
         anchors: (A, 4).
         boxes: (N, M, 4) true boxes.
         real: (N, M) bool, False for padding.
-        keys: (N,) decide the samples.
-        config: their size, and when an anchor stands for a box.
+        keys: (N,) keys of the random samples.
+        config: gives the size of the samples.
 
     Returns:
-        "objectness", the mean binary cross-entropy of sampled anchors, and "proposals", the loss of boxes over the same
-        number of anchors.
+        "objectness", the mean binary cross-entropy of the sampled anchors, and "proposals", the box loss divided by the
+        same number of anchors.
     """
     count = min(config.anchors, len(anchors))
 
@@ -67,15 +67,18 @@ def proposal_losses(
 
 
 def region_sample(regions: Array, real: Array, boxes: Array, tools: Array, key: Array, config: Detection) -> Sample:
-    """A sample of fixed size of one picture's proposals and true boxes.
+    """Draw a sample of fixed size from one image's proposals and true boxes.
 
     Args:
         regions: (P, 4) proposals.
-        real: (P,) bool.
+        real: (P,) bool, False for padding.
         boxes: (M, 4) true boxes.
-        tools: (M,) their tools, -1 for padding.
-        key: decides it.
-        config: its size.
+        tools: (M,) tool in each true box, -1 for padding.
+        key: of the random sample.
+        config: gives the size of the sample.
+
+    Returns:
+        The sample, without an axis for images.
     """
     candidates = jnp.concatenate([regions, boxes])
     present = jnp.concatenate([real, tools >= 0])
@@ -89,16 +92,16 @@ def region_sample(regions: Array, real: Array, boxes: Array, tools: Array, key: 
 
 
 def region_losses(logits: Array, deltas: Array, sampled: Sample, spread: tuple[float, ...]) -> dict[str, Array]:
-    """The second stage's losses.
+    """Compute the second stage's losses.
 
     Args:
         logits: (N, R, K + 1), background first.
-        deltas: (N, R, K, 4) in units of `spread`.
-        sampled: N samples.
-        spread: of coded boxes.
+        deltas: (N, R, K, 4) encoded boxes of each tool, in units of `spread`.
+        sampled: the samples of N images.
+        spread: standard deviations of encoded boxes.
 
     Returns:
-        "classes", the mean cross-entropy of the sample, and "boxes", the loss of the true tool's box over the same
+        "classes", the mean cross-entropy of the sample, and "boxes", the box loss of the true tools divided by the same
         number of regions.
     """
     positive = sampled.classes > 0
@@ -113,7 +116,7 @@ def region_losses(logits: Array, deltas: Array, sampled: Sample, spread: tuple[f
 
 
 def _encoded(boxes: Array, anchors: Array, wanted: Array) -> Array:
-    """Coded boxes, 0 where they are not wanted: padding has no logarithm."""
+    """Encode boxes where `wanted`, and return 0 elsewhere: padding would give infinite logarithms."""
     whole = jnp.array([0.0, 0.0, 1.0, 1.0])
     wanted = wanted[..., None]
     return encode(jnp.where(wanted, boxes, whole), jnp.where(wanted, anchors, whole))

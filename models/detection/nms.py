@@ -1,4 +1,4 @@
-"""Greedy non-maximum suppression with shapes that do not depend on the boxes, so that it compiles and batches."""
+"""Greedy non-maximum suppression with static shapes, so that it works under `jit` and `vmap`."""
 
 import jax
 from jax import Array
@@ -8,15 +8,15 @@ from models.detection.boxes import iou
 
 
 def survivors(overlap: Array, real: Array, threshold: float) -> Array:
-    """Which of some boxes, best first, the greedy rule keeps: each that overlaps no better kept one.
+    """Return which boxes, sorted best first, the greedy rule keeps: those that overlap no better box that is kept.
 
-    The rule is sequential, but has one fixed point, which is reached in as many parallel steps as the longest chain of
-    boxes that suppress each other in turn.
+    The rule is sequential but has a unique fixed point. Parallel iteration reaches it in as many steps as the longest
+    chain of boxes of which each suppresses the next.
 
     Args:
-        overlap: (N, N) intersection over union; 0 for pairs that leave each other alone.
+        overlap: (N, N) intersection over union; 0 for pairs that do not suppress each other.
         real: (N,) bool, False for padding.
-        threshold: more overlap than this suppresses.
+        threshold: overlap above which a box is suppressed.
 
     Returns:
         (N,) bool.
@@ -42,19 +42,19 @@ def suppress(
     real: Array | None = None,
     candidates: int | None = None,
 ) -> tuple[Array, Array]:
-    """The best boxes that do not overlap each other.
+    """Select the best boxes that do not overlap each other.
 
     Args:
         boxes: (N, 4).
-        scores: (N,); on a tie the first goes first. A box whose score is NaN counts as padding.
-        threshold: more intersection over union than this suppresses.
-        count: boxes wanted.
-        classes: (N,) int; boxes of different classes leave each other alone. None for one class.
-        real: (N,) bool, False for padding.
-        candidates: how many of the best boxes are looked at; None for all.
+        scores: (N,); ties are broken by index. A box whose score is NaN counts as padding.
+        threshold: intersection over union above which a box is suppressed.
+        count: number of boxes to return.
+        classes: (N,) int; boxes of different classes do not suppress each other. None for a single class.
+        real: (N,) bool, False for padding; None if there is none.
+        candidates: maximum number of best boxes that are considered; None for all.
 
     Returns:
-        (count,) rows, best first, and (count,) bool, False where there were fewer.
+        (count,) indices, best first, and (count,) bool, False for padding.
     """
     real = ~jnp.isnan(scores) & (True if real is None else real)
     _, order = jax.lax.top_k(jnp.where(real, scores, -jnp.inf), min(candidates or len(scores), len(scores)))

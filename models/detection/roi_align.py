@@ -1,7 +1,8 @@
 """RoIAlign (He et al. 2017) as two small matrix products.
 
-Bilinear sampling on a grid along the axes is one linear map for rows and one for columns; averaging a bin's samples is
-part of both. The gradient is two products more, without the scattered additions whose order a GPU does not fix.
+Bilinear sampling on an axis-aligned grid is a linear map of the rows and one of the columns, and both include the
+average over the samples of a bin. The gradient is two more products, without scatter-adds, which are not
+deterministic on a GPU.
 """
 
 import jax
@@ -12,15 +13,15 @@ from jax import numpy as jnp
 def roi_align(
     features: Array, boxes: Array, bins: int, scale: tuple[float, float], *, samples: int = 2, exact: bool = False
 ) -> Array:
-    """Feature maps of boxes, as torchvision's ``roi_align(aligned=True)`` computes them.
+    """Compute the feature maps of boxes, equal to torchvision's ``roi_align(aligned=True)``.
 
     Args:
-        features: (H, W, C) of one picture.
-        boxes: (R, 4), shares of the picture.
+        features: (H, W, C) map of one image.
+        boxes: (R, 4) as fractions of the image.
         bins: side of a box's map.
-        scale: the picture's height and width in cells of `features`.
-        samples: points along each side of a bin.
-        exact: do not let the device shorten float32 in products.
+        scale: height and width of the image in cells of `features`.
+        samples: number of points along each side of a bin.
+        exact: compute float32 products at full precision.
 
     Returns:
         (R, bins, bins, C), in the dtype of `features`.
@@ -35,9 +36,9 @@ def roi_align(
 
 
 def _weights(start: Array, stop: Array, bins: int, samples: int, cells: int) -> Array:
-    """Weight of every cell in every bin along one axis: (R, bins, cells)."""
+    """Return the weight of every cell in every bin along one axis: (R, bins, cells)."""
     place = (jnp.arange(bins * samples) + 0.5) / (bins * samples)
-    # Half a cell back: a cell's value lies in its middle.
+    # The value of a cell is at its center, hence the shift by half a cell.
     at = start[:, None] - 0.5 + place * (stop - start)[:, None]
     inside = (at >= -1) & (at <= cells)
     at = jnp.clip(at, 0, cells - 1)[..., None]

@@ -1,4 +1,4 @@
-"""What boxes are judged by: average precision where a box counts that overlaps a true one enough (VOC)."""
+"""Metrics of detected boxes: average precision (VOC) and the pointing game."""
 
 import dataclasses
 
@@ -7,12 +7,12 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class BoxPrecision:
-    """Average precision of boxes.
+    """Average precision of boxes, by tool; NaN for a tool without true boxes.
 
     Attributes:
-        all_points: (K,) area under the precision's envelope (VOC from 2010 on); NaN for a tool without true boxes.
-        eleven_points: (K,) mean of the envelope at recalls 0, 0.1 to 1 (VOC 2007); likewise.
-        recall: (K,) share of true boxes that are found at all; likewise.
+        all_points: (K,) area under the envelope of the precision (VOC from 2010 on).
+        eleven_points: (K,) mean of this envelope at recalls 0, 0.1, ..., 1 (VOC 2007).
+        recall: (K,) fraction of true boxes that are found at any score.
         boxes: (K,) int, number of true boxes.
     """
 
@@ -23,7 +23,7 @@ class BoxPrecision:
 
     @property
     def mean(self) -> float:
-        """Mean of `all_points` over tools that have true boxes; NaN when none has."""
+        """The mean of `all_points` over tools that have true boxes; NaN if there are none."""
         return float(np.mean(self.all_points[self.boxes > 0])) if self.boxes.any() else float("nan")
 
 
@@ -37,30 +37,30 @@ def box_precision(
     *,
     overlap: float = 0.5,
 ) -> BoxPrecision:
-    """Average precision over frames, by the rules of the VOC development kit.
+    """Compute average precision over frames, by the rules of the VOC development kit.
 
-    Best scores first, a box counts as right if the true box of its tool that it overlaps most is overlapped by at least
-    `overlap` and was not found before; a second box on it is wrong.
+    Boxes are ranked by score. A box is correct if it overlaps the best-matching true box of its tool by at least
+    `overlap` and no better box was matched to it; a second box on the same true box is wrong.
 
     Args:
         true_boxes: (n, M, 4).
         true_tools: (n, M), -1 for padding.
-        boxes: (n, D, 4).
-        scores: (n, D).
-        tools: (n, D), -1 for padding.
-        num_tools: K.
-        overlap: intersection over union.
+        boxes: (n, D, 4) detected boxes.
+        scores: (n, D) of the detected boxes.
+        tools: (n, D) of the detected boxes, -1 for padding.
+        num_tools: number of tools K.
+        overlap: minimum intersection over union.
     """
-    figures = [_one_tool(true_boxes, true_tools == k, boxes, scores, tools == k, overlap) for k in range(num_tools)]
-    columns = [np.array(column) for column in zip(*figures, strict=True)]
+    by_tool = [_one_tool(true_boxes, true_tools == k, boxes, scores, tools == k, overlap) for k in range(num_tools)]
+    columns = [np.array(column) for column in zip(*by_tool, strict=True)]
     return BoxPrecision(*columns)
 
 
 def pointing(maps: np.ndarray, true_boxes: np.ndarray, true_tools: np.ndarray) -> np.ndarray:
-    """Share of frames with a tool in which its map peaks inside one of its boxes (Oquab et al. 2015).
+    """Compute the fraction of frames with a tool in which its map peaks inside one of its boxes (Oquab et al. 2015).
 
     Args:
-        maps: (n, h, w, K).
+        maps: (n, h, w, K) localization maps.
         true_boxes: (n, M, 4).
         true_tools: (n, M), -1 for padding.
 
@@ -72,9 +72,9 @@ def pointing(maps: np.ndarray, true_boxes: np.ndarray, true_tools: np.ndarray) -
     at = np.stack([(x + 0.5) / width, (y + 0.5) / height], -1)[:, :, None]
     inside = ((at >= true_boxes[:, None, :, :2]) & (at <= true_boxes[:, None, :, 2:])).all(-1)
     own = true_tools[:, None] == np.arange(num_tools)[:, None]
-    there = own.any(-1).sum(0)
+    frames = own.any(-1).sum(0)
     hit = (inside & own).any(-1).sum(0)
-    return np.where(there > 0, hit / np.maximum(there, 1), np.nan)
+    return np.where(frames > 0, hit / np.maximum(frames, 1), np.nan)
 
 
 def _one_tool(
@@ -82,22 +82,22 @@ def _one_tool(
     true: np.ndarray,
     boxes: np.ndarray,
     scores: np.ndarray,
-    shown: np.ndarray,
+    detected: np.ndarray,
     overlap: float,
 ) -> tuple[float, float, float, int]:
     total = int(true.sum())
     if not total:
         return float("nan"), float("nan"), float("nan"), 0
-    frames, places = np.nonzero(shown)
+    frames, places = np.nonzero(detected)
     order = np.argsort(-scores[frames, places], kind="stable")
     taken = np.zeros_like(true)
-    right = np.zeros(len(order), bool)
+    correct = np.zeros(len(order), bool)
     for rank, (frame, place) in enumerate(zip(frames[order], places[order], strict=True)):
-        share = np.where(true[frame], _iou(boxes[frame, place], true_boxes[frame]), -1)
-        best = int(share.argmax())
-        if share[best] >= overlap and not taken[frame, best]:
-            taken[frame, best] = right[rank] = True
-    hits = np.cumsum(right)
+        overlaps = np.where(true[frame], _iou(boxes[frame, place], true_boxes[frame]), -1)
+        best = int(overlaps.argmax())
+        if overlaps[best] >= overlap and not taken[frame, best]:
+            taken[frame, best] = correct[rank] = True
+    hits = np.cumsum(correct)
     recall, precision = hits / total, hits / np.arange(1, len(hits) + 1)
     envelope = np.maximum.accumulate(precision[::-1])[::-1]
     steps = np.diff(recall, prepend=0.0)

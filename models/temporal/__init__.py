@@ -1,4 +1,4 @@
-"""Models of sequences of frame features, which know nothing of the backbone; `build` makes one by name."""
+"""Sequence models over frame features of any backbone; `build` makes one by name."""
 
 from collections.abc import Callable
 
@@ -20,32 +20,34 @@ TEMPORAL: dict[str, Callable[..., Temporal]] = {
     "map_attention": MapAttention,
 }
 
-#: Those that read maps, and are told their shape.
+#: Models that read flattened maps and need their shape.
 OF_MAPS = ("conv_lstm", "map_attention")
 
-#: What a system may add to its losses; see `models.temporal.penalties`.
+#: Terms that a system may add to its loss; see `models.temporal.penalties`.
 PENALTIES: dict[str, Callable[..., nnx.Module]] = {"correlation": Correlation, "vae": SequenceVAE}
 
 
 def build(name: str, inputs: int, *, cells: Cells | None = None, rngs: nnx.Rngs, **options) -> Temporal:
-    """A temporal model by name.
+    """Build a temporal model by name.
 
     Args:
         name: a key of `TEMPORAL`.
-        inputs: length D of the features that it reads.
-        cells: rows, columns and channels where these are maps.
+        inputs: length D of its input features.
+        cells: rows, columns and channels if these are flattened maps, else None.
         rngs: for the initial parameters.
         options: of the model, such as `width` and `band`.
 
     Raises:
-        ValueError: for a name that is not there, for a model of maps where there are none, and for options that the
+        ValueError: for an unknown name, for a model of maps on features that are not maps, and for options that the
             model does not take.
     """
     if name not in TEMPORAL:
         raise ValueError(f"unknown temporal model {name!r}: choose one of {', '.join(TEMPORAL)}")
     if name in OF_MAPS:
         if cells is None:
-            raise ValueError(f"{name} reads maps, and these features are none. Fix: take a system of maps, as fcn_l is")
+            raise ValueError(
+                f"{name} reads feature maps, but these features are vectors. Fix: use a system of maps, such as fcn_l"
+            )
         options["cells"] = cells
     try:
         return TEMPORAL[name](inputs, rngs=rngs, **options)

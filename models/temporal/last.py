@@ -1,32 +1,30 @@
-"""LAST's second stage (Tao et al. 2023): a long memory for phases, a short one for tools."""
+"""The second stage of LAST (Tao et al. 2023): long-range attention for phases, short-range attention for tools."""
 
 from flax import nnx
 from jax import Array
 from jax import numpy as jnp
 from jax.typing import DTypeLike
 
-from models.backbones.attention import dense
-from models.backbones.layers import Dropout, LayerNorm, fold
-from models.temporal.attention import Stack, only_there
-from models.temporal.base import Temporal, sinusoids
+from models.backbones.layers import Dropout, fold
+from models.temporal.attention import Embedded, Stack
 
 
-class Last(Temporal):
-    """Two causal transformers on the same projected features, one a track.
+class Last(Embedded):
+    """Two causal transformers on the same embedded features, one per track.
 
-    The transformer VAE that LAST trains beside it is `models.temporal.penalties.SequenceVAE`.
+    LAST also trains a transformer VAE, which is `models.temporal.penalties.SequenceVAE`.
 
     Args:
-        inputs: length D of the features; 1,024 from Swin-B.
-        width: channels inside.
-        layers: of each transformer.
-        heads: of each.
-        phase_band: frames that phases see, the present one included. (The source trains with 1,000 and 10; its
-            inference script's defaults, 100 and 1,000, disagree.)
-        tool_band: frames that tools see.
-        drop_inputs: of the projected features.
-        dropout: inside the blocks.
-        dtype: of the computation.
+        inputs: length D of the features; 1,024 for Swin-B.
+        width: number of channels C.
+        layers: number of blocks of each transformer.
+        heads: number of attention heads of each transformer.
+        phase_band: maximum number of frames that phases attend to, the current one included. (The published code
+            trains with 1,000 and 10; the defaults of its inference script, 100 and 1,000, disagree.)
+        tool_band: maximum number of frames that tools attend to, the current one included.
+        drop_inputs: dropout rate of the projected features.
+        dropout: rate inside the blocks.
+        dtype: in which the model computes.
         rngs: for the initial parameters.
     """
 
@@ -44,19 +42,16 @@ class Last(Temporal):
         dtype: DTypeLike = jnp.float32,
         rngs: nnx.Rngs,
     ):
-        self.project = dense(inputs, width, dtype=dtype, rngs=rngs)
-        self.drop_inputs, self.drop = Dropout(drop_inputs), Dropout(dropout)
+        super().__init__(inputs, width, drop_inputs, dtype=dtype, rngs=rngs)
+        self.drop = Dropout(dropout)
         self.phases = Stack(layers, width, heads, phase_band, 2, dropout, dtype=dtype, rngs=rngs)
         self.tools = Stack(layers, width, heads, tool_band, 2, dropout, dtype=dtype, rngs=rngs)
-        self.norm = LayerNorm(width)
-        self.width = width
 
     def __call__(self, features: Array, mask: Array | None = None, *, key: Array | None = None) -> dict[str, Array]:
-        """See `Temporal`: a sequence for phases and one for tools."""
-        features, there = only_there(features, mask)
-        x = self.drop_inputs(self.project(features), fold(key, 0))
-        x = self.drop(x + sinusoids(x.shape[1], self.width).astype(x.dtype), fold(key, 1))
+        """See `Temporal`; returns "phases" (B, T, C) and "tools" (B, T, C)."""
+        x, valid = self.embed(features, mask, key)
+        x = self.drop(x, fold(key, 1))
         return {
-            "phases": self.norm(self.phases(x, there, fold(key, 2))),
-            "tools": self.norm(self.tools(x, there, fold(key, 3))),
+            "phases": self.norm(self.phases(x, valid, fold(key, 2))),
+            "tools": self.norm(self.tools(x, valid, fold(key, 3))),
         }

@@ -7,20 +7,20 @@ from jax import numpy as jnp
 from jax.typing import DTypeLike
 
 from models.backbones.layers import Dropout
-from models.temporal.base import Temporal
+from models.temporal.base import Temporal, zero_missing
 
 _glorot = nnx.initializers.xavier_normal()
 
 
 class LSTM(Temporal):
-    """One layer of LSTM; rectified, as MTRCNet's heads read it.
+    """One LSTM layer with a ReLU on its output, as in MTRCNet.
 
     Args:
         inputs: length D of the features.
-        width: of the state; MTRCNet and TMRNet have 512.
-        relu: rectify what the heads read.
-        dropout: of what the heads read. (MTRCNet's source sets 1 on a one-layer LSTM, which torch ignores: 0.)
-        dtype: of the computation; the state is float32.
+        width: length of the state; 512 in MTRCNet and TMRNet.
+        relu: whether to apply a ReLU to the output.
+        dropout: rate for the output. (MTRCNet's code sets 1 on a one-layer LSTM, which torch ignores, so it is 0.)
+        dtype: in which the layer computes; the state is float32.
         rngs: for the initial parameters.
     """
 
@@ -34,7 +34,7 @@ class LSTM(Temporal):
         dtype: DTypeLike = jnp.float32,
         rngs: nnx.Rngs,
     ):
-        # Input, forget, cell and output gate, in torch's order.
+        # The gates are in torch's order: input, forget, cell, output.
         self.enter = nnx.Linear(inputs, 4 * width, kernel_init=_glorot, dtype=dtype, rngs=rngs)
         self.recur = nnx.Linear(width, 4 * width, use_bias=False, kernel_init=_glorot, dtype=dtype, rngs=rngs)
         self.dropout = Dropout(dropout)
@@ -42,23 +42,22 @@ class LSTM(Temporal):
         self.relu = relu
 
     def __call__(self, features: Array, mask: Array | None = None, *, key: Array | None = None) -> Array:
-        """See `Temporal`. The state passes unchanged over frames that are not there."""
-        there = jnp.ones(features.shape[:2], bool) if mask is None else mask
-        # Padding may hold anything; 0 times NaN would reach the gradient.
-        driven = self.enter(jnp.where(there[..., None], features, 0)).astype(jnp.float32)
+        """See `Temporal`. Missing frames leave the state unchanged."""
+        features, valid = zero_missing(features, mask)
+        driven = self.enter(features).astype(jnp.float32)
         kernel = self.recur.kernel[...].astype(self.recur.dtype)
 
         def step(state: tuple[Array, Array], now: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
             hidden, cell = state
-            drive, here = now
+            drive, is_valid = now
             gates = drive + (hidden.astype(kernel.dtype) @ kernel).astype(jnp.float32)
             enter, forget, new, leave = jnp.split(gates, 4, -1)
             changed = jax.nn.sigmoid(forget) * cell + jax.nn.sigmoid(enter) * jnp.tanh(new)
             shown = jax.nn.sigmoid(leave) * jnp.tanh(changed)
-            state = jnp.where(here[:, None], shown, hidden), jnp.where(here[:, None], changed, cell)
+            state = jnp.where(is_valid[:, None], shown, hidden), jnp.where(is_valid[:, None], changed, cell)
             return state, state[0]
 
         start = jnp.zeros((2, len(features), self.width), jnp.float32)
-        _, hidden = jax.lax.scan(step, (start[0], start[1]), (driven.swapaxes(0, 1), there.T))
+        _, hidden = jax.lax.scan(step, (start[0], start[1]), (driven.swapaxes(0, 1), valid.T))
         hidden = hidden.swapaxes(0, 1)
         return self.dropout(jax.nn.relu(hidden) if self.relu else hidden, key)

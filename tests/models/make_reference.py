@@ -1,6 +1,6 @@
-"""Writes reference.npz: torchvision's answers at awkward image sizes, with weights that follow from their names.
+"""Write reference.npz: torchvision's outputs at sizes that no stride divides, with weights derived from their names.
 
-Needs torch and torchvision (2.11 and 0.26 made the committed file); the tests need neither.
+Needs torch and torchvision (the committed file was made with 2.11 and 0.26); the tests need neither.
 """
 
 import zlib
@@ -23,7 +23,7 @@ CLASSES = 10
 
 
 def weights_for(name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Weights of a state dict's entry, in torch's layout."""
+    """Return the weights of a state dict's entry, in torch's layout."""
     rng = np.random.default_rng(zlib.crc32(name.encode()) + 1)
     if name.endswith("running_var") or (len(shape) == 1 and not name.endswith(("bias", "running_mean"))):
         return rng.uniform(0.5, 1.5, shape).astype(np.float32)
@@ -32,7 +32,7 @@ def weights_for(name: str, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def images_for(name: str) -> np.ndarray:
-    """Images (2, H, W, 3)."""
+    """Return images (2, H, W, 3)."""
     return np.random.default_rng(len(name)).standard_normal((2, *SIZES[name], 3), np.float32)
 
 

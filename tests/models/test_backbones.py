@@ -1,4 +1,4 @@
-"""Every backbone gives torchvision's numbers, at any size, and its weights go in and out by torchvision's names."""
+"""Backbones: parity with torchvision at any image size, weights under torchvision's names, and options."""
 
 from pathlib import Path
 
@@ -18,27 +18,27 @@ from models.backbones.swin import Swin
 from models.weights import WeightsError, entries, export_state, load_state
 
 TORCHVISION = [name for name in BACKBONES if name != "small"]
-SMALL = ("alexnet", "resnet18", "swin_t")  # one of each kind
+SMALL = ("alexnet", "resnet18", "swin_t")  # one of each family
 IMAGES = np.random.default_rng(0).standard_normal((2, 64, 96, 3)).astype(np.float32)
 
 
 def small_swin(**options):
-    """A Swin with one plain and one shifted block, quick to compile."""
+    """Build a Swin with one regular and one shifted block, quick to compile."""
     return Swin(16, (2, 0, 0, 0), (2, 2, 4, 4), drop_path=0.5, rngs=nnx.Rngs(0), **options)
 
 
 def shaped(name, **options):
-    """A backbone whose parameters have shapes only: quick to make, to be filled with weights."""
+    """Build a backbone of abstract parameters, which are quick to make and are then filled with weights."""
     return nnx.eval_shape(lambda: build(name, rngs=nnx.Rngs(0), **options))
 
 
 def shapes_of(network):
-    """Shape of each entry of a network's state dict, but for implied buffers."""
+    """Return the shape of each entry of a network's state dict, without implied buffers."""
     return {entry.name: entry.shape for entry in entries(network)}
 
 
 def filled(name, **options):
-    """A backbone with the weights that follow from its parameters' names."""
+    """Build a backbone with weights derived from its parameters' names."""
     network = shaped(name, **options)
     with pytest.raises(WeightsError) as caught:
         load_state(network, {})
@@ -71,7 +71,7 @@ def test_parity_with_torchvision(parity, name):
 
 
 @pytest.mark.parametrize("name", [n if n in SMALL else pytest.param(n, marks=pytest.mark.slow) for n in TORCHVISION])
-def test_torchvisions_numbers_at_awkward_sizes(name):
+def test_parity_at_sizes_no_stride_divides(name):
     images = images_for(name)
     network = filled(name, classes=CLASSES)
     with np.load(Path(__file__).with_name("reference.npz")) as recorded:
@@ -110,7 +110,7 @@ def test_features_and_maps(name):
     assert features.pooled.shape == (2, width)
     for stride, x in features.maps.items():
         assert x.shape[-1] == channels.pop(stride)
-        # AlexNet's convolutions and pools lose a border.
+        # AlexNet's convolutions and pooling drop a border.
         assert name == "alexnet" or x.shape[:3] == (2, 96 // stride, 160 // stride)
     assert not channels
 
@@ -122,7 +122,7 @@ def test_late_stages_at_stride_one():
 
 
 @pytest.mark.parametrize("option", [{"fold_stem": True}, {"align": 8}])
-def test_faster_arithmetic_gives_the_same_numbers(option):
+def test_equivalent_arithmetic_gives_the_same_result(option):
     images = IMAGES[:, :63, :91]
     make = small_swin if "align" in option else lambda **options: filled("resnet18", **options)
     network, other = make(classes=5), make(classes=5, **option)
@@ -132,7 +132,7 @@ def test_faster_arithmetic_gives_the_same_numbers(option):
 
 
 @pytest.mark.parametrize("name", ["resnet18", "swin"])
-def test_remat_changes_nothing(name):
+def test_remat_preserves_loss_and_gradient(name):
     def loss_and_grads(remat):
         options = {"classes": 3, "remat": remat}
         network = small_swin(**options) if name == "swin" else filled(name, **options)
@@ -152,7 +152,7 @@ def test_remat_changes_nothing(name):
     )
 
 
-def test_training_and_evaluation_differ_as_they_should():
+def test_training_mode_is_random_and_evaluation_is_not():
     network = small_swin(classes=3)
     one, two = (apply(network, IMAGES, key=jax.random.key(i)) for i in range(2))
     assert np.abs(one - two).max() > 0
@@ -181,16 +181,16 @@ def test_graph_and_tree_mode_agree():
 
 
 @pytest.mark.parametrize("name", ["alexnet", "vgg16", "resnet18", "swin_t", "small"])
-def test_no_picture_has_no_features(name):
-    net = build(name, rngs=nnx.Rngs(0))
+def test_an_empty_batch(name):
+    net = shaped(name)
     net.eval()
-    answer = nnx.eval_shape(lambda net: net(jnp.zeros((0, 64, 64, 3))), net)
-    assert answer.pooled.shape == (0, net.width)
+    features = nnx.eval_shape(lambda net: net(jnp.zeros((0, 64, 64, 3))), net)
+    assert features.pooled.shape == (0, net.width)
 
 
 @pytest.mark.parametrize("name", ["alexnet", "vgg16", "swin_t"])
-def test_pictures_that_are_too_small(name):
-    net = nnx.eval_shape(lambda: build(name, rngs=nnx.Rngs(0)))
+def test_images_that_are_too_small(name):
+    net = shaped(name)
     net.eval()
     with pytest.raises(ValueError, match="use larger images"):
         nnx.eval_shape(lambda net: net(jnp.zeros((1, 3, 40, 3))), net)

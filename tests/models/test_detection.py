@@ -1,4 +1,4 @@
-"""Faster R-CNN and FCN as networks: frames without boxes, best detections, causality, and whole training runs."""
+"""Faster R-CNN and FCN: losses without boxes, best detections, causality, and complete training runs."""
 
 # ruff: noqa: E402 (what may be missing is skipped before it is imported)
 
@@ -39,7 +39,7 @@ SMALL = Detection(
 
 @pytest.fixture(scope="module")
 def detector():
-    """A small Faster R-CNN of three tools, and pictures with two boxes, one (at the border), and none."""
+    """Return a small Faster R-CNN for three tools, and images with two boxes, one (at the border) and none."""
     model = build_faster_rcnn(backbone="divided", tools=3, config=SMALL, rngs=nnx.Rngs(0))
     images = np.random.default_rng(0).integers(0, 256, (3, 26, 38, 3)).astype(np.uint8)
     boxes = np.zeros((3, 2, 4), np.float32)
@@ -51,7 +51,7 @@ def detector():
 
 @pytest.fixture(scope="module")
 def gradient(detector):
-    """The compiled loss with its gradient: (boxes, tools, pictures) to (parts, squared norm of the gradient)."""
+    """Return the jitted loss and gradient: (boxes, tools) to (terms, squared norm of the gradient by module)."""
     model, images, _, _ = detector
     model.train()
     graph, params, rest = nnx.split(model, nnx.Param, ...)
@@ -67,7 +67,7 @@ def gradient(detector):
     return lambda boxes, tools: run(params, rest, boxes, tools)
 
 
-def test_a_batch_with_boxes_teaches_everything(detector, gradient):
+def test_a_batch_with_boxes_has_gradients_everywhere(detector, gradient):
     _, _, boxes, tools = detector
     parts, norms = gradient(boxes, tools)
     assert set(parts) == {"objectness", "proposals", "classes", "boxes"}
@@ -86,7 +86,7 @@ def test_a_batch_without_any_box(detector, gradient):
         assert float(norms["shift"]) == float(norms["refine"]) == 0
 
 
-def test_padding_is_no_box(detector, gradient):
+def test_padding_is_ignored(detector, gradient):
     _, _, boxes, tools = detector
     junk = np.where(tools[..., None] < 0, np.float32([0.2, 0.2, 0.8, 0.8]), boxes)
     for a, b in zip(jax.tree.leaves(gradient(boxes, tools)), jax.tree.leaves(gradient(junk, tools)), strict=True):
@@ -94,8 +94,8 @@ def test_padding_is_no_box(detector, gradient):
 
 
 @pytest.fixture(scope="module")
-def answers(detector):
-    """Detections, frame scores and proposals of the pictures together, and of each alone."""
+def outputs(detector):
+    """Return detections and frame scores of the images in one batch, and of each alone."""
     model, images, _, _ = detector
     model.eval()
     graph, state = nnx.split(model)
@@ -109,8 +109,8 @@ def answers(detector):
     return run(state, images), [run(state, np.stack([image] * 3)) for image in images]
 
 
-def test_a_frames_score_is_its_best_detection(answers):
-    (found, logits), _ = answers
+def test_a_frames_score_is_its_best_detection(outputs):
+    (found, logits), _ = outputs
     chance = np.asarray(jax.nn.sigmoid(logits))
     for frame in range(3):
         for tool in range(3):
@@ -122,8 +122,8 @@ def test_a_frames_score_is_its_best_detection(answers):
     assert (boxes >= 0).all() and (boxes <= 1).all() and (boxes[:, 2:] > boxes[:, :2]).all()
 
 
-def test_a_frames_answer_does_not_depend_on_its_batch(answers):
-    together, alone = answers
+def test_outputs_do_not_depend_on_the_batch(outputs):
+    together, alone = outputs
     for row, other in enumerate(alone):
         for a, b in zip(jax.tree.leaves(together), jax.tree.leaves(other), strict=True):
             np.testing.assert_array_equal(np.asarray(a)[row], np.asarray(b)[0])
@@ -135,7 +135,7 @@ def test_log_odds():
     np.testing.assert_allclose(jax.nn.sigmoid(log_odds(jnp.asarray(logits, jnp.float32))), chance[:, 1:], rtol=1e-4)
 
 
-def test_a_divided_backbone_is_the_whole():
+def test_trunk_and_top_equal_the_backbone():
     backbone = ResNet((1, 0, 0, 1), False, rngs=nnx.Rngs(0))
     backbone.eval()
     images = jnp.asarray(np.random.default_rng(3).normal(size=(1, 9, 12, 3)), jnp.float32)
@@ -157,7 +157,7 @@ def test_the_published_networks(backbone, bins, channels):
     assert maps.shape == (2, 13 if backbone == "resnet50" else 12, 19 if backbone == "resnet50" else 18, channels)
 
 
-def test_what_does_not_fit_is_said():
+def test_parts_that_do_not_fit_are_rejected():
     with pytest.raises(ValueError, match="cannot be divided"):
         nnx.eval_shape(lambda: build_faster_rcnn(backbone="swin_t", rngs=nnx.Rngs(0)))
     with pytest.raises(ValueError, match="choose a ResNet"):
@@ -171,7 +171,7 @@ def test_what_does_not_fit_is_said():
             make_system(Config(system="frcnn", temporal=temporal), 3, 2, **read)
     with pytest.raises(ValueError, match="set frozen to a run of fcn"):
         make_system(Config(system="fcn_l"), 3, 2, width=48)
-    with pytest.raises(ValueError, match="take a system of maps"):
+    with pytest.raises(ValueError, match="use a system of maps"):
         make_system(Config(system="toolnet_l", temporal="conv_lstm"), 3, 2, width=48)
     with pytest.raises(ValueError, match=r"overlap is 0\.0: give a number"):
         read_config(None, ["detection.overlap=0"])
@@ -184,7 +184,7 @@ def test_fcn_is_the_published_network():
     assert maps.shape == (1, 60, 107, 7)
     recurrent = nnx.eval_shape(lambda: build_system("fcn_l", size=(480, 854), rngs=nnx.Rngs(0)))
     assert recurrent.temporal.of_state.kernel.shape == (3, 3, 512, 4 * 512)
-    # Any temporal model may follow, and its head reads what it says.
+    # Any temporal model may follow, and the head then reads its output.
     other = nnx.eval_shape(lambda: build_system("fcn", backbone="gridded", temporal="lstm", rngs=nnx.Rngs(0)))
     assert other.temporal.enter.kernel.shape == (96, 2048) and other.heads["tools"].kernel.shape == (512, 7)
 
@@ -198,10 +198,10 @@ def test_maps_are_pooled():
     np.testing.assert_allclose(head(features.reshape(5, -1)), cells.max(1) + 0.6 * cells.min(1), atol=1e-6)
 
 
-def test_a_conv_lstm_is_its_equations():
+def test_conv_lstm_equals_its_equations():
     model = ConvLSTM(60, cells=(3, 4, 5), rngs=nnx.Rngs(0))
     maps = np.random.default_rng(2).normal(size=(6, 3, 4, 5)).astype(np.float32)
-    answer = jax.jit(lambda x: model(x))(maps.reshape(1, 6, 60))
+    output = jax.jit(lambda x: model(x))(maps.reshape(1, 6, 60))
     into, kernel = (np.asarray(layer.kernel[...], float) for layer in (model.of_input, model.of_state))
 
     def convolve(x, kernel):
@@ -217,7 +217,7 @@ def test_a_conv_lstm_is_its_equations():
         write, forget, candidate, show = np.split(gates, 4, -1)
         cell = sigmoid(forget + 1) * cell + sigmoid(write) * np.tanh(candidate)
         hidden = sigmoid(show) * np.tanh(cell)
-        np.testing.assert_allclose(answer[0, t].reshape(3, 4, 5), maps[t] + hidden, atol=1e-5)
+        np.testing.assert_allclose(output[0, t].reshape(3, 4, 5), maps[t] + hidden, atol=1e-5)
 
 
 def detection_settings(folder, **more):
@@ -229,7 +229,7 @@ def detection_settings(folder, **more):
 
 
 def best_of(scores, table, rows):
-    """The first tool's predicted probabilities of some rows."""
+    """Return the first tool's predicted probabilities at some rows."""
     with np.load(scores) as predicted:
         found = {
             (f"video{v}", frame): value
@@ -259,21 +259,21 @@ def test_faster_rcnn_learns_and_finds(tmp_path, capsys):
     scores = tmp_path / "scores.npz"
     predict_main([run, cache, "--out", str(scores), "--batch", "16", "--part", "val"])
     with np.load(scores) as predicted:
-        # The least probable boxes are not shown; a frame's score has no threshold.
+        # Boxes of low probability are not in the output; the score of a frame has no threshold.
         best = np.where(arrays["box_tools_02"] == 0, arrays["box_scores_02"], 0).max(1)
         shown = best > 0
         np.testing.assert_allclose(predicted["tools_02"][shown, 0], best[shown], rtol=1e-5)
         assert shown.any() and (predicted["tools_02"][~shown, 0] < 0.01).all()
-    # What temporal models are told of a frame holds its best detections.
-    told = Recognizer(run).features(open_source(cache).images[rows])
-    assert told.shape == (len(rows), 5 * 2 + 64)
-    np.testing.assert_allclose(1 / (1 + np.exp(-told[:, 0])), best_of(scores, table, rows), rtol=1e-3)
-    lamp = told[:, 2:6]
+    # The features for temporal models contain the best detections of a frame.
+    features = Recognizer(run).features(open_source(cache).images[rows])
+    assert features.shape == (len(rows), 5 * 2 + 64)
+    np.testing.assert_allclose(1 / (1 + np.exp(-features[:, 0])), best_of(scores, table, rows), rtol=1e-3)
+    lamp = features[:, 2:6]
     assert (lamp[:, 2:] >= lamp[:, :2]).all() and (lamp >= 0).all() and (lamp <= 1).all()
     more = {"system": "frcnn_l", "frozen": run, "temporal_options": "{width: 8}", "batch": 2, "epochs": 2}
     train_main(["--quiet", *settings(tmp_path, **more, run=tmp_path / "lstm")])
     assert all(np.isfinite(line["train/loss"]) for line in read_metrics(tmp_path / "lstm") if "train/loss" in line)
-    # Frames that were not looked at are missed, not skipped.
+    # A frame without detections is an error.
     with pytest.raises(ValueError, match="was not looked at"):
         box_scores(arrays, table)
 
@@ -285,7 +285,7 @@ def test_fcn_learns_from_frames_alone(tmp_path, capsys):
     assert np.isfinite(losses).all() and np.mean(losses[-3:]) < np.mean(losses[:3])
     out = tmp_path / "boxes.npz"
     detect_main([str(tmp_path / "run"), str(tmp_path / "cache"), "--out", str(out), "--batch", "16"])
-    assert "box AP" not in capsys.readouterr().out  # this cache knows no boxes
+    assert "box AP" not in capsys.readouterr().out  # this cache has no boxes
     with np.load(out) as found:
         assert found["boxes_02"].shape == (20, 20, 4) and not any("maps" in name for name in found)
         judged = box_scores(found, boxed_frames().table)
@@ -308,18 +308,18 @@ def test_fcn_l_remembers_a_video(tmp_path):
     def stream(images, batch, network=recognizer):
         return network.predict(enumerate(images), batch)
 
-    # What goes on from batch to batch is what a whole video gives, however the batches fall.
+    # Streaming in batches of any size gives the same result as a whole video.
     whole = recognizer.decide(recognizer.features(images))["tools"]
     for batch in (3, 20):
         np.testing.assert_allclose(stream(images, batch)["tools"], whole, atol=1e-5)
     a, b = stream(images, 3)["tools"], stream(np.concatenate([images[:7], 255 - images[7:]]), 3)["tools"]
     np.testing.assert_array_equal(a[:7], b[:7])
     assert np.abs(a[7:] - b[7:]).max(1).min() > 1e-6
-    # The past is seen, and another video's is not.
+    # A frame depends on the past of its own video, and not on another video.
     late = stream(images[7:], 3)["tools"]
     assert np.abs(late[0] - a[7]).max() > 1e-6
     np.testing.assert_array_equal(stream(images, 3)["tools"], a)
-    # Its maps have boxes, and their pooled values are its answer.
+    # The pooled maps are the output, and boxes are computed from the maps.
     found = stream(images, 3, Locator(tmp_path / "l"))
     assert found["boxes"].shape == (20, 20, 4) and found["maps"].shape == (20, 4, 4, 2)
     cells = found["maps"].reshape(20, 16, 2)
@@ -330,9 +330,9 @@ def test_boxes_travel_with_their_frames(tmp_path):
     source = boxed_frames()
     packed = pack(source, [3, 5, 8])
     packed.save(tmp_path / "packed.npz")
-    again = read_packed(tmp_path / "packed.npz").table
-    np.testing.assert_array_equal(again.boxes, source.table.boxes[[3, 5, 8]])
-    np.testing.assert_array_equal(again.box_tools, source.table.box_tools[[3, 5, 8]])
+    table = read_packed(tmp_path / "packed.npz").table
+    np.testing.assert_array_equal(table.boxes, source.table.boxes[[3, 5, 8]])
+    np.testing.assert_array_equal(table.box_tools, source.table.box_tools[[3, 5, 8]])
     without = pack(frames(), [0])
     without.save(tmp_path / "without.npz")
     assert read_packed(tmp_path / "without.npz").table.boxes is None

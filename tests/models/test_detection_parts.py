@@ -1,4 +1,4 @@
-"""The parts of detectors against plain loops: boxes, anchors, matching, suppression, RoIAlign, average precision."""
+"""Parts of detectors against plain loops: boxes, anchors, matching, suppression, RoIAlign, average precision."""
 
 # ruff: noqa: E402 (what may be missing is skipped before it is imported)
 
@@ -22,13 +22,13 @@ from models.training.augment import augment, augment_boxes
 
 
 def random_boxes(rng, *shape, low=-0.2, high=1.2, least=0.02):
-    """Boxes (*shape, 4), some of which reach outside the picture."""
+    """Draw boxes (*shape, 4), some of which extend outside the image."""
     corner = rng.uniform(low, high - least, (*shape, 2))
     return np.concatenate([corner, rng.uniform(corner + least, high)], -1).astype(np.float32)
 
 
 def overlap(a, b):
-    """Intersection over union of two boxes, by hand."""
+    """Compute the intersection over union of two boxes with scalar arithmetic."""
     width = max(min(a[2], b[2]) - max(a[0], b[0]), 0.0)
     height = max(min(a[3], b[3]) - max(a[1], b[1]), 0.0)
     common = width * height
@@ -63,7 +63,7 @@ def test_box_coding():
 
 
 def test_anchors():
-    # A map of 2 by 3 cells of 16 pixels, over a picture of 30 by 48.
+    # A map of 2 by 3 cells of 16 pixels, over an image of 30 by 48.
     grid = anchor_grid((2, 3), 16, (30, 48), (0.5, 1.0), (0.5, 2.0))
     want = []
     for row in range(2):
@@ -83,13 +83,13 @@ def match_by_hand(overlap, real, low, high, force):
     answer = []
     for row in overlap:
         best, value = -1, -1.0
-        for j, share in enumerate(row):
-            if real[j] and share > value:
-                best, value = j, share
+        for j, iou_of in enumerate(row):
+            if real[j] and iou_of > value:
+                best, value = j, iou_of
         takes = value >= high
         if force:
-            for j, share in enumerate(row):
-                takes |= bool(real[j] and share > 0 and share == overlap[:, j].max())
+            for j, iou_of in enumerate(row):
+                takes |= bool(real[j] and iou_of > 0 and iou_of == overlap[:, j].max())
         answer.append(best if takes else BACKGROUND if value < low else UNDECIDED)
     return answer
 
@@ -98,12 +98,12 @@ def match_by_hand(overlap, real, low, high, force):
 def test_matching(force):
     rng = np.random.default_rng(2)
     for boxes in (0, 1, 2, 5):
-        # Coarse numbers, so that there are ties.
-        shares = (rng.integers(0, 11, (40, 6)) / 10).astype(np.float32)
-        shares[:, 1] *= 0.3  # this box is overlapped by none enough
+        # Coarse values give ties.
+        overlaps = (rng.integers(0, 11, (40, 6)) / 10).astype(np.float32)
+        overlaps[:, 1] *= 0.3  # no candidate overlaps this box enough
         real = np.arange(6) < boxes
-        got = np.asarray(match(jnp.asarray(shares), jnp.asarray(real), 0.3, 0.7, force=force))
-        assert got.tolist() == match_by_hand(shares, real, np.float32(0.3), np.float32(0.7), force)
+        got = np.asarray(match(jnp.asarray(overlaps), jnp.asarray(real), 0.3, 0.7, force=force))
+        assert got.tolist() == match_by_hand(overlaps, real, np.float32(0.3), np.float32(0.7), force)
         if boxes == 0:
             assert (got == BACKGROUND).all()
         if force and boxes > 1:
@@ -117,11 +117,11 @@ def test_samples_have_a_fixed_size():
     values = np.asarray(matches)[rows]
     assert used.all() and (np.sort(rows)[:, 1:] != np.sort(rows)[:, :-1]).all()
     assert ((values >= 0).sum(1) == 2).all() and ((values == BACKGROUND).sum(1) == 4).all()
-    # Every one that may be taken is taken about as often as any other of its kind.
+    # All eligible candidates of one kind are drawn equally often.
     counts = np.bincount(rows.reshape(-1), minlength=10) / 200
     np.testing.assert_allclose(counts[[0, 1, 4, 8]], 0.5, atol=0.15)
     np.testing.assert_array_equal(counts[[3, 5, 7, 9]], 1)
-    # Too few of all kinds: the rest only fills up.
+    # Too few candidates: the rest is padding.
     rows, used = sample(jax.random.key(1), matches, 9, 3)
     assert int(used.sum()) == 7 and (np.asarray(matches)[np.asarray(rows)[np.asarray(used)]] != UNDECIDED).all()
     rows, used = sample(jax.random.key(1), jnp.full(9, UNDECIDED), 4, 2)
@@ -153,8 +153,8 @@ def test_suppression_is_the_greedy_rule(threshold):
         assert (np.sort(~kept) == ~kept).all()
 
 
-def test_suppression_along_a_chain_and_of_nothing():
-    # Each box overlaps its neighbors only: every second one stays, and it takes many steps to find out.
+def test_suppression_of_a_chain_and_of_padding():
+    # Each box overlaps only its neighbors: every second one is kept, which takes many iterations to find.
     start = np.arange(40) * 0.02
     chain = np.stack([start, np.zeros(40), start + 0.05, np.ones(40)], 1).astype(np.float32)
     scores = -np.arange(40.0)
@@ -162,17 +162,17 @@ def test_suppression_along_a_chain_and_of_nothing():
     assert rows[kept].tolist() == list(range(0, 40, 2)) and kept.sum() == 20
     rows, kept = suppress(chain, scores, 0.3, 50, real=jnp.zeros(40, bool))
     assert rows.shape == (50,) and not kept.any()
-    # What has no score is never kept, and suppresses nobody.
+    # A box with score NaN is not kept and suppresses no other box.
     rows, kept = suppress(np.tile(chain[:1], (3, 1)), np.array([0.5, np.nan, 0.6], np.float32), 0.3, 3)
     assert rows[kept].tolist() == [2]
     assert not suppress(chain, np.full(40, np.nan, np.float32), 0.3, 5)[1].any()
-    # Only the best candidates are looked at.
+    # Only the best candidates are considered.
     rows, kept = map(np.asarray, suppress(chain, scores, 0.3, 8, candidates=4))
     assert rows[kept].tolist() == [0, 2]
 
 
 def align_by_hand(features, box, bins, scale, samples):
-    """RoIAlign as the paper tells it: the mean of bilinear samples in every bin."""
+    """Compute RoIAlign as defined in the paper: the mean of bilinear samples in every bin."""
     height, width, channels = features.shape
     x0, y0, x1, y1 = (box[i] * scale[1 - i % 2] - 0.5 for i in range(4))
     out = np.zeros((bins, bins, channels))
@@ -198,31 +198,31 @@ def test_roi_align(bins, samples):
     rng = np.random.default_rng(4)
     features = rng.normal(size=(5, 8, 3)).astype(np.float32)
     boxes = random_boxes(rng, 12, low=-0.4, high=1.4)
-    boxes[0], boxes[1] = [0, 0, 1, 1], [0.5, 0.25, 0.5, 0.25]  # the whole picture; an empty box
-    # The picture ends inside the last cells: 75 by 120 pixels at stride 16.
+    boxes[0], boxes[1] = [0, 0, 1, 1], [0.5, 0.25, 0.5, 0.25]  # the whole image; an empty box
+    # The image ends inside the last cells: 75 by 120 pixels at stride 16.
     scale = (75 / 16, 120 / 16)
     got = roi_align(features, boxes, bins, scale, samples=samples, exact=True)
     want = [align_by_hand(features, box.astype(float), bins, scale, samples) for box in boxes]
     np.testing.assert_allclose(got, want, atol=1e-5)
 
 
-def test_boxes_move_with_their_picture():
+def test_boxes_are_augmented_like_their_image():
     rng = np.random.default_rng(5)
     config = Augment(scale=0.3, aspect=1.5, brightness=0, contrast=0, saturation=0, hue=0)
-    size, pictures = (60, 80), 24
-    images = np.zeros((pictures, 120, 160, 3), np.float32)
-    boxes = np.zeros((pictures, 2, 4), np.float32)
+    size, count = (60, 80), 24
+    images = np.zeros((count, 120, 160, 3), np.float32)
+    boxes = np.zeros((count, 2, 4), np.float32)
     for image, box in zip(images, boxes, strict=True):
         left, top = rng.integers(0, 100), rng.integers(0, 60)
         right, bottom = left + rng.integers(20, 60), top + rng.integers(20, 60)
         image[top:bottom, left:right] = 1
         box[0] = np.array([left, top, right, bottom]) / [160, 120, 160, 120]
-    real = np.tile([True, False], (pictures, 1))
+    real = np.tile([True, False], (count, 1))
     key = jax.random.key(6)
     run = jax.jit(lambda *batch: (augment_boxes(*batch, key, config), augment(images, key, config, size)))
     (moved, left), images = jax.tree.map(np.asarray, run(boxes, real))
     bright = images[..., 0] > 0.5
-    assert not left[:, 1].any() and 0 < left[:, 0].sum() < pictures
+    assert not left[:, 1].any() and 0 < left[:, 0].sum() < count
     assert not moved[~left].any()
     for seen, box, there in zip(bright, moved[:, 0], left[:, 0], strict=True):
         if there:
@@ -234,7 +234,7 @@ def test_boxes_move_with_their_picture():
 
 
 def precision_by_hand(true_boxes, true_tools, boxes, scores, tools, tool):
-    """The VOC kit's loop, one threshold at a time."""
+    """Compute average precision as the VOC development kit does, one threshold at a time."""
     total = (true_tools == tool).sum()
     shown = [(-scores[f, d], f, d) for f, d in zip(*np.nonzero(tools == tool), strict=True)]
     found, points = set(), []
@@ -254,7 +254,7 @@ def precision_by_hand(true_boxes, true_tools, boxes, scores, tools, tool):
 def test_box_precision():
     rng = np.random.default_rng(7)
     true_boxes, true_tools = random_boxes(rng, 30, 3, low=0, high=1, least=0.3), rng.integers(-1, 3, (30, 3))
-    # Found boxes are true ones, shaken, twice each, with the wrong tool now and then.
+    # Detections are the true boxes with noise, each twice, and some with the wrong tool.
     boxes = np.concatenate([true_boxes, true_boxes], 1) + rng.normal(0, 0.06, (30, 6, 4)).astype(np.float32)
     tools = np.where(
         rng.random((30, 6)) < 0.8, np.concatenate([true_tools, true_tools], 1), rng.integers(0, 3, (30, 6))
@@ -277,8 +277,8 @@ def test_box_precision():
 def test_maps_become_boxes():
     maps = np.full((6, 8, 2), -9.0)
     maps[1:3, 2:5, 0] = 2.0
-    maps[4:, 6:, 0] = 1.0  # a second instrument of the same kind, touching the border
-    maps[0, 0, 0] = -0.5  # too weak beside the others
+    maps[4:, 6:, 0] = 1.0  # a second instrument of the same kind, at the border
+    maps[0, 0, 0] = -0.5  # too weak compared with the others
     boxes, scores, tools = map_boxes(maps, count=4, min_score=0.1)
     np.testing.assert_allclose(boxes[:2], [[2 / 8, 1 / 6, 5 / 8, 3 / 6], [6 / 8, 4 / 6, 1, 1]])
     np.testing.assert_allclose(scores[:2], 1 / (1 + np.exp([-2.0, -1.0])), rtol=1e-6)
@@ -286,5 +286,5 @@ def test_maps_become_boxes():
     for extreme, there in ((np.nan, 0), (-1e4, 0), (1e4, 2)):
         boxes_of, scores_of, tools_of = map_boxes(np.full((2, 3, 2), extreme), count=3)
         assert (tools_of >= 0).sum() == there and np.isfinite(boxes_of).all() and (scores_of[:there] == 1).all()
-    share = pointing(maps[None], boxes[None], np.array([[0, 1, -1, -1]]))
-    np.testing.assert_array_equal(share, [1, 0])
+    fraction = pointing(maps[None], boxes[None], np.array([[0, 1, -1, -1]]))
+    np.testing.assert_array_equal(fraction, [1, 0])

@@ -1,4 +1,4 @@
-"""The hand-written gradients against autodiff, and what training and evaluation mode do."""
+"""Layers: hand-written gradients against autodiff, and training and evaluation mode."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def normal(*shape, seed=0):
 
 
 def wide(layer, **values):
-    """A copy of a layer in float64, with these parameters."""
+    """Return a copy of a layer in float64 with the given parameters."""
     state = jax.tree.map(lambda x: x.astype(jnp.float64), nnx.state(layer))
     layer = nnx.merge(nnx.graphdef(layer), state, copy=True)
     for name, value in values.items():
@@ -43,7 +43,7 @@ def plain_batch_norm(x, scale, bias, residual, relu):
 
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("with_residual", [False, True])
-def test_batch_norm_is_autodiffs(float64, relu, with_residual):
+def test_batch_norm_gradient_equals_autodiff(float64, relu, with_residual):
     x, scale, bias = 3 + normal(4, 3, 5, 6), normal(6, seed=1), normal(6, seed=2)
     residual = normal(4, 3, 5, 6, seed=3) if with_residual else None
     weight = normal(4, 3, 5, 6, seed=4)
@@ -64,7 +64,7 @@ def test_batch_norm_is_autodiffs(float64, relu, with_residual):
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9), got, want)
 
 
-def test_batch_norm_keeps_torchs_statistics():
+def test_batch_norm_statistics_equal_torchs():
     x = 2 + 3 * normal(4, 3, 5, 6).astype(jnp.float32)
     layer = BatchNorm(6)
     layer(x)
@@ -77,16 +77,16 @@ def test_batch_norm_keeps_torchs_statistics():
     np.testing.assert_allclose(alone, layer(x)[:1], rtol=1e-6)
 
 
-def test_batch_norm_of_nothing_keeps_its_statistics():
+def test_batch_norm_of_an_empty_batch_keeps_its_statistics():
     norm = BatchNorm(3)
-    with pytest.raises(ValueError, match="no statistics"):
+    with pytest.raises(ValueError, match="empty input"):
         norm(jnp.zeros((0, 2, 2, 3)))
     np.testing.assert_array_equal(norm.mean[...], np.zeros(3))
     norm.set_view(use_running_average=True)
     assert norm(jnp.zeros((0, 2, 2, 3))).shape == (0, 2, 2, 3)
 
 
-def test_layer_norm_is_autodiffs(float64):
+def test_layer_norm_gradient_equals_autodiff(float64):
     x, scale, bias, weight = normal(2, 3, 5), normal(5, seed=1), normal(5, seed=2), normal(2, 3, 5, seed=3)
 
     def ours(x, scale, bias):
@@ -107,7 +107,7 @@ def test_layer_norm_is_autodiffs(float64):
 @pytest.mark.parametrize(
     ("size", "stride", "padding", "shape"), [(3, 2, 1, (7, 8)), (3, 2, 0, (9, 6)), (2, 2, 0, (5, 4))]
 )
-def test_max_pool_is_xlas(float64, size, stride, padding, shape):
+def test_max_pool_equals_reduce_window(float64, size, stride, padding, shape):
     x = normal(2, *shape, 3)
 
     def plain(x):
@@ -120,12 +120,12 @@ def test_max_pool_is_xlas(float64, size, stride, padding, shape):
     jax.tree.map(np.testing.assert_allclose, got, want)
 
 
-def test_max_pool_gives_ties_to_the_first():
+def test_max_pool_gradient_of_ties_goes_to_the_first():
     grad = jax.grad(lambda x: max_pool(x, 2, 2).sum())(jnp.ones((1, 2, 2, 1)))
     np.testing.assert_array_equal(grad[0, :, :, 0], [[1, 0], [0, 0]])
 
 
-def test_max_pool_refuses_maps_that_are_too_small():
+def test_max_pool_rejects_maps_that_are_too_small():
     with pytest.raises(ValueError, match="too small to pool"):
         max_pool(jnp.ones((1, 2, 4, 1)), 3, 2)
 
@@ -137,7 +137,7 @@ def test_softmax_and_gelu_gradients(float64):
     check_grads(gelu, (x,), 1, modes=["rev"])
 
 
-def test_adaptive_pool_has_torchs_bins():
+def test_adaptive_pool_bins_equal_torchs():
     x = jnp.arange(10.0).reshape(1, 10, 1, 1)
     # torch.nn.functional.adaptive_avg_pool1d(torch.arange(10.), 4), and its transpose.
     np.testing.assert_allclose(adaptive_average_pool(jnp.broadcast_to(x, (1, 10, 4, 1)), 4)[0, :, 0, 0], [1, 3, 6, 8])
@@ -147,9 +147,9 @@ def test_adaptive_pool_has_torchs_bins():
 def test_dropout_by_mode():
     x, key = jnp.ones((64, 4, 8)), jax.random.key(0)
     whole, single = Dropout(0.25, samples=True), Dropout(0.25)
-    kept = np.array(whole(x, key))
-    assert set(np.unique(kept)) == {0.0, np.float32(1 / 0.75)}
-    assert (kept == kept[:, :1, :1]).all() and 0 < (kept[:, 0, 0] == 0).mean() < 0.6
+    output = np.array(whole(x, key))
+    assert set(np.unique(output)) == {0.0, np.float32(1 / 0.75)}
+    assert (output == output[:, :1, :1]).all() and 0 < (output[:, 0, 0] == 0).mean() < 0.6
     assert 0.2 < (np.array(single(x, key)) == 0).mean() < 0.3
     with pytest.raises(ValueError, match="needs a key"):
         single(x, None)
@@ -158,7 +158,7 @@ def test_dropout_by_mode():
         np.testing.assert_array_equal(layer(x, None), x)
 
 
-def test_regions_of_a_shifted_window_are_the_shifted_maps_pieces():
+def test_regions_of_shifted_windows():
     # By hand: a map of 4x4 in windows of 2, shifted by 1: the last window of each axis wraps around.
     got = window_regions(2, 2, 2, (1, 1)).reshape(2, 2, 2, 2)
     assert len(set(got[0, 0].ravel())) == 1 and len(set(got[1, 1].ravel())) == 4
@@ -166,7 +166,7 @@ def test_regions_of_a_shifted_window_are_the_shifted_maps_pieces():
     assert len(set(window_regions(1, 2, 2, (0, 1))[0])) == 1
 
 
-def test_relative_positions_count_offsets():
+def test_relative_position_index():
     index = relative_position_index(3)
     y, x = np.divmod(np.arange(9), 3)
     for i in range(9):
@@ -175,6 +175,6 @@ def test_relative_positions_count_offsets():
 
 
 @pytest.mark.parametrize("rate", [1.0, -0.1, float("nan")])
-def test_dropout_keeps_something(rate):
+def test_dropout_rate_is_checked(rate):
     with pytest.raises(ValueError, match="dropout rate"):
         Dropout(rate)

@@ -1,4 +1,4 @@
-"""Temporal models: causal, indifferent to batch size and padding, starting anew in each video; and their penalties."""
+"""Temporal models: causality, independence of batch size, padding and other videos; and penalties."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from models.temporal import TEMPORAL, Correlation, SequenceVAE, build
 
 OPTIONS = {
     "lstm": {"width": 8},
-    # Longer videos than blocks, so that a frame's past lies in two of them.
+    # Videos are longer than a block, so that a frame's past spans two blocks.
     "lapformer": {"width": 8, "heads": 2, "band": 5},
     "conv_lstm": {"cells": (1, 2, 3)},
     "map_attention": {"cells": (1, 2, 3), "width": 8, "heads": 2, "band": 5},
@@ -23,7 +23,7 @@ OPTIONS = {
 
 @pytest.fixture(scope="module", params=sorted(TEMPORAL))
 def model(request):
-    """A model in evaluation, and its compiled call on (3, 150, 6) with a mask that has a hole."""
+    """Return a model in evaluation mode, its jitted call, features (3, 150, 6) and a mask with a gap."""
     model = build(request.param, 6, rngs=nnx.Rngs(0), **OPTIONS[request.param])
     model.eval()
     features = np.random.default_rng(0).normal(size=(3, 150, 6)).astype(np.float32)
@@ -41,7 +41,7 @@ def part(answer, *index):
     return jax.tree.map(lambda x: np.asarray(x)[index], answer)
 
 
-def test_the_future_leaves_the_past_bit_equal(model):
+def test_outputs_do_not_depend_on_later_frames(model):
     _, run, features, mask = model
     changed = features.copy()
     changed[:, 101:] = 1e3
@@ -52,7 +52,7 @@ def test_the_future_leaves_the_past_bit_equal(model):
     assert min(jax.tree.leaves(differs)) > 1e-3
 
 
-def test_answers_do_not_depend_on_company_or_padding(model):
+def test_outputs_do_not_depend_on_batch_or_padding(model):
     network, run, features, mask = model
     whole = run(features, mask)
     for row in range(3):
@@ -62,7 +62,7 @@ def test_answers_do_not_depend_on_company_or_padding(model):
     assert_equal(shorter, part(whole, slice(None), slice(70)), rtol=1e-4, atol=1e-5)
 
 
-def test_frames_that_are_not_there_change_nothing(model):
+def test_missing_frames_do_not_affect_others(model):
     _, run, features, mask = model
     changed = features.copy()
     changed[1, 20:30] = np.nan
@@ -70,14 +70,14 @@ def test_frames_that_are_not_there_change_nothing(model):
     jax.tree.map(lambda x, y: np.testing.assert_array_equal(x[mask], y[mask]), a, b)
 
 
-def test_each_video_starts_anew(model):
+def test_videos_are_independent(model):
     _, run, features, mask = model
     changed = features.copy()
     changed[0] *= -1
     assert_equal(part(run(features, mask), 2), part(run(changed, mask), 2))
 
 
-def test_an_lstm_is_its_equations():
+def test_lstm_equals_its_equations():
     model = build("lstm", 3, rngs=nnx.Rngs(0), width=4)
     x = np.random.default_rng(0).normal(size=(1, 6, 3)).astype(np.float32)
     enter, recur = np.asarray(model.enter.kernel[...]), np.asarray(model.recur.kernel[...])
@@ -89,22 +89,22 @@ def test_an_lstm_is_its_equations():
         np.testing.assert_allclose(model(x)[0, t], np.maximum(hidden, 0), atol=1e-5)
 
 
-def test_attention_is_its_definition():
+def test_attention_equals_its_definition():
     from models.temporal.attention import CausalAttention
 
     band, length = 4, 80
     layer = CausalAttention(4, 2, band, 0.0, dtype=jnp.float32, rngs=nnx.Rngs(0))
     x = np.random.default_rng(0).normal(size=(1, length, 4)).astype(np.float32)
-    there = np.ones((1, length), bool)
-    there[0, 10:12] = False
+    valid = np.ones((1, length), bool)
+    valid[0, 10:12] = False
     q, k, v = np.split(np.asarray(layer.qkv(x))[0].reshape(length, 3, 2, 2), 3, 1)
-    got = np.asarray(layer(x, there, None))[0]
+    got = np.asarray(layer(x, valid, None))[0]
     for t in (0, 2, 10, 13, 66, 79):
-        seen = [s for s in range(max(t - band + 1, 0), t + 1) if there[0, s] or s == t]
+        attended = [s for s in range(max(t - band + 1, 0), t + 1) if valid[0, s] or s == t]
         heads = []
         for h in range(2):
-            weight = np.exp(k[seen, 0, h] @ q[t, 0, h] / np.sqrt(2))
-            heads.append((weight / weight.sum()) @ v[seen, 0, h])
+            weight = np.exp(k[attended, 0, h] @ q[t, 0, h] / np.sqrt(2))
+            heads.append((weight / weight.sum()) @ v[attended, 0, h])
         want = layer.proj(jnp.asarray(np.concatenate(heads), jnp.float32))
         np.testing.assert_allclose(got[t], want, rtol=1e-4, atol=1e-6)
 
@@ -121,16 +121,16 @@ def test_the_correlation_loss():
     implied = loss.imply(reads["phases"])
     p = np.asarray(jax.nn.sigmoid(implied))
     entropy = -np.where(known["tools"] == 1, np.log(p), np.log(1 - p)).mean()
-    # Nothing is left but the map's own loss when the seen tools are those implied.
+    # If the predicted tools equal the implied ones, only the linear map's own loss remains.
     np.testing.assert_allclose(loss({"tools": implied}, reads, known, mask), entropy, rtol=1e-5)
-    seen = rng.normal(size=(2, 9, 2)).astype(np.float32)
-    q = np.asarray(jax.nn.sigmoid(seen))
+    predicted = rng.normal(size=(2, 9, 2)).astype(np.float32)
+    q = np.asarray(jax.nn.sigmoid(predicted))
     divergence = (p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q))).mean()
-    np.testing.assert_allclose(loss({"tools": seen}, reads, known, mask), entropy + divergence, rtol=1e-4)
+    np.testing.assert_allclose(loss({"tools": predicted}, reads, known, mask), entropy + divergence, rtol=1e-4)
     as_source = Correlation(5, {"phases": 3, "tools": 2}, form="source", rngs=nnx.Rngs(0))
     source = np.abs((p * (np.log(p) - q)).sum()) / p.size
-    np.testing.assert_allclose(as_source({"tools": seen}, reads, known, mask), entropy + source, rtol=1e-4)
-    with pytest.raises(ValueError, match="kl, source"):
+    np.testing.assert_allclose(as_source({"tools": predicted}, reads, known, mask), entropy + source, rtol=1e-4)
+    with pytest.raises(ValueError, match="choose kl or source"):
         Correlation(5, {"tools": 2}, form="both", rngs=nnx.Rngs(0))
 
 
@@ -148,31 +148,31 @@ def test_the_sequence_vae():
     used = mask & (known["phases"] >= 0)
     for grad in grads.values():
         assert (np.abs(grad[used]).max(-1) > 0).all() and (np.asarray(grad)[~used] == 0).all()
-    # The same summary from both sides is no divergence at all.
+    # Equal summaries have zero divergence.
     vae.read[1].kernel.set_value(vae.read[0].kernel[...])
     vae.look.set_value(jnp.broadcast_to(vae.look[...][:1], vae.look[...].shape))
     exact = {"phases": 200.0 * jax.nn.one_hot(known["phases"], 3), "tools": 400.0 * (known["tools"] - 0.5)}
     np.testing.assert_allclose(jax.jit(lambda logits: vae(logits, {}, known, mask))(exact), 0, atol=1e-6)
-    nobody = {"phases": np.full((2, 9), -1), "tools": known["tools"]}
-    assert vae(logits, {}, nobody, mask) == 0
+    unlabeled = {"phases": np.full((2, 9), -1), "tools": known["tools"]}
+    assert vae(logits, {}, unlabeled, mask) == 0
 
 
 @pytest.mark.parametrize(
     "name, options, message",
     [
-        ("lapformer", {"width": 8, "heads": 3}, "shared by 3 heads"),
-        ("lapformer", {"width": 8, "heads": 2, "band": 0}, "band of 0"),
-        ("last", {"width": 8, "heads": 2, "tool_band": -1}, "band of -1"),
+        ("lapformer", {"width": 8, "heads": 3}, "width 8 is not a multiple of heads, 3"),
+        ("lapformer", {"width": 8, "heads": 2, "band": 0}, "band is 0"),
+        ("last", {"width": 8, "heads": 2, "tool_band": -1}, "band is -1"),
         ("lstm", {"witdh": 8}, "lstm cannot be built with the options witdh"),
     ],
 )
-def test_options_that_cannot_be(name, options, message):
+def test_invalid_options(name, options, message):
     with pytest.raises(ValueError, match=message):
         build(name, 6, rngs=nnx.Rngs(0), **options)
 
 
 def test_videos_of_one_frame(model):
-    """The first frame of a long video and a video of that frame alone are answered alike."""
+    """The output for a one-frame video equals the output at the first frame of a longer one."""
     model, run, features, mask = model
     alone = model(jnp.asarray(features[:, :1]), jnp.asarray(mask[:, :1]))
     assert_equal(alone, part(run(features, mask), slice(None), slice(1)), atol=1e-5)

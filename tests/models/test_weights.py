@@ -1,4 +1,4 @@
-"""State dicts: what does not fit is listed, what fits round-trips, and pickles run no code."""
+"""State dicts: errors list every mismatch, round trips are exact, and unpickling executes no code."""
 
 import pickle
 import struct
@@ -25,7 +25,7 @@ def network():
     return build("resnet18", classes=4, rngs=nnx.Rngs(0))
 
 
-def test_errors_list_every_entry_and_change_nothing(network):
+def test_errors_list_every_entry_and_leave_the_network_unchanged(network):
     state = export_state(network)
     before = jax.tree.leaves(nnx.state(network))
     del state["bn1.bias"], state["layer2.0.conv1.weight"]
@@ -37,12 +37,12 @@ def test_errors_list_every_entry_and_change_nothing(network):
     assert error.missing == ["bn1.bias", "layer2.0.conv1.weight"]
     assert error.unexpected == ["extra.weight"]
     assert error.misshaped == {"fc.weight": ((4, 512), (1000, 512))}
-    for word in ("bn1.bias", "extra.weight", "fc.weight should be (4, 512) and is (1000, 512)"):
+    for word in ("bn1.bias", "extra.weight", "fc.weight has shape (1000, 512), expected (4, 512)"):
         assert word in str(error)
     jax.tree.map(np.testing.assert_array_equal, before, jax.tree.leaves(nnx.state(network)))
 
 
-def test_a_network_without_classes_passes_the_classifier_over(network):
+def test_a_network_without_classes_ignores_the_classifier(network):
     headless = build("resnet18", rngs=nnx.Rngs(1))
     load_state(headless, export_state(network))
     np.testing.assert_array_equal(headless.conv1.kernel[...], network.conv1.kernel[...])
@@ -51,7 +51,7 @@ def test_a_network_without_classes_passes_the_classifier_over(network):
 
 
 def test_names_of_a_wrapped_network_and_any_floating_type(network):
-    """DataParallel writes "module." before every name; half-precision and double weights are weights."""
+    """The prefix "module." of DataParallel is removed, and weights of any floating-point type are accepted."""
     state = export_state(network)
     other = build("resnet18", classes=4, rngs=nnx.Rngs(1))
     load_state(other, {f"module.{name}": value.astype(np.float64) for name, value in state.items()})
@@ -71,10 +71,10 @@ def test_damaged_safetensors_name_the_file(tmp_path):
     eights = b'{"a":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[0,2]}}'
     for content in (b"", whole[:20], whole[:-1], struct.pack("<Q", 2**60) + whole[8:]):
         path.write_bytes(content)
-        with pytest.raises(ValueError, match=r"net\.safetensors: not a readable"):
+        with pytest.raises(ValueError, match=r"net\.safetensors is not a readable"):
             read_state(path)
     path.write_bytes(struct.pack("<Q", len(eights)) + eights + bytes(2))
-    with pytest.raises(ValueError, match=r"net\.safetensors: not a readable"):
+    with pytest.raises(ValueError, match=r"net\.safetensors is not a readable"):
         read_state(path)
     with pytest.raises(FileNotFoundError):
         read_state(tmp_path / "nowhere.safetensors")
@@ -119,7 +119,7 @@ def zipped(path, data, **members):
     return path
 
 
-def test_a_pickle_runs_no_code(tmp_path):
+def test_unpickling_executes_no_code(tmp_path):
     victim = tmp_path / "touched"
     for data in (pickle.dumps(Evil(victim)), b"cos\nsystem\n(S'true'\ntR.", b"cbuiltins\neval\n(S'1'\ntR."):
         (tmp_path / "plain.pth").write_bytes(data)
@@ -130,7 +130,7 @@ def test_a_pickle_runs_no_code(tmp_path):
 
 
 def torch_pickle(offset, shape, strides, count=4):
-    """By hand, in protocol 0's text: a state dict with one float32 tensor in the storage "0"."""
+    """Write, in the text of protocol 0, a state dict with one float32 tensor in the storage "0"."""
 
     def group(numbers):
         return "(" + "".join(f"I{n}\n" for n in numbers) + "t"
@@ -156,22 +156,22 @@ STORED = struct.pack("<q", 4) + np.arange(4, dtype="<f4").tobytes()
 
 
 def legacy(data, keys=("0",), numbers=STORED):
-    """A file of torch before 1.6 around a pickle of tensors."""
+    """Wrap a pickle of tensors in the file format before PyTorch 1.6."""
     head = pickle.dumps(0x1950A86A20F9469CFC6C, 2) + pickle.dumps(1001, 2) + pickle.dumps({}, 2)
     return head + data + pickle.dumps(list(keys), 2) + numbers
 
 
 def test_damage_of_any_kind_names_the_file(tmp_path):
-    """Whatever zipfile, zlib and pickle raise is one ValueError; no length written in a file takes memory."""
+    """All exceptions of zipfile, zlib and pickle become a ValueError; declared lengths allocate no memory."""
     good, numbers = torch_pickle(0, (4,), (1,)), np.arange(4, dtype="<f4").tobytes()
     path = tmp_path / "net.pth"
     path.write_bytes(legacy(good))
     np.testing.assert_array_equal(read_torch(path)["w"], np.arange(4))
     damaged = [
-        legacy(good, keys=()),  # a tensor without its numbers
+        legacy(good, keys=()),  # a tensor without its values
         legacy(good, numbers=struct.pack("<q", 4) + numbers[:7]),
         legacy(good, numbers=struct.pack("<q", -4) + numbers),
-        legacy(b"\x80\x04\x8e" + struct.pack("<Q", 2**40) + b"."),  # a word of a terabyte
+        legacy(b"\x80\x04\x8e" + struct.pack("<Q", 2**40) + b"."),  # a string of a terabyte
         legacy(b"\x80\x02}r" + struct.pack("<I", 2**32 - 1) + b"."),  # a memo of four billion entries
     ]
     pickles = [b"}}b.", b"Pabc\n.", b"I" + b"9" * 5000 + b"\n.", good.replace(b"QI0\n", b"QF0.5\n")]
@@ -182,18 +182,18 @@ def test_damage_of_any_kind_names_the_file(tmp_path):
         archive.writestr("archive/data.pkl", good)
         archive.writestr("archive/data/0", bytes(10**6))
     damaged.append((tmp_path / "zip").read_bytes())
-    for offset, value in ((8, 1), (10, 99)):  # said to be encrypted, and packed by nobody knows what
+    for offset, value in ((8, 1), (10, 99)):  # marked as encrypted, and with an unknown compression
         entry = bytearray(zipped(tmp_path / "zip", good, **{"0": numbers}).read_bytes())
         entry[entry.find(b"PK\x01\x02") + offset] |= value
         damaged.append(bytes(entry))
     for content in damaged:
         path.write_bytes(content)
-        with pytest.raises(ValueError, match=r"net\.pth: not a torch file"):
+        with pytest.raises(ValueError, match=r"net\.pth is not a torch file"):
             read_torch(path)
 
 
 @pytest.mark.parametrize("file", ["tiny.pth", "tiny_legacy.pth"])
-def test_no_cut_or_changed_byte_escapes(file, tmp_path):
+def test_truncated_and_changed_files_raise_only_value_errors(file, tmp_path):
     whole, path, rng = (HERE / file).read_bytes(), tmp_path / "net.pth", np.random.default_rng(0)
     contents = [whole[:n] for n in range(0, len(whole), 41)]
     for _ in range(200):
@@ -211,7 +211,7 @@ def test_no_cut_or_changed_byte_escapes(file, tmp_path):
     assert refused > len(whole) // 41
 
 
-def test_other_files_are_refused(tmp_path):
+def test_other_files_are_rejected(tmp_path):
     for name, content in (("a.pth", b""), ("b.pth", b"no pickle"), ("c.pth", pickle.dumps([1, 2]))):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(ValueError, match=name):
