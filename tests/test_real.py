@@ -1,4 +1,4 @@
-"""The figures that the README opens with, on real predictions, both as library calls and as `stabilize` on files."""
+"""The results that the README opens with, on real predictions, both by library calls and by `stabilize` on files."""
 
 import dataclasses
 import importlib.util
@@ -53,14 +53,14 @@ def test_faster_rcnn_tools_reach_the_target(frcnn):
 
 def test_committed_results_are_what_the_code_gives(tmrnet, frcnn):
     for part, now in (("tmrnet", tmrnet), ("frcnn", frcnn)):
-        for system, figures in COMMITTED[part].items():
-            for name, value in figures.items():
-                # float32 posteriors near one tie differently on other processors; counts may move by a frame or two.
+        for system, scores in COMMITTED[part].items():
+            for name, value in scores.items():
+                # float32 posteriors near one tie differently on other processors; counts may change by a frame or two.
                 assert now[system][name] == pytest.approx(value, abs=2e-3, rel=1e-2), (part, system, name)
 
 
-def test_calibrated_figures_are_the_committed_ones():
-    """What calibration is worth on TMRNet; one fold is computed again, the rest takes `benchmarks/calibrated.py`."""
+def test_committed_calibration_is_what_the_code_gives():
+    """Check what calibration is worth on TMRNet; one fold is recomputed, the others take `benchmarks/calibrated.py`."""
     committed = json.loads((ROOT / "benchmarks" / "results" / "calibrated.json").read_text())
     phases, tools = committed["tmrnet"], committed["frcnn"]
     for split in ("every fifth video", "five in a row"):
@@ -68,7 +68,7 @@ def test_calibrated_figures_are_the_committed_ones():
         before, after = calibrated["smoothed, powers of one"], calibrated["smoothed"]
         assert after[ACCURACY] > before[ACCURACY] and after[JACCARD] > before[JACCARD] + 0.01
         assert after["phase changes"] < 130 < before["phase changes"]
-        nats = calibrated["held-out conditional log-likelihood, nats a frame"]
+        nats = calibrated["held-out conditional log-likelihood, nats per frame"]
         assert nats["calibrated"] > nats["powers of one"] + 0.2
     refined = phases["every fifth video, refined"]["smoothed"]
     assert refined[ACCURACY] >= 0.88 and refined[JACCARD] >= 0.78
@@ -76,10 +76,10 @@ def test_calibrated_figures_are_the_committed_ones():
     assert tools["coupled, phases hidden, confusion, calibrated"][F1] >= 0.83
 
     held_out = np.arange(20)[0::5]
-    truth, said = real.tmrnet_videos()
+    truth, predicted = real.tmrnet_videos()
     others = [i for i in range(20) if i not in held_out]
     labels, mask = real.stack([truth[i] for i in others], -1)
-    obs, known = hmmjax.Observations(real.stack([said[i] for i in others])[0]), hmmjax.Labels(labels)
+    obs, known = hmmjax.Observations(real.stack([predicted[i] for i in others])[0]), hmmjax.Labels(labels)
     learned = hmmjax.estimate(known, obs, mask, num_phases=7, priors=real.PRIORS).phases.emission
     plain = hmmjax.Params(dataclasses.replace(real.chains().phases, emission=learned))
     found = hmmjax.calibrate(plain, obs, mask, known, priors=real.PRIORS)
@@ -87,7 +87,7 @@ def test_calibrated_figures_are_the_committed_ones():
     assert power == pytest.approx(phases["every fifth video, calibrated"]["powers"][0], rel=0.05)
 
 
-def _file_figures(predictions: Path, annotations: Path, **options):
+def _stabilize_files(predictions: Path, annotations: Path, **options):
     from hmmjax import io, stabilize
 
     names = {"phase_names": "cholec80", "tool_names": "cholec80"}
@@ -101,10 +101,10 @@ def test_stabilize_on_the_files_prints_the_same_digits(tmrnet, frcnn):
     from hmmjax import stabilize
 
     data = real.DATA
-    table = stabilize.records(_file_figures(data / "tmrnet" / "pred-phase", data / "tmrnet" / "gt-phase").table)
+    table = stabilize.records(_stabilize_files(data / "tmrnet" / "pred-phase", data / "tmrnet" / "gt-phase").table)
     for name in (ACCURACY, JACCARD):
         assert _contains(table, tmrnet["smoothed"][name]), name
-    other = _file_figures(data / "frcnn" / "scores_1fps.npz", data / "cholec80" / "labels_1fps.npz", folds=None)
+    other = _stabilize_files(data / "frcnn" / "scores_1fps.npz", data / "cholec80" / "labels_1fps.npz", folds=None)
     table = stabilize.records(other.table)
     for name in (MAP, F1):
         assert _contains(table, frcnn["coupled, phases unobserved, smoothed"][name]), name
