@@ -192,10 +192,10 @@ def cholec80(tracks: str | None) -> dict[str, Any]:
     return {
         "devices": len(jax.devices()), "videos": 80,
         "frames": int(lengths.sum()), "padded to": int(shape[0] * shape[1]),
-        "iterations": fitted.num_iterations, "converged": fitted.converged,
+        "iterations": int(fitted.num_iterations), "converged": bool(fitted.converged),
         "log-likelihood": float(fitted.log_likelihood[-1]),
         "first fit, seconds": round(first, 2), "second fit, seconds": round(second, 2),
-        "an iteration, ms": round(1e3 * second / max(1, fitted.num_iterations + 1), 1),
+        "an iteration, ms": round(1e3 * second / max(1, int(fitted.num_iterations) + 1), 1),
     }  # fmt: skip
 
 

@@ -74,7 +74,7 @@ def e_step(backend: str = "auto") -> Callable:
 
     @jax.jit
     def run(params: hmmjax.Params, obs: hmmjax.Observations) -> Any:
-        data, _ = collect(obs, None, None)
+        data = collect(obs, None, None)
         value, expected = em.expectations(params, data, backend)
         return value, em.maximize(params, expected, Priors(), frozenset())
 

@@ -11,14 +11,14 @@ import numpy as np
 
 from hmmjax._core import lowering
 from hmmjax._core import numerics as num
-from hmmjax._core.batch import Data, dtype_of, known_frames, require_known
+from hmmjax._core.batch import Batch, dtype_of, known_frames, prepare, require_known
 from hmmjax._core.minimize import check_options, minimize
 from hmmjax._core.pytree import pytree
+from hmmjax._core.tables import fill_masked, tabulate
 from hmmjax._core.typing import Array
 from hmmjax.counting import labeled
 from hmmjax.emissions.fused import Fused
 from hmmjax.emissions.tempered import Tempered
-from hmmjax.inference import prepare
 from hmmjax.priors import Priors, check_priors, of_source
 from hmmjax.types import Labels, Observations, Params
 
@@ -96,7 +96,7 @@ def calibrate(
         raise ValueError("calibrate needs labels: hmmjax.Labels(phases=..., tools=...) with some frames known.")
     check_options(strength, iterations)
     priors = Priors() if priors is None else priors
-    data, _ = prepare(params, obs, mask, labels)
+    data = prepare(params, obs, mask, labels)
     require_known(data, "calibrate")
     if not jax.tree.leaves((data.phases, data.tools)):
         raise ValueError("calibrate weighs what recognizers say, and obs is empty: give obs.phases or obs.tools.")
@@ -151,7 +151,7 @@ def _map_families(params: Params, function: Callable[[str, int, Any], Any]) -> P
     return Params(replace("phases", params.phases), replace("tools", params.tools))
 
 
-def _tempered(params: Params, data: Data, per_phase: bool) -> Params:
+def _tempered(params: Params, data: Batch, per_phase: bool) -> Params:
     """Every observed source's family with powers of the wanted shape: one for phases or one each, one a tool."""
 
     def temper(track: str, source: int, family: Any) -> Any:
@@ -167,13 +167,13 @@ def _tempered(params: Params, data: Data, per_phase: bool) -> Params:
     return _map_families(params, temper)
 
 
-def _source(data: Data, track: str, source: int) -> Any:
+def _source(data: Batch, track: str, source: int) -> Any:
     """What one recognizer says; None when it says nothing."""
     said = getattr(data, track)
     return said[source] if isinstance(said, tuple) else said
 
 
-def _sources(params: Params, data: Data) -> dict[str, tuple[str, Any, Any]]:
+def _sources(params: Params, data: Batch) -> dict[str, tuple[str, Any, Any]]:
     """Every observed source: its track, its family and what it says."""
     out: dict[str, tuple[str, Any, Any]] = {}
 
@@ -202,7 +202,7 @@ def _bare(params: Params) -> Params:
     return Params(phases, tools)
 
 
-def _parts(data: Data, folds: int | None) -> list[np.ndarray]:
+def _parts(data: Batch, folds: int | None) -> list[np.ndarray]:
     """Positions of the labeled videos of each fold; none where the given tables are to be used."""
     known = known_frames(data).any(1)
     if folds is None:
@@ -212,12 +212,12 @@ def _parts(data: Data, folds: int | None) -> list[np.ndarray]:
     return [np.flatnonzero(known)[i :: int(folds)] for i in range(int(folds))]
 
 
-def _evidence(params: Params, data: Data, parts: Sequence[np.ndarray], priors: Priors) -> dict[str, Array]:
+def _evidence(params: Params, data: Batch, parts: Sequence[np.ndarray], priors: Priors) -> dict[str, Array]:
     """Untempered log-evidence of each source, each part's by tables that were learned from the other parts."""
     out = {}
     for name, (track, tempered, said) in _sources(params, data).items():
         # One source of its own: a frame in which it says nothing is then no evidence.
-        family, said = Fused((tempered.family,)), (lowering.fill_masked(said, jnp.asarray(data.observed), dtype_of(params)),)
+        family, said = Fused((tempered.family,)), (fill_masked(said, jnp.asarray(data.observed), dtype_of(params)),)
         labels = data.phase_labels if track == "phases" else data.tool_labels
         pseudo = priors.phase_emission if track == "phases" else priors.tool_emission
         pseudo = of_source(pseudo, int(name.split("/")[1]))
@@ -241,7 +241,7 @@ def _log_prob(family: Any, observations: Any) -> Array:
 
 
 @partial(jax.jit, static_argnames="size")
-def _refit(family: Any, said: Any, labels: Any, data: Data, videos: Array, pseudo_counts: Any, size: int) -> Any:
+def _refit(family: Any, said: Any, labels: Any, data: Batch, videos: Array, pseudo_counts: Any, size: int) -> Any:
     """The family fitted to the labeled, observed frames of some videos; states they do not show keep theirs."""
     seen = data.observed.reshape(*data.observed.shape, *[1] * (labels.ndim - 2)) & _over(videos, labels)
     weights = jax.nn.one_hot(labels, size) * seen[..., None]
@@ -253,7 +253,7 @@ def _over(videos: Any, like: Any) -> Any:
     return jnp.reshape(videos, (-1,) + (1,) * (like.ndim - 1))
 
 
-def conditional(params: Params, evidence: dict[str, Array], data: Data, backend: str) -> Array:
+def conditional(params: Params, evidence: dict[str, Array], data: Batch, backend: str) -> Array:
     """Log-probability (B,) of each video's labels given its observations.
 
     Args:
@@ -263,7 +263,7 @@ def conditional(params: Params, evidence: dict[str, Array], data: Data, backend:
         data: observed frames and labels.
         backend: a name in `hmmjax.messages.BACKENDS`.
     """
-    blank = lowering.tables(_bare(params), dataclasses.replace(data, phase_labels=None, tool_labels=None))
+    blank = tabulate(_bare(params), data.without_labels())
 
     phases, tools, configs = blank.phases, blank.tools, blank.configs
     for source, more in evidence.items():
@@ -280,7 +280,9 @@ def conditional(params: Params, evidence: dict[str, Array], data: Data, backend:
     return lowering.conditional(params, free, data, backend)
 
 
-def _loss(theta: Array, powers: dict, params: Params, evidence: dict, data: Data, strength: Any, backend: str) -> Array:
+def _loss(
+    theta: Array, powers: dict, params: Params, evidence: dict, data: Batch, strength: Any, backend: str
+) -> Array:
     split = _split(jnp.asarray(theta), powers)
     tempered = {}
     for name, table in evidence.items():

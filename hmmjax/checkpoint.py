@@ -1,4 +1,4 @@
-"""EM that can be interrupted: its state is the parameters, so a checkpoint is a model file."""
+"""EM that can be interrupted and resumed. Its state is the parameters, so a checkpoint is a model file."""
 
 import hashlib
 import json
@@ -7,8 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from hmmjax._core.batch import dtype_of
+from hmmjax._core.typing import ArrayLike
 from hmmjax.io.errors import FormatError
 from hmmjax.io.model_file import load_params, save_params
 from hmmjax.learning import fit
@@ -19,7 +22,7 @@ def fit_with_checkpoint(
     path: str | os.PathLike[str],
     params: Params,
     obs: Observations,
-    mask: Any = None,
+    mask: ArrayLike = None,
     labels: Labels | None = None,
     *,
     max_iterations: int = 100,
@@ -27,31 +30,30 @@ def fit_with_checkpoint(
     callback: Callable[[int, float], None] | None = None,
     **options: Any,
 ) -> FitResult:
-    """`hmmjax.fit` that saves its parameters every few iterations and goes on from there when called again.
+    """Run `hmmjax.fit`, save its parameters every few iterations, and resume from there when called again.
 
     Args:
-        path: the checkpoint, an NPZ that `load_params` reads too. Written whole or not at all.
-        params: where to start; the checkpoint's families must be those that the library exports.
-        obs: as in `fit`.
-        mask: as in `fit`.
-        labels: as in `fit`.
-        max_iterations: at most so many EM iterations, those of earlier calls included.
-        every: iterations between saves; one more pass over the data for each.
+        path: the checkpoint, an NPZ that `hmmjax.io.load_params` reads too. Written atomically.
+        params: the starting parameters, of families that the library exports.
+        obs: (B, T, ...) observations, a list of (T_i, ...) arrays, or (T, ...) for a single video.
+        mask: (B, T) bool, True where observed; None if all frames are.
+        labels: known phases and tools, -1 for unknown.
+        max_iterations: maximum number of EM iterations, including those of earlier calls.
+        every: iterations between saves. Each save costs one additional E-step.
         callback: called after every iteration with its number and the objective in nats.
-        options: whatever else `fit` takes.
+        options: further keyword arguments of `fit`.
 
     Returns:
-        What `fit` would have returned without interruption: the same parameters and the whole history.
+        The result that `fit` returns without interruption: the same parameters and the complete history.
 
     Raises:
-        FormatError: when the checkpoint is of another start, other data or other options, or says nothing usable of
-            how far EM had come.
-        TypeError, ValueError: as `fit`, and when `every` or `max_iterations` cannot be.
+        FormatError: the checkpoint belongs to other starting parameters, data or options, or is damaged.
+        TypeError, ValueError: bad input, see `fit`; `every` below 1 or `max_iterations` below 0.
     """
     if every < 1:
-        raise ValueError(f"every={every}: save after 1 iteration or more")
+        raise ValueError(f"every={every} must be at least 1 iteration.")
     if max_iterations < 0:
-        raise ValueError(f"max_iterations={max_iterations}: allow 0 iterations or more")
+        raise ValueError(f"max_iterations={max_iterations} must be at least 0.")
     key = _fingerprint((params, obs, mask, labels), options)
     history: list[float] = []
     likelihood: list[float] = []
@@ -61,48 +63,54 @@ def fit_with_checkpoint(
         state = file.metadata.get("em")
         if not isinstance(state, dict) or state.get("key") != key:
             raise FormatError(
-                "the checkpoint is of another start, other data or other options", file=path, fix="choose another file"
+                "the checkpoint belongs to other starting parameters, data or options",
+                file=path,
+                fix="choose another file",
             )
         params = file.params
         history, likelihood, converged = _progress(state, path)
     while not converged and (not history or len(history) - 1 < max_iterations):
         done = max(len(history) - 1, 0)
 
-        def told(iteration: int, objective: float, done: int = done) -> None:
+        def report(iteration: int, objective: float, done: int = done) -> None:
             if callback is not None:
                 callback(done + iteration, objective)
 
-        left = min(every, max_iterations - done)
-        result = fit(params, obs, mask, labels, max_iterations=left, callback=told, **options)
+        remaining = min(every, max_iterations - done)
+        result = fit(params, obs, mask, labels, max_iterations=remaining, callback=report, **options)
         params, converged = result.params, bool(result.converged)
         history += np.asarray(result.history, float).tolist()[1 if history else 0 :]
         likelihood += np.asarray(result.log_likelihood, float).tolist()[1 if likelihood else 0 :]
         state = {"key": key, "history": history, "log_likelihood": likelihood, "converged": converged}
         save_params(path, params, metadata={"em": state}, force=True)
-        if left <= 0:
+        if remaining <= 0:
             break
-    return FitResult(params, np.array(history), np.array(likelihood), len(history) - 1, converged)
+    objectives, likelihoods = (jnp.asarray(x, dtype_of(params)) for x in (history, likelihood))
+    count = jnp.asarray(len(history) - 1, jnp.int32)
+    return FitResult(params, objectives, likelihoods, count, jnp.asarray(converged))
 
 
 def _progress(state: dict[str, Any], path: str | os.PathLike[str]) -> tuple[list[float], list[float], bool]:
-    """Objective and log-likelihood after each iteration so far, and whether EM had converged."""
+    """Return objective and log-likelihood after each iteration so far, and whether EM had converged."""
     history, likelihood, converged = (state.get(k, []) for k in ("history", "log_likelihood", "converged"))
-    whole = all(isinstance(x, list) and x and all(isinstance(v, int | float) for v in x) for x in (history, likelihood))
-    if not whole or len(history) != len(likelihood) or not isinstance(converged, bool):
+    complete = all(
+        isinstance(x, list) and x and all(isinstance(v, int | float) for v in x) for x in (history, likelihood)
+    )
+    if not complete or len(history) != len(likelihood) or not isinstance(converged, bool):
         raise FormatError(
-            "the checkpoint does not say how far EM had come", file=path, fix="delete it, or choose another file"
+            "the checkpoint does not hold the progress of EM", file=path, fix="delete it, or choose another file"
         )
     return history, likelihood, converged
 
 
 def _fingerprint(trees: Any, options: dict[str, Any]) -> str:
-    """Tells this job from others: every array and option, and what each is of (a track left out has no array)."""
-    found = hashlib.sha256(json.dumps(sorted(str(k) for k in options)).encode())
+    """Return a hash of all inputs, by which a checkpoint of another job is recognized."""
+    digest = hashlib.sha256(json.dumps(sorted(str(k) for k in options)).encode())
     leaves, structure = jax.tree.flatten((trees, {k: v for k, v in options.items() if k != "freeze"}))
-    found.update(str(structure).encode())
+    digest.update(str(structure).encode())
     for leaf in leaves:
         array = np.asarray(leaf)
-        found.update(f"{array.dtype}{array.shape}".encode())
-        found.update(np.ascontiguousarray(array).tobytes())
-    found.update(repr(sorted(options.get("freeze", ()))).encode())
-    return found.hexdigest()
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    digest.update(repr(sorted(options.get("freeze", ()))).encode())
+    return digest.hexdigest()

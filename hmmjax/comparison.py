@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from hmmjax import metrics
-from hmmjax._core.batch import count_videos
+from hmmjax._core.batch import count_videos, pad_lists
 from hmmjax._core.checks import check_array
 from hmmjax.calibration import calibrate, plain
 from hmmjax.counting import estimate
@@ -205,6 +204,7 @@ def compare(
     Raises:
         TypeError, ValueError: bad input, an unknown family, one that does not suit the observations, or one video.
     """
+    obs, mask, labels, _ = pad_lists(obs, mask, labels)
     both = [x for x in (obs.phases, obs.tools) if x is not None]
     if not both:
         raise ValueError("compare needs observations: hmmjax.Observations(phases=..., tools=...).")
@@ -244,6 +244,8 @@ def agreement(labels: Labels, said: Observations, mask: np.ndarray) -> Agreement
     if labels.phases is not None and said.phases is not None and (known := mask & (labels.phases >= 0)).any():
         accuracy = float((said.phases == labels.phases)[known].mean())
     if labels.tools is not None and said.tools is not None:
+        from hmmjax import metrics  # not needed before
+
         truth = np.where(mask[..., None], labels.tools, -1)
         known = (truth >= 0).any((1, 2))
         f1 = metrics.tool_f1(list(truth[known]), list(said.tools[known])).value if known.any() else math.nan

@@ -8,11 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmmjax._core import numerics as num
-from hmmjax._core.batch import Data, collect, dtype_of
+from hmmjax._core.batch import Batch, collect, dtype_of, pad_lists, prepare
 from hmmjax._core.checks import check_array, check_label_dtype, is_concrete
 from hmmjax._core.configurations import multiply_over_tools
 from hmmjax.em import Expected, maximize, statistics
-from hmmjax.inference import prepare
 from hmmjax.initialize import init_params
 from hmmjax.priors import Priors, check_priors
 from hmmjax.types import Labels, Observations, Params
@@ -57,12 +56,13 @@ def estimate(
         track = "phases" if labels.phases is None else "tools"
         raise ValueError(f"obs.{track} is given but labels.{track} is not: drop the one or add the other, or use fit.")
     priors = Priors() if priors is None else priors
+    obs, mask, labels, _ = pad_lists(obs, mask, labels)
     for name in ("phases", "tools"):
         if getattr(labels, name) is not None:
             check_array(f"labels.{name}", getattr(labels, name))
     k = 0 if labels.tools is None else labels.tools.shape[-1]
     start = _start(_count_phases(labels, obs, mask, num_phases), k, obs, emissions, interacting)
-    data, _ = prepare(start, obs, mask, labels)
+    data = prepare(start, obs, mask, labels)
     if is_concrete(priors):
         check_priors(start, priors)
     return _estimate(start, data, priors)
@@ -99,9 +99,8 @@ def _count_phases(labels: Labels, obs: Observations, mask: Any, num_phases: int 
             return source.shape[-1]
     if not is_concrete(labels, obs):
         raise ValueError("Inside jax.jit, estimate needs num_phases: labels have no values to count phases by.")
-    data, _ = collect(obs, mask, Labels(phases=labels.phases))
-    real = np.arange(data.observed.shape[1]) < data.lengths[:, None]
-    known = np.where(real, data.phase_labels, -1).max(initial=-1)
+    data = collect(obs, mask, Labels(phases=labels.phases))
+    known = np.where(data.valid, data.phase_labels, -1).max(initial=-1)
     if known < 0:
         raise ValueError("labels.phases holds no known phase (all are -1 or padding): label some frames.")
     said = [np.where(data.observed, source, -1).max(initial=-1) for source in jax.tree.leaves(data.phases)]
@@ -109,9 +108,9 @@ def _count_phases(labels: Labels, obs: Observations, mask: Any, num_phases: int 
 
 
 @jax.jit
-def _estimate(start: Params, data: Data, priors: Priors) -> Params:
+def _estimate(start: Params, data: Batch, priors: Priors) -> Params:
     dtype = dtype_of(start)
-    real = jnp.arange(data.observed.shape[1]) < data.lengths[:, None]
+    real = data.valid
     expected: dict[str, Any] = dict.fromkeys(f.name for f in dataclasses.fields(Expected))
     phase = tool = None
     if start.phases is not None:

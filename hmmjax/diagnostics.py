@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmmjax import learning
-from hmmjax._core.batch import collect, count_videos, dtype_of
+from hmmjax._core.batch import collect, count_videos, dtype_of, pad_lists
 from hmmjax._core.constraints import apply_update, fields
 from hmmjax._core.label_switching import find_label_switching
 from hmmjax.inference import log_likelihood
@@ -116,7 +116,7 @@ def bic(params: Params, obs: Observations, mask: Any = None, labels: Labels | No
 
 
 def _frames(obs: Observations, mask: Any, labels: Labels | None) -> int:
-    return int(np.asarray(collect(obs, mask, labels)[0].observed).sum())
+    return int(np.asarray(collect(obs, mask, labels).observed).sum())
 
 
 def held_out(
@@ -145,6 +145,7 @@ def held_out(
     Raises:
         ValueError: fewer than two videos or folds; whatever `learn` raises.
     """
+    obs, mask, labels, _ = pad_lists(obs, mask, labels)
     videos = count_videos(obs, mask, labels)
     folds = min(folds, videos)
     if folds < 2:

@@ -1,7 +1,7 @@
-"""What may have happened: whole paths drawn from the posterior, and what they say of times and durations.
+"""Paths drawn from the posterior, and the start times and durations that follow from them.
 
-Marginals say how sure each frame is; they do not say how sure "the gallbladder was packed at 34:10" or "the hook was in
-view for 12 minutes of dissection" is. Paths do: compute the figure on each, and look at the spread.
+Marginals quantify the uncertainty of single frames, but not that of "the gallbladder was packed at 34:10" or "the hook
+was in view for 12 minutes of dissection". For these, compute the quantity on each of many paths, and its interval.
 """
 
 import dataclasses
@@ -12,12 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax import durations
-from hmmjax._core import configurations, lowering
-from hmmjax._core.batch import Data
+from hmmjax._core import lowering
+from hmmjax._core.batch import Batch, canonical, prepare
 from hmmjax._core.checks import is_concrete
-from hmmjax._core.typing import Array, Float, Int
-from hmmjax.inference import prepare
+from hmmjax._core.tables import tabulate
+from hmmjax._core.typing import Array, ArrayLike, Float, Int
 from hmmjax.messages import online
 from hmmjax.messages.potentials import Potentials
 from hmmjax.types import Labels, Observations, Params
@@ -27,104 +26,94 @@ def sample_posterior(
     params: Params,
     key: jax.Array,
     obs: Observations,
-    mask: Any = None,
+    mask: ArrayLike = None,
     labels: Labels | None = None,
     *,
     num_samples: int = 100,
 ) -> Labels:
-    """Draw hidden paths given the observations (and labels): forward filtering, backward sampling.
+    """Draw hidden paths given the observations (and labels), by forward filtering and backward sampling.
 
     Args:
         params: the model, L phases and K tools.
         key: a `jax.random` key.
-        obs: (B, T, ...) observations, or one video without B.
-        mask: (B, T) bool, True where observed.
-        labels: known states; every draw agrees with them.
-        num_samples: draws of each video, N.
+        obs: (B, T, ...) observations, a list of (T_i, ...) arrays, or (T, ...) for a single video.
+        mask: (B, T) bool, True where observed; None if all frames are.
+        labels: known states, -1 for unknown; every path agrees with them.
+        num_samples: N, paths per video.
 
     Returns:
-        phases (N, B, T) and tools (N, B, T, K) int32, without B for a single video; -1 after a video's last observed
-        frame, and all through an impossible one. Memory: T * L * 2**K floats for one video at a time, and the answer.
+        phases (N, B, T) and tools (N, B, T, K) int32, without B for a single video, and lists of (N, T_i, ...) arrays
+        given lists; -1 after a video's last observed frame, and in all frames of an impossible video. Videos are
+        processed one after the other, which takes memory for T * L * 2**K floats in addition to the result.
 
     Raises:
-        TypeError, ValueError: bad input, or a number of draws below one.
+        TypeError, ValueError: bad input, or `num_samples` below one.
 
     Source: Carter and Kohn (1994); Frühwirth-Schnatter (1994).
     """
     if num_samples < 1:
         raise ValueError(f"num_samples must be at least 1, got {num_samples}.")
-    data, batched = prepare(params, obs, mask, labels)
-    first = next(x for x in (mask, *jax.tree.leaves((obs, labels))) if x is not None)
-    num_frames = first.shape[1 if batched else 0]
-    keys = jax.random.split(key, len(data.observed))
+    batch = prepare(params, obs, mask, labels)
     exact = not is_concrete(params) or not lowering.scaled_is_exact(params)
-    drawn = []
-    for video, key in enumerate(keys):
-        one = jax.tree.map(lambda x, i=video: x[i : i + 1], data)
-        drawn.append(_draw(params, key, one, num_samples, exact))
-
-    def stack(*videos: Any) -> Any:
-        whole = jnp.stack(videos, 1)[:, :, :num_frames]
-        return whole if batched else whole[:, 0]
-
-    if not drawn:
-        shapes = (params.phases, ()), (params.tools, (params.num_tools,))
-        empty = [None if c is None else jnp.zeros((num_samples, 0, num_frames, *s), jnp.int32) for c, s in shapes]
-        return Labels(*empty)
-    return Labels(*(None if x[0] is None else stack(*x) for x in zip(*drawn, strict=True)))
+    phases, tools = _draw(canonical(params), key, dataclasses.replace(batch, split=None), num_samples, exact)
+    return Labels(*batch.restore(None, (phases, tools), axis=1)[1])
 
 
 @partial(jax.jit, static_argnames=("num_samples", "exact"))
-def _draw(params: Params, key: jax.Array, data: Data, num_samples: int, exact: bool) -> tuple[Any, Any]:
-    table = lowering.tables(params, data)
-    p = lowering.potentials(params, table, data.lengths)
-    length = data.lengths[0]
-    keys = jax.random.split(key, num_samples)
+def _draw(params: Params, key: jax.Array, batch: Batch, num_samples: int, exact: bool) -> tuple[Any, Any]:
+    """Draw paths (N, B, T) and (N, B, T, K), one video at a time."""
 
-    def chain(p: Potentials, keys: jax.Array) -> tuple[Array, Array, Array]:
+    def draw(inputs: tuple) -> tuple[Any, Any]:
+        key, video = inputs
+        return _draw_video(params, key, jax.tree.map(lambda x: x[None], video), num_samples, exact)
+
+    keys = jax.random.split(key, len(batch.observed))
+    return jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), jax.lax.map(draw, (keys, batch)))
+
+
+def _draw_video(params: Params, key: jax.Array, batch: Batch, num_samples: int, exact: bool) -> tuple[Any, Any]:
+    table = tabulate(params, batch)
+    structure = lowering.structure_of(params, table)
+    length = batch.lengths[0]
+    keys = jax.random.split(key, num_samples)
+    if structure.independent:
+        keys = jax.vmap(lambda key: jax.random.split(key, params.num_tools), out_axes=1)(keys)
+
+    def draw(p: Potentials, keys: jax.Array) -> tuple[Array, Array, Array]:
         chain = online.chain_of(p, exact)
         messages, value = online.filtered_messages(chain, p.phases[0], p.configs[0], length)
         phases, configs = jax.vmap(lambda key: online.sample_back(chain, messages, length, key))(keys)
         return phases, configs, value
 
-    if lowering.is_factorial(params, table):
-        keys = jax.vmap(lambda key: jax.random.split(key, params.num_tools), out_axes=1)(keys)
-        tools, _, value = jax.vmap(chain, (lowering.PER_TOOL, 0))(p, keys)
-        phases, tools, value = None, jnp.moveaxis(tools, 0, -1), value.sum()
-    else:
-        phases, configs, value = chain(p, keys)
-        if params.phases is None:
-            phases = None
-        elif params.phases.stages is not None:
-            phases = jnp.asarray(durations.owners(params.phases.stages))[phases]
-        tools = None if params.tools is None else configurations.bits(params.num_tools)[configs]
-    real = (jnp.arange(data.observed.shape[1]) < length) & (value > -jnp.inf)
-    phases = None if phases is None else jnp.where(real, phases, -1).astype(jnp.int32)
-    tools = None if tools is None else jnp.where(real[:, None], tools, -1).astype(jnp.int32)
+    phases, configs, value = structure.map(draw, lowering.lower(params, table, batch.lengths), keys)
+    phases, tools = structure.lift_path(phases, configs)
+    keep = batch.valid[0] & (structure.lift_log_prob(value) > -jnp.inf)
+    phases = None if phases is None else jnp.where(keep, phases, -1)
+    tools = None if tools is None else jnp.where(keep[:, None], tools, -1)
     return phases, tools
 
 
 def phase_starts(phases: Int[Any, "... T"], num_phases: int, *, fps: float = 1.0) -> Float[np.ndarray, "... L"]:
-    """Seconds from the first frame to each phase's first, on every path (..., L); NaN where it does not occur.
+    """Return the seconds from the video's first frame to each phase's first frame, on every path.
 
     Args:
-        phases: (..., T) int paths, -1 where there is none.
+        phases: (..., T) int paths, -1 for padding.
         num_phases: L.
         fps: frames per second.
 
     Returns:
-        (..., L) seconds, float64.
+        (..., L) seconds, float64; NaN for a phase that the path does not visit.
     """
     phases = np.asarray(phases)
-    there = phases[..., None] == np.arange(num_phases)
-    return np.where(there.any(-2), there.argmax(-2) / fps, np.nan)
+    visited = phases[..., None] == np.arange(num_phases)
+    return np.where(visited.any(-2), visited.argmax(-2) / fps, np.nan)
 
 
 def phase_minutes(phases: Int[Any, "... T"], num_phases: int, *, fps: float = 1.0) -> Float[np.ndarray, "... L"]:
-    """Minutes spent in each phase, on every path.
+    """Return the minutes spent in each phase, on every path.
 
     Args:
-        phases: (..., T) int paths, -1 where there is none.
+        phases: (..., T) int paths, -1 for padding.
         num_phases: L.
         fps: frames per second.
 
@@ -138,10 +127,10 @@ def phase_minutes(phases: Int[Any, "... T"], num_phases: int, *, fps: float = 1.
 def tool_minutes(
     phases: Int[Any, "... T"], tools: Int[Any, "... T K"], num_phases: int, *, fps: float = 1.0
 ) -> Float[np.ndarray, "... L K"]:
-    """Minutes that each tool is in use in each phase, on every path.
+    """Return the minutes that each tool is present in each phase, on every path.
 
     Args:
-        phases: (..., T) int paths, -1 where there is none.
+        phases: (..., T) int paths, -1 for padding.
         tools: (..., T, K) int paths, 1 where the tool is present.
         num_phases: L.
         fps: frames per second.
@@ -155,13 +144,13 @@ def tool_minutes(
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """A figure over paths.
+    """The distribution of a quantity over paths.
 
     Attributes:
-        median: of the paths on which the figure exists; NaN where there are none.
+        median: median over the paths on which the quantity is defined; NaN if there are none.
         low: lower end of the central interval.
-        high: upper end.
-        probability: share of paths on which it exists.
+        high: upper end of the central interval.
+        probability: fraction of paths on which the quantity is defined.
     """
 
     median: np.ndarray
@@ -170,28 +159,28 @@ class Interval:
     probability: np.ndarray
 
 
-def interval(figures: Any, level: float = 0.9) -> Interval:
-    """The median and the central interval of a figure over paths.
+def interval(values: ArrayLike, level: float = 0.9) -> Interval:
+    """Return the median and the central interval of a quantity over paths.
 
     Args:
-        figures: (N, ...) the figure on each of N paths, NaN where a path has none.
-        level: share of the paths that the interval holds.
+        values: (N, ...) the quantity on each of N paths, NaN if it is not defined there.
+        level: probability of the interval.
 
     Returns:
-        `Interval` of arrays (...).
+        `Interval` of (...) arrays.
 
     Raises:
         ValueError: a level outside (0, 1).
     """
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, got {level}.")
-    figures = np.asarray(figures, np.float64)
-    there = ~np.isnan(figures)
-    # Quantiles over what exists; where nothing does, any number will do and is then removed.
-    filled = np.where(there.any(0), figures, 0.0)
+    values = np.asarray(values, np.float64)
+    defined = ~np.isnan(values)
+    # nanquantile warns about columns without values, so these are filled first and set to NaN afterwards.
+    filled = np.where(defined.any(0), values, 0.0)
     quantiles = np.nanquantile(filled, [0.5, (1 - level) / 2, (1 + level) / 2], axis=0)
-    median, low, high = np.where(there.any(0), quantiles, np.nan)
-    return Interval(median, low, high, there.mean(0))
+    median, low, high = np.where(defined.any(0), quantiles, np.nan)
+    return Interval(median, low, high, defined.mean(0))
 
 
 __all__ = ["Interval", "interval", "phase_minutes", "phase_starts", "sample_posterior", "tool_minutes"]

@@ -1,7 +1,7 @@
-"""To dynamax and back: the same model as a `CategoricalHMM`, so that its users can move over.
+"""Conversion to and from dynamax's `CategoricalHMM`.
 
 Needs dynamax (the ``bench`` extra). Models with confusion emissions have an exact counterpart: one chain over their
-L * 2**K joint states, phase slowest and tool 0 the highest bit of the rest.
+L * 2**K joint states, phase slowest and tool 0 the highest bit of the configuration.
 """
 
 from typing import Any
@@ -9,23 +9,25 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax import durations
 from hmmjax._core import configurations, lowering
-from hmmjax._core.batch import Data
+from hmmjax._core.batch import Batch
+from hmmjax._core.stages import phase_of_stage
+from hmmjax._core.tables import tabulate
 from hmmjax._core.validation import check_params
 from hmmjax.emissions import PhaseConfusion, ToolConfusion
 from hmmjax.transitions import PhaseConditioned
 from hmmjax.types import Observations, Params, PhaseChain, ToolChains
 
 MAX_STATES = 1024
-"""Joint states beyond which a matrix of them squared is no longer reasonable."""
+"""Maximum number of joint states, whose dense transition matrix is built."""
 
 
 def to_dynamax(params: Params) -> tuple[Any, Any]:
-    """The model as dynamax has it.
+    """Convert a model to dynamax.
 
     Args:
-        params: with `PhaseConfusion` and `ToolConfusion` emissions, no powers; at most `MAX_STATES` joint states.
+        params: the model, with `PhaseConfusion` and `ToolConfusion` emissions without powers, and at most `MAX_STATES`
+            joint states.
 
     Returns:
         A `CategoricalHMM` and its parameters. Its states are joint states (see `joint_states`), its emissions those of
@@ -34,7 +36,7 @@ def to_dynamax(params: Params) -> tuple[Any, Any]:
     Raises:
         ImportError: dynamax is not installed.
         TypeError: emissions of another family.
-        ValueError: too many joint states, or a model that watches nothing.
+        ValueError: too many joint states, or a model without emissions.
     """
     from dynamax.hidden_markov_model import CategoricalHMM
 
@@ -42,7 +44,8 @@ def to_dynamax(params: Params) -> tuple[Any, Any]:
     phases, tools, owner = joint_states(params)
     if len(phases) > MAX_STATES:
         raise ValueError(
-            f"{len(phases)} joint states: dynamax would need a matrix of them squared (at most {MAX_STATES})."
+            f"the model has {len(phases)} joint states, whose dense transition matrix is too large. Use at most "
+            f"{MAX_STATES}."
         )
     initial, transition = _expand(params, owner)
     tables = []
@@ -57,7 +60,7 @@ def to_dynamax(params: Params) -> tuple[Any, Any]:
         matrix = np.asarray(chain.emission.matrix, np.float64)
         tables += [matrix[phases]] if track == "phases" else [matrix[k, tools[:, k]] for k in range(len(matrix))]
     if not tables:
-        raise ValueError("the model watches nothing: give it an emission.")
+        raise ValueError("the model has no emissions; set one on phases or tools.")
     classes = max(table.shape[1] for table in tables)
     probabilities = np.stack([np.pad(t, ((0, 0), (0, classes - t.shape[1]))) for t in tables], 1)
     model = CategoricalHMM(len(phases), len(tables), classes)
@@ -70,7 +73,7 @@ def to_dynamax(params: Params) -> tuple[Any, Any]:
 
 
 def to_emissions(obs: Observations) -> Any:
-    """One video's labels in the order that `to_dynamax` gives its emissions.
+    """Return one video's labels in the order of the emissions of `to_dynamax`.
 
     Args:
         obs: labels of a single video, phases (T,) and/or tools (T, K).
@@ -88,19 +91,21 @@ def to_emissions(obs: Observations) -> Any:
             continue
         if isinstance(x, tuple) or (x := np.asarray(x)).dtype.kind not in "biu":
             raise TypeError(
-                f"obs.{name} must be one recognizer's labels; obs.discretize() makes them of probabilities."
+                f"obs.{name} must hold the labels of one recognizer. obs.discretize() converts probabilities to labels."
             )
         if x.ndim != axes:
             meaning = "(T,)" if axes == 1 else "(T, K)"
             raise ValueError(f"obs.{name} has shape {x.shape}, but must be {meaning}: one video at a time.")
         columns.append(x.reshape(len(x), -1).astype(np.int32))
+    if not columns:
+        raise ValueError("obs is empty. Pass labels of phases, tools or both.")
     if len({len(x) for x in columns}) != 1:
-        raise ValueError(f"obs holds tracks of {[len(x) for x in columns]} frames: one length is needed.")
+        raise ValueError(f"obs.phases and obs.tools have {[len(x) for x in columns]} frames; they must agree.")
     return jnp.asarray(np.concatenate(columns, 1))
 
 
 def joint_states(params: Params) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What each of the S joint states stands for.
+    """Return the phase, tools and stage of each of the S joint states.
 
     Args:
         params: the model.
@@ -114,14 +119,13 @@ def joint_states(params: Params) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     stages = (1,) if chain is None else chain.stages or (1,) * chain.num_phases
     bits = np.asarray(configurations.bits(params.num_tools)) if params.num_tools else np.zeros((1, 0), int)
     stage = np.repeat(np.arange(sum(stages)), len(bits))
-    return durations.owners(tuple(stages))[stage], np.tile(bits, (sum(stages), 1)), stage
+    return phase_of_stage(tuple(stages))[stage], np.tile(bits, (sum(stages), 1)), stage
 
 
 def _expand(params: Params, stage: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Initial (S,) and transition (S, S) over joint states, from the tables that inference itself uses."""
-    empty = Data(None, None, np.zeros((1, 1), bool), None, None)
-    p = lowering.potentials(params, lowering.tables(params, empty), np.zeros(1, np.int32))
-    if lowering.is_factorial(params):
+    """Return initial (S,) and transition (S, S) probabilities over joint states, from the tables of inference."""
+    p = lowering.lower(params, tabulate(params, Batch.unobserved(1)), np.zeros(1, np.int32))
+    if lowering.structure_of(params).independent:
         initial, transition = np.ones(1), np.ones((1, 1))
         for start, move in zip(np.asarray(p.initial)[..., 0], np.asarray(p.transition), strict=True):
             initial, transition = np.kron(initial, start), np.kron(transition, move)
@@ -136,10 +140,10 @@ def _expand(params: Params, stage: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def from_dynamax(params: Any) -> Params:
-    """Phases alone from dynamax's `ParamsCategoricalHMM`; for tools see `tool_from_dynamax`.
+    """Convert dynamax's `ParamsCategoricalHMM` to a model of phases; for tools see `tool_from_dynamax`.
 
     Args:
-        params: with one emission column over as many classes as there are states: a recognizer of phases.
+        params: parameters with a single emission column, over as many classes as there are states.
 
     Returns:
         The model, with `PhaseConfusion`.
@@ -150,14 +154,14 @@ def from_dynamax(params: Any) -> Params:
     """
     if not hasattr(getattr(params, "emissions", None), "probs"):
         raise TypeError(
-            f"{type(params).__name__} is no ParamsCategoricalHMM, what a CategoricalHMM's initialize gives."
+            f"{type(params).__name__} is not a ParamsCategoricalHMM. Pass what CategoricalHMM.initialize returns."
         )
     emission = np.asarray(params.emissions.probs)
     states, columns, classes = emission.shape
     if columns != 1 or classes != states:
         raise ValueError(
-            f"{states} states seen through {columns} columns of {classes} classes: only one column with a class for "
-            "every state is a recognizer of phases."
+            f"the model has {states} states and {columns} emission columns of {classes} classes. Only a model with one "
+            "column, of one class per state, can be converted."
         )
     transition = jnp.asarray(params.transitions.transition_matrix)
     return Params(
@@ -166,7 +170,7 @@ def from_dynamax(params: Any) -> Params:
 
 
 def tool_from_dynamax(*params: Any) -> Params:
-    """Tools alone from dynamax models, one for each tool.
+    """Convert dynamax models, one per tool, to a model of tools.
 
     Args:
         *params: a `ParamsCategoricalHMM` of two states, one column and two classes each; state 1 is presence.
@@ -175,14 +179,15 @@ def tool_from_dynamax(*params: Any) -> Params:
         The model without phases, with `PhaseConditioned` and `ToolConfusion`.
 
     Raises:
-        ValueError: a model of another size, or none at all.
+        ValueError: a model of another size, or no model.
     """
     chains: list[Any] = [from_dynamax(p).phases for p in params]
     if not chains or any(chain.num_phases != 2 for chain in chains):
-        raise ValueError("a tool is a dynamax model of two states, absent and present.")
-    matrix, said = (jnp.stack([x(c) for c in chains]) for x in (lambda c: c.transition, lambda c: c.emission.matrix))
+        raise ValueError("pass one dynamax model per tool, each with two states: absent and present.")
+    matrix = jnp.stack([c.transition for c in chains])
+    confusion = jnp.stack([c.emission.matrix for c in chains])
     initial = jnp.stack([c.initial[1] for c in chains])
-    return Params(tools=ToolChains(initial, PhaseConditioned(matrix), ToolConfusion(said)))
+    return Params(tools=ToolChains(initial, PhaseConditioned(matrix), ToolConfusion(confusion)))
 
 
 __all__ = ["from_dynamax", "joint_states", "to_dynamax", "to_emissions", "tool_from_dynamax"]

@@ -1,25 +1,24 @@
-"""The two steps of expectation-maximization, as pure functions."""
+"""The E-step and the M-step of expectation-maximization, as pure functions."""
 
 import dataclasses
 from collections.abc import Collection
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from hmmjax._core import lowering
-from hmmjax._core.batch import Data
+from hmmjax._core.batch import Batch
 from hmmjax._core.categorical import normalize_counts
 from hmmjax._core.pytree import pytree
+from hmmjax._core.tables import both_states, fill_masked, tabulate
 from hmmjax._core.typing import Array
 from hmmjax.priors import Priors, as_pairs
-from hmmjax.sharding import Split
 from hmmjax.types import Params
 
 
 @pytree
 class Expected:
-    """Expected sufficient statistics of a batch, and its log-likelihoods (B,). They add up over batches."""
+    """Expected sufficient statistics of a batch; those of several batches are added."""
 
     phase_initial: Any
     phase_transition: Any
@@ -29,57 +28,38 @@ class Expected:
     tool_emission: Any
 
 
-def expectations(
-    params: Params, data: Data, backend: str, freeze: Collection[str] = (), split: Split | None = None
-) -> tuple[Array, Expected]:
-    """One E-step: log-likelihoods (B,) and expected statistics, from a single forward-backward.
+def expectations(params: Params, batch: Batch, backend: str, freeze: Collection[str] = ()) -> tuple[Array, Expected]:
+    """Return log-likelihoods (B,) and expected statistics: one E-step, a single forward-backward pass.
 
-    Frozen emissions need no statistics and get None. With `split` every device does its own videos, and statistics
-    are added up.
+    Frozen emissions need no statistics and get None. Of a batch that is split over devices, each device computes its
+    own videos, and statistics are added.
 
-    Source: the paper's Appendix S2.2; counts are tables times the log-likelihood's derivative (Eisner 2016).
+    Source: the paper's Appendix S2.2; see `lowering.expected_counts`.
     """
-    if split is not None:
-        return split.map(lambda p, d: expectations(p, d, backend, freeze), total=True)(params, data)
-    table = lowering.tables(params, data)
-    value, vjp = jax.vjp(lambda t: lowering.log_normalizer(params, t, data.lengths, backend), table)
-    (grads,) = vjp(jnp.ones_like(value))
-
-    def counts(t: Any, g: Any) -> Any:
-        # A derivative at a structural zero may be infinite; its count is zero all the same.
-        return jax.tree.map(lambda t, g: jnp.where(t > 0, t * jnp.where(t > 0, g, 0), 0), t, g)
-
+    if batch.split is not None:
+        return batch.split.map(lambda p, b: expectations(p, b, backend, freeze), total=True)(params, batch)
+    value, counts = lowering.expected_counts(params, tabulate(params, batch), batch.lengths, backend)
     phases = tools = None
     if "phases.emission" not in freeze:
-        phases = statistics(params.phases, data.phases, grads.phases, data)
+        phases = statistics(params.phases, batch.phases, counts.phases, batch)
     if "tools.emission" not in freeze:
-        weights = grads.tools
-        if table.configs is not None:
-            # What is said of each tool is weighed by whole configurations.
-            shape = (*weights.shape[:-1], grads.configs.shape[-1])
-            weights = jnp.broadcast_to(grads.configs[..., None, :], shape)
-        tools = statistics(params.tools, data.tools, weights, data)
+        tools = statistics(params.tools, batch.tools, counts.tool_weights, batch)
     return value, Expected(
-        counts(table.phase_initial, grads.phase_initial),
-        counts(table.phase_transition, grads.phase_transition),
-        phases,
-        counts(table.tool_initial, grads.tool_initial),
-        counts(table.tool_transition, grads.tool_transition),
-        tools,
+        counts.phase_initial, counts.phase_transition, phases, counts.tool_initial, counts.tool_transition, tools
     )
 
 
-def statistics(chain: Any, observations: Any, marginals: Any, data: Data) -> Any:
-    """A track's emission statistics, weighted by its marginals in the observed frames; None without observations."""
+def statistics(chain: Any, observations: Any, marginals: Any, batch: Batch) -> Any:
+    """Return a track's emission statistics, weighted by its marginals in observed frames; None if not observed."""
     if chain is None or chain.emission is None or observations is None:
         return None
-    seen = data.observed.reshape(*data.observed.shape, *[1] * (marginals.ndim - 2))
-    observations = lowering.fill_masked(observations, data.observed, marginals.dtype)
+    seen = batch.observed.reshape(*batch.observed.shape, *[1] * (marginals.ndim - 2))
+    observations = fill_masked(observations, batch.observed, marginals.dtype)
     return chain.emission.statistics(observations, jnp.where(seen, marginals, 0))
 
 
 def maximize(params: Params, expected: Expected, priors: Priors, freeze: Collection[str]) -> Params:
-    """One M-step: every block that is not frozen maximizes its part of the expected objective."""
+    """Return the parameters after one M-step, in which every block that is not frozen is maximized."""
 
     def free(block: str) -> bool:
         return block not in freeze
@@ -98,7 +78,7 @@ def maximize(params: Params, expected: Expected, priors: Priors, freeze: Collect
     if tools is not None:
         new = {}
         if free("tools.initial"):
-            previous = lowering.both_states(tools.initial)
+            previous = both_states(tools.initial)
             pseudo = as_pairs(priors.tool_initial, previous)
             new["initial"] = normalize_counts(expected.tool_initial, previous, pseudo)[..., 1]
         if free("tools.transition"):

@@ -1,6 +1,5 @@
-"""Posterior, filter, most probable path and likelihood of given parameters."""
+"""Posterior, filter, most probable path and likelihoods of given parameters."""
 
-import dataclasses
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
@@ -9,151 +8,103 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax import durations, messages
-from hmmjax._core import batch, configurations, lowering, validation
-from hmmjax._core import numerics as num
-from hmmjax._core.batch import Data
-from hmmjax._core.checks import check_label_dtype, check_mask, is_concrete
+from hmmjax import messages
+from hmmjax._core import lowering
+from hmmjax._core.batch import Batch, canonical, prepare
+from hmmjax._core.numerics import as_probability
+from hmmjax._core.split import Split
+from hmmjax._core.tables import tabulate
 from hmmjax._core.typing import Array
-from hmmjax.sharding import Split, on_host, split_of
 from hmmjax.types import Decoded, Labels, Observations, Params, Posterior
 
 
-def prepare(params: Params, obs: Observations, mask: Any, labels: Labels | None) -> tuple[Data, bool]:
-    """Batch, check and (when nothing is traced) pad to a bucketed length."""
-    concrete = is_concrete(params, obs, mask, labels)
-    validation.check_observations(obs)
-    if concrete:
-        validation.check_params(params)
-        # Values of videos that other processes hold are theirs to check.
-        here = all(map(on_host, jax.tree.leaves((obs, mask, labels))))
-        check_mask(mask)
-        if labels is not None:
-            check_label_dtype("labels.phases", getattr(labels, "phases", None))
-            check_label_dtype("labels.tools", getattr(labels, "tools", None))
-    data, batched = batch.collect(obs, mask, labels)
-    if concrete:
-        if here:
-            validation.check_data(params, data)
-        data = batch.pad_frames(data, batch.bucket(data.observed.shape[1]))
-    return batch.pad_frames(data, 1), batched
-
-
 def _call(run: Callable, params: Params, obs: Observations, mask: Any, labels: Labels | None, backend: str) -> Any:
-    data, batched = prepare(params, obs, mask, labels)
-    first = next(x for x in (mask, *jax.tree.leaves((obs, labels))) if x is not None)
-    num_frames = first.shape[1 if batched else 0]
+    """Return `run(params, batch, backend)`, results per video and per frame, in the form of the input."""
+    batch = prepare(params, obs, mask, labels)
     name = lowering.choose_backend(backend, params)
-    split = split_of(obs, mask, labels) if is_concrete(params, obs, mask, labels) else None
-    if split is not None:
-        per_video, per_frame = _spread(run, split, name)(*split.replicate(params), data)
-        return per_video, jax.tree.map(lambda x: x[:, :num_frames], per_frame)
-    if data.observed.shape[0] == 0:
-        # No video at all: ask about an empty one, for the answer's shapes.
-        blank = jax.tree.map(lambda x: np.zeros((1, *x.shape[1:]), x.dtype), data)
-        per_video, per_frame = jax.tree.map(lambda x: x[:0], run(params, blank, backend=name))
-        return per_video, jax.tree.map(lambda x: x[:, :num_frames], per_frame)
-    per_video, per_frame = run(params, data, backend=name)
-    if not is_concrete(per_video):
-        per_frame = jax.tree.map(lambda x: x[:, :num_frames], per_frame)
-        return (per_video, per_frame) if batched else jax.tree.map(lambda x: x[0], (per_video, per_frame))
-    per_frame = jax.tree.map(lambda x: _trim(x, num_frames, batched), per_frame)
-    return (per_video if batched else per_video[0]), per_frame
+    params = canonical(params)
+    if batch.split is not None:
+        results = _on_split(run, batch.split, name)(*batch.split.replicate(params), batch)
+    elif len(batch.observed) == 0:
+        # Run one blank video to get the shapes of results.
+        blank = jax.tree.map(lambda x: np.zeros((1, *x.shape[1:]), x.dtype), batch)
+        results = jax.tree.map(lambda x: x[:0], run(params, blank, backend=name))
+    else:
+        results = run(params, batch, backend=name)
+    return batch.restore(*results)
 
 
 @lru_cache(maxsize=64)
-def _spread(run: Callable, split: Split, backend: str) -> Callable:
+def _on_split(run: Callable, split: Split, backend: str) -> Callable:
     return jax.jit(split.map(partial(run, backend=backend)))
 
 
-def _trim(x: Array, num_frames: int, batched: bool) -> Array:
-    """Take the bucket's padding off, without compiling a slice for every length where the host can do it."""
-    if isinstance(x, jax.Array) and all(device.platform == "cpu" for device in x.devices()):
-        x = np.asarray(x)
-    return jnp.asarray(x[:, :num_frames] if batched else x[0, :num_frames])
+@partial(jax.jit, static_argnames="backend")
+def _log_likelihood(params: Params, batch: Batch, backend: str) -> tuple[Array, None]:
+    return lowering.log_normalizer(params, tabulate(params, batch), batch.lengths, backend), None
 
 
 @partial(jax.jit, static_argnames="backend")
-def _log_likelihood(params: Params, data: Data, backend: str) -> tuple[Array, None]:
-    return lowering.log_normalizer(params, lowering.tables(params, data), data.lengths, backend), None
+def _conditional(params: Params, batch: Batch, backend: str) -> tuple[Array, None]:
+    free = tabulate(params, batch.without_labels())
+    return lowering.conditional(params, free, batch, backend), None
 
 
 @partial(jax.jit, static_argnames="backend")
-def _posterior(params: Params, data: Data, backend: str) -> tuple[Array, tuple]:
-    table = lowering.tables(params, data)
-
-    def run(phases: Any, tools: Any) -> Array:
-        changed = dataclasses.replace(table, phases=phases, tools=tools)
-        return lowering.log_normalizer(params, changed, data.lengths, backend)
-
-    value, vjp = jax.vjp(run, table.phases, table.tools)
-    phases, tools = vjp(jnp.ones_like(value))
-    # One impossible tool makes the whole video impossible, although the other tools' chains know nothing of it.
-    tools = None if tools is None else jnp.where((value > -jnp.inf)[:, None, None], tools[..., 1], 0)
-    return value, (phases, tools)
+def _posterior(params: Params, batch: Batch, backend: str) -> tuple[Array, tuple]:
+    value, phases, tools = lowering.smooth(params, tabulate(params, batch), batch.lengths, backend)
+    return value, _keep_possible(phases, tools, batch.valid, value)
 
 
 @partial(jax.jit, static_argnames="backend")
-def _filter(params: Params, data: Data, backend: str) -> tuple[Array, tuple]:
-    table = lowering.tables(params, data)
-    p = lowering.potentials(params, table, data.lengths)
-    real = (jnp.arange(data.observed.shape[1]) < data.lengths[:, None])[..., None]
-    run = partial(messages.filter, backend=backend)
-    if lowering.is_factorial(params, table):
-        out = jax.vmap(lambda p: run(p), (lowering.PER_TOOL,))(p)
-        value = num.accurate_sum(out.log_normalizer, 0)
-        # One impossible tool makes the whole video impossible.
-        tools = jnp.where((value > -jnp.inf)[:, None, None], jnp.moveaxis(out.phases[..., 1], 0, -1), 0)
-        return value, (None, jnp.where(real, tools, 0))
-    out = run(p)
-    possible = real & (out.log_normalizer > -jnp.inf)[:, None, None]
-    phases = tools = None
-    if params.phases is not None:
-        stages = params.phases.stages
-        phases = out.phases if stages is None else durations.merge(out.phases, stages)
-        phases = jnp.where(possible, phases, 0)
-    if params.tools is not None:
-        presence = configurations.bits(params.num_tools).astype(out.configs.dtype)
-        tools = jnp.where(possible, num.einsum("btc,ck->btk", out.configs, presence), 0)
-    return out.log_normalizer, (phases, tools)
+def _filter(params: Params, batch: Batch, backend: str) -> tuple[Array, tuple]:
+    table = tabulate(params, batch)
+    structure = lowering.structure_of(params, table)
+    p = lowering.lower(params, table, batch.lengths)
+    out = structure.map(lambda p: messages.filter(p, backend=backend), p)
+    value = structure.lift_log_prob(out.log_normalizer)
+    return value, _keep_possible(*structure.lift_marginals(out.phases, out.configs), batch.valid, value)
+
+
+def _keep_possible(phases: Any, tools: Any, valid: Array, value: Array) -> tuple[Any, Any]:
+    """Return marginals with zeros in padding and in impossible videos, and rounding cut off at 0 and 1.
+
+    A video is impossible if one of several independent tools is, although the other tools' marginals exist.
+    """
+    keep = (valid & (value > -jnp.inf)[:, None])[..., None]
+    phases, tools = (None if x is None else jnp.where(keep, as_probability(x), 0) for x in (phases, tools))
+    return phases, tools
 
 
 @partial(jax.jit, static_argnames="backend")
-def _decode(params: Params, data: Data, backend: str) -> tuple[Array, tuple]:
-    table = lowering.tables(params, data)
-    p = lowering.potentials(params, table, data.lengths)
-    real = jnp.arange(data.observed.shape[1]) < data.lengths[:, None]
-    if lowering.is_factorial(params, table):
-        path = jax.vmap(partial(messages.viterbi, backend=backend), (lowering.PER_TOOL,))(p)
-        value = num.accurate_sum(path.log_prob, 0)
-        phases, tools = None, jnp.moveaxis(path.phases, 0, -1)
-    else:
-        path = messages.viterbi(p, backend)
-        value, phases = path.log_prob, None
-        if params.phases is not None:
-            phases, stages = path.phases, params.phases.stages
-            phases = phases if stages is None else jnp.asarray(durations.owners(stages), jnp.int32)[phases]
-        tools = None if params.tools is None else configurations.bits(params.num_tools)[path.configs]
-    real = real & (value > -jnp.inf)[:, None]
-    phases = None if phases is None else jnp.where(real, phases, -1)
-    tools = None if tools is None else jnp.where(real[..., None], tools, -1).astype(jnp.int32)
+def _decode(params: Params, batch: Batch, backend: str) -> tuple[Array, tuple]:
+    table = tabulate(params, batch)
+    structure = lowering.structure_of(params, table)
+    p = lowering.lower(params, table, batch.lengths)
+    path = structure.map(lambda p: messages.viterbi(p, backend=backend), p)
+    value = structure.lift_log_prob(path.log_prob)
+    phases, tools = structure.lift_path(path.phases, path.configs)
+    keep = batch.valid & (value > -jnp.inf)[:, None]
+    phases = None if phases is None else jnp.where(keep, phases, -1)
+    tools = None if tools is None else jnp.where(keep[..., None], tools, -1)
     return value, (phases, tools)
 
 
 def log_likelihood(
     params: Params, obs: Observations, mask: Any = None, labels: Labels | None = None, *, backend: str = "auto"
 ) -> Array:
-    """Log-probability of the observations (and labels), in nats.
+    """Return the log-probability of the observations (and labels), in nats.
 
     Args:
         params: the model, L phases and K tools.
-        obs: (B, T, ...) observations, or (T, ...) of a single video.
-        mask: (B, T) bool, True where observed; None is all. Frames after a video's last observed one are ignored.
-        labels: known states, evidence in their own right.
-        backend: "auto" or a name in `hmmjax.messages.BACKENDS`. "auto" takes the fast scaled recursions where they are
-            exact whatever the evidence, and logarithms where the tools' transitions or starts are (nearly) zero
-            (`hmmjax._core.lowering.scaled_is_exact`). Inside your own `jax.jit` or `jax.grad` it cannot see the parameters and takes the
-            fast ones: pass "logspace" yourself for such models.
+        obs: (B, T, ...) observations, a list of (T_i, ...) arrays, or (T, ...) for a single video.
+        mask: (B, T) bool, True where observed; None if all frames are. Frames after a video's last observed one are
+            padding and ignored.
+        labels: known states, -1 for unknown; the probability is then that of observations and labels together.
+        backend: "auto" or a name in `hmmjax.messages.BACKENDS`. "auto" selects the fast scaled recursions if they are
+            exact for the model, and recursions in logarithms if some transitions or starts of tools have probability
+            (nearly) zero. Inside `jax.jit` or `jax.grad` it cannot see the parameters and selects the fast ones: pass
+            "logspace" for such models.
 
     Returns:
         (B,), or a scalar for a single video; -inf for an impossible video, 0 for one with no observed frame.
@@ -168,47 +119,73 @@ def log_likelihood(
     return _call(_log_likelihood, params, obs, mask, labels, backend)[0]
 
 
-def posterior(
+def conditional_log_likelihood(
     params: Params, obs: Observations, mask: Any = None, labels: Labels | None = None, *, backend: str = "auto"
-) -> Posterior:
-    """Marginals of every hidden state given the whole video: the smoother.
+) -> Array:
+    """Return the log-probability of the labels given the observations, in nats.
+
+    This is the objective of `calibrate` and `refine`: `log_likelihood` with labels less `log_likelihood` without.
 
     Args:
         params: the model, L phases and K tools.
-        obs: (B, T, ...) observations, or (T, ...) of a single video.
-        mask: (B, T) bool, True where observed; None is all.
-        labels: known states, evidence in their own right.
-        backend: as in `log_likelihood`.
+        obs: (B, T, ...) observations, a list of (T_i, ...) arrays, or (T, ...) for a single video.
+        mask: (B, T) bool, True where observed; None if all frames are.
+        labels: known states, -1 for unknown.
+        backend: "auto" or a name in `hmmjax.messages.BACKENDS`, see `log_likelihood`.
 
     Returns:
-        `Posterior` with phases (B, T, L), tools (B, T, K) = P(tool present), log_likelihood (B,). Frames after the
-        last observed one are 0.
+        (B,), or a scalar for a single video; 0 for a video without known states, -inf for one whose labels or
+        observations are impossible. Differentiable as `log_likelihood`.
 
     Raises:
-        TypeError, ValueError: as `log_likelihood`.
+        TypeError, ValueError: bad input, with cause and fix (concrete arrays only).
 
-    Source: the paper's E-step (Appendix S2.2, misprints put right), as derivatives of the log-likelihood with respect
-    to log-evidence.
+    Source: Bahl et al. (1986), maximum mutual information estimation of hidden Markov models.
+    """
+    return _call(_conditional, params, obs, mask, labels, backend)[0]
+
+
+def posterior(
+    params: Params, obs: Observations, mask: Any = None, labels: Labels | None = None, *, backend: str = "auto"
+) -> Posterior:
+    """Return the marginal distribution of every hidden state given all frames of the video (smoothing).
+
+    Args:
+        params: the model, L phases and K tools.
+        obs: (B, T, ...) observations, a list of (T_i, ...) arrays, or (T, ...) for a single video.
+        mask: (B, T) bool, True where observed; None if all frames are.
+        labels: known states, -1 for unknown.
+        backend: "auto" or a name in `hmmjax.messages.BACKENDS`, see `log_likelihood`.
+
+    Returns:
+        `Posterior` with phases (B, T, L), tools (B, T, K) = P(tool present) and log_likelihood (B,). Frames after the
+        last observed one are 0. Given lists, phases and tools are lists of (T_i, ...) arrays.
+
+    Raises:
+        TypeError, ValueError: bad input, with cause and fix (concrete arrays only).
+
+    Source: the paper's E-step (Appendix S2.2, with misprints corrected), as derivatives of the log-likelihood with
+    respect to emission log-likelihoods.
     """
     value, (phases, tools) = _call(_posterior, params, obs, mask, labels, backend)
     return Posterior(phases, tools, value)
 
 
 def filter(params: Params, obs: Observations, mask: Any = None, *, backend: str = "auto") -> Posterior:
-    """Marginals of every hidden state given the past and present only: what can be said live.
+    """Return the marginal distribution of every hidden state given the frames up to its own (filtering).
 
     Args:
         params: the model, L phases and K tools.
-        obs: (B, T, ...) observations, or (T, ...) of a single video.
-        mask: (B, T) bool, True where observed; None is all.
-        backend: as in `log_likelihood`.
+        obs: (B, T, ...) observations, a list of (T_i, ...) arrays, or (T, ...) for a single video.
+        mask: (B, T) bool, True where observed; None if all frames are.
+        backend: "auto" or a name in `hmmjax.messages.BACKENDS`, see `log_likelihood`.
 
     Returns:
-        `Posterior` in the shapes of `posterior`; the answer for a frame never depends on later frames, but that a video
-        which turns out to be impossible is zero throughout (`Stream` gives the frames before).
+        `Posterior` in the shapes of `posterior`. It is causal: a frame's marginals do not depend on later frames,
+        except that all frames of a video found to be impossible are zero (`hmmjax.Stream` returns the frames before).
 
     Raises:
-        TypeError, ValueError: as `log_likelihood`.
+        TypeError, ValueError: bad input, with cause and fix (concrete arrays only).
 
     Source: the forward recursion of Appendix S2.2.
     """
@@ -219,22 +196,22 @@ def filter(params: Params, obs: Observations, mask: Any = None, *, backend: str 
 def decode(
     params: Params, obs: Observations, mask: Any = None, labels: Labels | None = None, *, backend: str = "auto"
 ) -> Decoded:
-    """The jointly most probable path of phases and tools.
+    """Return the jointly most probable path of phases and tools.
 
     Args:
         params: the model, L phases and K tools.
-        obs: (B, T, ...) observations, or (T, ...) of a single video.
-        mask: (B, T) bool, True where observed; None is all.
-        labels: known states; the path agrees with them.
-        backend: as in `log_likelihood`.
+        obs: (B, T, ...) observations, a list of (T_i, ...) arrays, or (T, ...) for a single video.
+        mask: (B, T) bool, True where observed; None if all frames are.
+        labels: known states, -1 for unknown; the path agrees with them.
+        backend: "auto" or a name in `hmmjax.messages.BACKENDS`, see `log_likelihood`.
 
     Returns:
-        `Decoded` with phases (B, T), tools (B, T, K) int32, -1 after the last observed frame, and log_prob (B,), the
-        log-probability of that path together with the observations. Where phases have stages the path is of stages
-        too, and so is its probability.
+        `Decoded` with phases (B, T) and tools (B, T, K) int32, -1 after the last observed frame, and log_prob (B,), the
+        log-probability of that path together with the observations. Given lists, phases and tools are lists of
+        (T_i, ...) arrays. If phases have stages, the path is the most probable one over stages.
 
     Raises:
-        TypeError, ValueError: as `log_likelihood`.
+        TypeError, ValueError: bad input, with cause and fix (concrete arrays only).
 
     Source: Viterbi (1967), over the coupled chain's joint states.
     """

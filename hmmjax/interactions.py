@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmmjax._core import logistic, lowering
+from hmmjax._core.batch import prepare
 from hmmjax._core.typing import Float
 from hmmjax.em import expectations
 from hmmjax.emissions import Fused, Tempered, ToolLogistic
-from hmmjax.inference import prepare
 from hmmjax.priors import Priors, check_priors, of_source
 from hmmjax.transitions import Interacting
 from hmmjax.types import Labels, Observations, Params
@@ -140,7 +140,7 @@ def odds_ratios(
     if block not in ("tools.emission", "tools.transition"):
         raise ValueError(f"block={block!r} has no odds ratios; choose 'tools.emission' or 'tools.transition'.")
     priors = Priors() if priors is None else priors
-    data, _ = prepare(params, obs, mask, labels)
+    data = prepare(params, obs, mask, labels)
     check_priors(params, priors)
     emission = block == "tools.emission"
     family: Any = None if params.tools is None else getattr(params.tools, block.split(".")[1])

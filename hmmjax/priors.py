@@ -7,10 +7,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax._core import lowering
-from hmmjax._core.batch import Data, dtype_of
+from hmmjax._core.batch import Batch, dtype_of
 from hmmjax._core.categorical import dirichlet_log_prior
 from hmmjax._core.pytree import pytree
+from hmmjax._core.tables import both_states
 from hmmjax._core.typing import Array
 from hmmjax.emissions.base import Emission
 from hmmjax.emissions.fused import Fused
@@ -132,7 +132,7 @@ def _check_pseudo_counts(name: str, given: Any, block: Any) -> None:
         )
 
 
-def log_prior(params: Params, priors: Priors, freeze: Collection[str], data: Data) -> Array:
+def log_prior(params: Params, priors: Priors, freeze: Collection[str], batch: Batch) -> Array:
     """Return the log-density, up to a constant, of the priors on the blocks that are being learned."""
     total = jnp.zeros((), dtype_of(params))
     phases, tools = params.phases, params.tools
@@ -141,15 +141,15 @@ def log_prior(params: Params, priors: Priors, freeze: Collection[str], data: Dat
             total += dirichlet_log_prior(phases.initial, priors.phase_initial)
         if "phases.transition" not in freeze:
             total += dirichlet_log_prior(phases.transition, priors.phase_transition)
-        if "phases.emission" not in freeze and phases.emission is not None and data.phases is not None:
+        if "phases.emission" not in freeze and phases.emission is not None and batch.phases is not None:
             total += phases.emission.log_prior(priors.phase_emission)
     if tools is not None:
         if "tools.initial" not in freeze:
-            both = lowering.both_states(tools.initial)
+            both = both_states(tools.initial)
             total += dirichlet_log_prior(both, as_pairs(priors.tool_initial, both))
         if "tools.transition" not in freeze:
             total += tools.transition.log_prior(priors.tool_transition)
-        if "tools.emission" not in freeze and tools.emission is not None and data.tools is not None:
+        if "tools.emission" not in freeze and tools.emission is not None and batch.tools is not None:
             total += tools.emission.log_prior(priors.tool_emission)
     return total
 

@@ -1,8 +1,8 @@
-"""The same model at another frame rate, and frames that are not all alike far apart.
+"""Models at another frame rate, and videos with irregularly spaced frames.
 
-A frame that nobody saw is a frame with its mask at False: time passes and the chain moves. That is always exact, and
-`fill_gaps` makes such frames from timestamps. Where every frame is equally far from the next, a model whose transitions
-are powers of the old ones says the same with fewer frames.
+An unobserved frame is a frame with its mask at False: time passes and the chain moves. That is always exact, and
+`fill_gaps` inserts such frames according to timestamps. If all frames are equally far apart, a model whose transitions
+are matrix powers gives the same results with fewer frames.
 """
 
 import dataclasses
@@ -10,48 +10,53 @@ from typing import Any
 
 import jax
 import numpy as np
-from scipy.linalg import fractional_matrix_power
 
 from hmmjax import durations
 from hmmjax._core.checks import check_array, check_label_dtype
+from hmmjax._core.typing import ArrayLike
 from hmmjax._core.validation import check_observations, check_params
-from hmmjax.io.batch import MOST_GAPS
 from hmmjax.types import Labels, Observations, Params
+
+MAX_STEPS_PER_FRAME = 1000
+"""`fill_gaps` refuses timestamps further apart than this on average, which are usually in another unit than `step`."""
 
 
 def rescale(params: Params, factor: float) -> Params:
-    """The model for frames `factor` times as far apart: 5 from one frame a second to one in five, 0.2 back again.
+    """Return the model for frames `factor` times as far apart.
 
-    Phases alone and tools alone are exact: transitions become matrix powers, and answers at the remaining frames are
-    those of the old model with the frames between unobserved. With both tracks, tools are taken to spend a whole frame
-    in its phase. Phases in stages keep their number of stages and their mean duration.
+    A factor of 5 leads from one frame per second to one frame every five seconds, 0.2 leads back. For phases alone and
+    tools alone this is exact: transitions become matrix powers, and results at the remaining frames are those of the
+    old model with the frames between unobserved. With both tracks, tools are assumed to spend each frame in a single
+    phase. Phases in stages keep their number of stages and their mean duration.
 
     Args:
-        params: the model, with `PhaseConditioned` transitions where it has tools.
-        factor: a positive number. A whole number is a power; its reciprocal is a root, which a chain need not have.
+        params: the model; the transitions of tools, if it has any, must be `PhaseConditioned`.
+        factor: a positive integer, or the reciprocal of one. A reciprocal requires a matrix root, which a chain need
+            not have.
 
     Returns:
-        The model; starts and emissions are as before.
+        The model, with starts and emissions unchanged.
 
     Raises:
-        TypeError: interacting tools, whose joint steps have no such power.
-        ValueError: a factor that is neither whole nor the reciprocal of a whole number; a chain without such a root,
-            or phases that would be shorter than their stages.
+        ImportError: SciPy is not installed, which matrix roots require.
+        TypeError: interacting tools, whose joint transitions have no such power.
+        ValueError: a factor that is neither an integer nor the reciprocal of one; a chain without such a root, or
+            phases that would be shorter than their stages.
 
     Source: the Chapman-Kolmogorov equation: n steps of a chain are the n-th power of its matrix.
     """
     check_params(params)
     factor = float(factor)
-    whole = round(max(factor, 1 / factor)) if 0 < factor < np.inf else 0
-    if whole < 1 or not np.isclose(max(factor, 1 / factor), whole, rtol=1e-6):
-        raise ValueError(f"factor={factor} must be a positive whole number, or one over a whole number.")
-    power = float(whole) if factor >= 1 else 1 / whole
+    integer = round(max(factor, 1 / factor)) if 0 < factor < np.inf else 0
+    if integer < 1 or not np.isclose(max(factor, 1 / factor), integer, rtol=1e-6):
+        raise ValueError(f"factor={factor} must be a positive integer or the reciprocal of one.")
+    power = float(integer) if factor >= 1 else 1 / integer
     phases, tools = params.phases, params.tools
     if phases is not None:
         transition = np.asarray(phases.transition, np.float64)
         stages = phases.stages
         if stages is not None:
-            # Back to one stage of the same mean duration, and forth again below.
+            # Convert to one stage of the same mean duration; the stages are added again below.
             counts = np.array(stages, float)[:, None]
             transition = np.where(np.eye(len(stages), dtype=bool), 1 - (1 - transition) / counts, transition / counts)
         transition = _power("phases.transition", transition, power).astype(np.asarray(phases.transition).dtype)
@@ -61,7 +66,7 @@ def rescale(params: Params, factor: float) -> Params:
     if tools is not None:
         matrix = getattr(tools.transition, "matrix", None)
         if matrix is None:
-            raise TypeError(f"{type(tools.transition).__name__} cannot be rescaled: mark frames unobserved instead.")
+            raise TypeError(f"{type(tools.transition).__name__} cannot be rescaled. Mask the missing frames instead.")
         table = np.asarray(matrix, np.float64)
         raised = np.stack([_power("tools.transition.matrix", m, power) for m in table.reshape(-1, 2, 2)])
         raised = raised.reshape(table.shape).astype(np.asarray(matrix).dtype)
@@ -70,60 +75,67 @@ def rescale(params: Params, factor: float) -> Params:
 
 
 def _power(name: str, matrix: np.ndarray, power: float) -> np.ndarray:
-    # Rows of float32 miss one by a rounding, which a high power makes any number.
+    # Rows of float32 sum to one up to rounding, which a high power would amplify.
     matrix = matrix / matrix.sum(-1, keepdims=True)
     if power >= 1:
         return np.linalg.matrix_power(matrix, round(power))
     values = np.linalg.eigvals(matrix)
     possible = (np.abs(np.imag(values)) < 1e-7).all() and (np.real(values) > 0).all()
-    # By Schur's form: a chain that only goes forward, all phases as long, has fewer eigenvectors than phases.
+    # SciPy's root, by the Schur form, also exists for matrices with too few eigenvectors, such as those of chains that
+    # only move forward through phases of equal length.
+    try:
+        from scipy.linalg import fractional_matrix_power
+    except ImportError:
+        raise ImportError("rescaling to a higher frame rate needs SciPy: pip install scipy.") from None
     root = np.real(fractional_matrix_power(matrix, power)) if possible else matrix * np.nan
     back = np.linalg.matrix_power(root, round(1 / power)) if np.isfinite(root).all() else root
     if not np.allclose(back, matrix, atol=1e-6) or root.min() < -1e-7:
-        raise ValueError(f"{name} has no root of order {round(1 / power)} that is a chain: learn it at that rate.")
+        raise ValueError(
+            f"{name} has no root of order {round(1 / power)} with valid probabilities. Learn the model at that rate."
+        )
     root = np.maximum(root, 0)
     return root / root.sum(-1, keepdims=True)
 
 
 def fill_gaps(
-    times: Any, obs: Observations, labels: Labels | None = None, *, step: float = 1.0
+    times: ArrayLike, obs: Observations, labels: Labels | None = None, *, step: float = 1.0
 ) -> tuple[Observations, np.ndarray, Labels, np.ndarray]:
-    """One video with frames at any times, as frames one step apart of which some are unobserved.
+    """Convert a video with irregularly spaced frames to frames one step apart, some of them unobserved.
 
     Args:
-        times: (n,) increasing, in the unit of `step`, each a whole number of steps after the first.
+        times: (n,) increasing times in the unit of `step`, each a multiple of the step after the first.
         obs: (n, ...) observations, or tuples of them.
-        labels: (n, ...) known states.
+        labels: (n, ...) known states, -1 for unknown.
         step: the model's time step.
 
     Returns:
-        Observations and mask (T, ...), labels with -1 between, and (n,) the frame of each time, by which answers are
-        picked: ``posterior.phases[frames]``.
+        Observations (T, ...), mask (T,), labels (T, ...) with -1 in the frames between, and (n,) the index of the frame
+        at each time, for selecting results: ``posterior.phases[frames]``.
 
     Raises:
-        TypeError: observations or labels that are no arrays, or labels that are no integers.
-        ValueError: times that do not increase or lie between steps, or lengths that differ.
+        TypeError: observations or labels that are not arrays, or labels that are not integers.
+        ValueError: times that do not increase or lie between steps, or arrays of different lengths.
     """
     check_observations(obs)
     if not (np.isfinite(step) and step > 0):
         raise ValueError(f"step={step} must be a positive number, in the unit of times.")
     times = np.asarray(times, np.float64)
     if times.ndim != 1 or not len(times) or not np.isfinite(times).all() or (np.diff(times) <= 0).any():
-        raise ValueError("times must be one increasing list of finite numbers.")
+        raise ValueError("times must be one-dimensional, finite and increasing.")
     frames = np.rint((times - times[0]) / step).astype(int)
     off = np.abs((times - times[0]) / step - frames)
     if off.max() > 0.05 or (np.diff(frames) < 1).any():
-        where = int(off.argmax())
-        raise ValueError(f"time {times[where]:g} is no whole number of steps of {step:g} after the first.")
+        worst = int(off.argmax())
+        raise ValueError(f"time {times[worst]:g} is not a multiple of the step {step:g} after the first time.")
     total = frames[-1] + 1
-    if total > MOST_GAPS * len(times) + 100_000:
-        raise ValueError(f"{len(times)} times would be {total} frames of {step:g}: give `step` in the unit of times.")
+    if total > MAX_STEPS_PER_FRAME * len(times) + 100_000:
+        raise ValueError(f"{len(times)} times span {total} steps of {step:g}. Pass `step` in the unit of times.")
 
     def spread(x: Any, fill: int) -> Any:
         check_array("each of obs and labels", x)
         x = np.asarray(x)
         if len(x) != len(times):
-            raise ValueError(f"{len(times)} times, but an array of {len(x)} frames.")
+            raise ValueError(f"there are {len(times)} times but {len(x)} frames in an array of obs or labels.")
         out = np.full((total, *x.shape[1:]), fill, x.dtype)
         out[frames] = x
         return out
@@ -131,7 +143,7 @@ def fill_gaps(
     labels = Labels() if labels is None else labels
     check_label_dtype("labels.phases", labels.phases)
     check_label_dtype("labels.tools", labels.tools)
-    # Booleans and unsigned integers cannot say that they do not know.
+    # Booleans and unsigned integers cannot hold -1.
     labels = jax.tree.map(lambda x: np.asarray(x).astype(np.int32), labels)
     mask = np.zeros(total, bool)
     mask[frames] = True

@@ -1,6 +1,5 @@
 """Tables moved to where known states become most probable, rather than the recognizer's outputs."""
 
-import dataclasses
 from collections.abc import Collection
 from functools import partial
 from typing import Any
@@ -11,12 +10,12 @@ import numpy as np
 
 from hmmjax._core import lowering
 from hmmjax._core import numerics as num
-from hmmjax._core.batch import Data, dtype_of, require_known
+from hmmjax._core.batch import Batch, dtype_of, prepare, require_known
 from hmmjax._core.constraints import apply_update, fields
 from hmmjax._core.minimize import check_options, minimize
 from hmmjax._core.pytree import pytree
+from hmmjax._core.tables import tabulate
 from hmmjax._core.typing import Array
-from hmmjax.inference import prepare
 from hmmjax.priors import frozen_blocks
 from hmmjax.types import Labels, Observations, Params
 
@@ -78,7 +77,7 @@ def refine(
     if labels is None or (labels.phases is None and labels.tools is None):
         raise ValueError("refine needs labels: hmmjax.Labels(phases=..., tools=...) with some frames known.")
     check_options(strength, iterations)
-    data, _ = prepare(params, obs, mask, labels)
+    data = prepare(params, obs, mask, labels)
     require_known(data, "refine")
     frozen = frozen_blocks(freeze)
     name = lowering.choose_backend(backend, params)
@@ -103,10 +102,10 @@ def refine(
 
 @partial(jax.jit, static_argnames=("frozen", "backend"))
 @partial(jax.value_and_grad, argnums=0)
-def _objective(theta: Array, params: Params, data: Data, strength: Any, frozen: frozenset[str], backend: str) -> Array:
+def _objective(theta: Array, params: Params, data: Batch, strength: Any, frozen: frozenset[str], backend: str) -> Array:
     """Minus the labels' conditional log-likelihood, and the pull toward the start."""
     theta = jnp.asarray(theta, dtype_of(params))
     model = apply_update(params, theta, frozen)
-    free = lowering.tables(model, dataclasses.replace(data, phase_labels=None, tool_labels=None))
+    free = tabulate(model, data.without_labels())
     value = lowering.conditional(model, free, data, backend)
     return -num.accurate_sum(value) + strength * jnp.sum(theta**2)

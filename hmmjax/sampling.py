@@ -1,4 +1,4 @@
-"""Drawing videos from a model."""
+"""Drawing hidden states and observations from a model."""
 
 from functools import partial
 from typing import Any
@@ -8,16 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from hmmjax import durations
 from hmmjax._core import configurations, lowering, validation
 from hmmjax._core import numerics as num
-from hmmjax._core.batch import Data, bucket
+from hmmjax._core.batch import Batch, bucket
 from hmmjax._core.checks import is_concrete
+from hmmjax._core.tables import tabulate
+from hmmjax._core.typing import Array, ArrayLike
 from hmmjax.types import Labels, Observations, Params
 
 
-def sample(params: Params, key: jax.Array, lengths: Any) -> tuple[Labels, Observations, Any]:
-    """Draw hidden states and what the recognizer would say of them.
+def sample(params: Params, key: jax.Array, lengths: ArrayLike) -> tuple[Labels, Observations, Array]:
+    """Draw hidden states, and observations of them.
 
     Args:
         params: the model.
@@ -26,13 +27,13 @@ def sample(params: Params, key: jax.Array, lengths: Any) -> tuple[Labels, Observ
 
     Returns:
         labels: phases (B, T), tools (B, T, K) int32, -1 after each video's end; T is the longest length.
-        obs: of each track that has an emission; harmless values (0) after each video's end.
+        obs: observations of each track that has an emission family; 0 after each video's end.
         mask: (B, T) bool, True up to each video's end.
 
     Raises:
         ValueError: a negative length, or invalid parameters.
 
-    Source: the paper's model, read as a recipe: start, transitions, emissions.
+    Source: ancestral sampling from the paper's model: starts, transitions, emissions.
     """
     if is_concrete(params):
         validation.check_params(params)
@@ -40,7 +41,7 @@ def sample(params: Params, key: jax.Array, lengths: Any) -> tuple[Labels, Observ
     if lengths.shape == (0,):
         lengths = lengths.astype(np.int32)
     if lengths.ndim > 1 or not np.issubdtype(lengths.dtype, np.integer) or (lengths < 0).any():
-        raise ValueError(f"lengths must be non-negative integers, one a video, got {lengths!r}.")
+        raise ValueError(f"lengths must be non-negative integers, one per video, got {lengths!r}.")
     batch = np.atleast_1d(lengths).astype(np.int32)
     num_frames = int(batch.max(initial=0))
     draw = partial(_sample, num_frames=bucket(num_frames))
@@ -51,68 +52,62 @@ def sample(params: Params, key: jax.Array, lengths: Any) -> tuple[Labels, Observ
 
 @partial(jax.jit, static_argnames="num_frames")
 def _sample(params: Params, key: jax.Array, length: Any, num_frames: int) -> tuple[Labels, Observations, Any]:
-    empty = Data(None, None, jnp.zeros((1, num_frames), bool), None, None)
-    table = lowering.tables(params, empty)
     key_chain, key_phases, key_tools = jax.random.split(key, 3)
-    with_phases, with_tools = params.phases is not None, params.tools is not None
-    # The chain below is of stages, which are the phases themselves where there is one each.
-    transition, initial_phase, owner = table.phase_transition, table.phase_initial, None
-    if params.phases is not None and params.phases.stages is not None:
-        owner = jnp.asarray(durations.owners(params.phases.stages))
-        transition = durations.staged_transition(transition, params.phases.stages)
-        initial_phase = durations.staged_initial(initial_phase[:, None], params.phases.stages)[:, 0]
-
-    def phase_of(stage: Any) -> Any:
-        return stage if owner is None else owner[stage]
-
-    factors: Any = ()
-    if params.tools is not None:
-        factors = params.tools.transition.blocks(table.tool_transition)
-
-    def first(key: jax.Array) -> tuple[Any, Any]:
-        key_phase, key_tool = jax.random.split(key)
-        phase = jax.random.categorical(key_phase, num.log(initial_phase)) if with_phases else None
-        if not with_tools:
-            return phase, None
-        initial = table.tool_initial[:, phase_of(phase), 1] if with_phases else table.tool_initial[:, 1]
-        return phase, jax.random.bernoulli(key_tool, initial).astype(jnp.int32)
-
-    def step(state: tuple, key: jax.Array) -> tuple:
-        phase, tools = state
-        key_phase, key_tool = jax.random.split(key)
-        if with_phases:
-            phase = jax.random.categorical(key_phase, num.log(transition)[phase])
-        if with_tools:
-            tools = _next_tools(key_tool, phase_of(phase), tools)
-        return (phase, tools), (phase, tools)
-
-    def _next_tools(key: jax.Array, phase: Any, tools: Any) -> Any:
-        chosen = [f[phase] for f in factors] if with_phases else factors
-        if len(chosen) == params.num_tools:
-            matrix = jnp.stack(chosen)
-            present = jnp.where(tools == 1, matrix[:, 1, 1], matrix[:, 0, 1])
-        else:
-            # Interacting tools: one joint table, drawn as a whole configuration.
-            config = jnp.sum(tools * 2 ** jnp.arange(params.num_tools - 1, -1, -1))
-            config = jax.random.categorical(key, num.log(chosen[0][config]))
-            return configurations.bits(params.num_tools)[config]
-        return jax.random.bernoulli(key, present).astype(jnp.int32)
-
     keys = jax.random.split(key_chain, num_frames)
-    start = first(keys[0])
-    _, rest = lax.scan(step, start, keys[1:])
-    states = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), start, rest)
-    phases, tools = states
-    phases = phase_of(phases)
+    phases, tools = _sample_states(params, keys)
     mask = jnp.arange(num_frames) < length
 
-    def said(chain: Any, key: jax.Array, states: Any) -> Any:
+    def observe(chain: Any, key: jax.Array, states: Any) -> Any:
         if chain is None or chain.emission is None:
             return None
         drawn = chain.emission.sample(key, states)
         return jax.tree.map(lambda x: jnp.where(mask.reshape(-1, *[1] * (x.ndim - 1)), x, 0), drawn)
 
-    obs = Observations(said(params.phases, key_phases, phases), said(params.tools, key_tools, tools))
-    phases = jnp.where(mask, phases, -1).astype(jnp.int32) if with_phases else None
-    tools = jnp.where(mask[:, None], tools, -1) if with_tools else None
+    obs = Observations(observe(params.phases, key_phases, phases), observe(params.tools, key_tools, tools))
+    phases = None if phases is None else jnp.where(mask, phases, -1)
+    tools = None if tools is None else jnp.where(mask[:, None], tools, -1)
     return Labels(phases, tools), obs, mask
+
+
+def _sample_states(params: Params, keys: jax.Array) -> tuple[Any, Any]:
+    """Draw one path: phases (T,) and tools (T, K) int32, with one key per frame."""
+    table = tabulate(params, Batch.unobserved(1))
+    # Phases by themselves are a chain too, over stages if they have any.
+    alone = Params(phases=params.phases)
+    structure = lowering.structure_of(alone)
+    chain = None if params.phases is None else lowering.lower(alone, table, jnp.zeros((1,), jnp.int32))
+
+    def draw_phase(key: jax.Array, previous: Any) -> Any:
+        if chain is None:
+            return None
+        log_probs = num.log(chain.initial[:, 0]) if previous is None else num.log(chain.transition)[previous]
+        return jax.random.categorical(key, log_probs)
+
+    def draw_tools(key: jax.Array, stage: Any, previous: Any) -> Any:
+        if params.tools is None:
+            return None
+        phase = None if stage is None else structure.lift_path(stage, stage)[0]
+        if previous is None:
+            present = table.tool_initial[..., 1] if phase is None else table.tool_initial[:, phase, 1]
+            return jax.random.bernoulli(key, present).astype(jnp.int32)
+        blocks = params.tools.transition.blocks(table.tool_transition)
+        blocks = blocks if phase is None else [block[phase] for block in blocks]
+        if not params.tools.transition.is_joint:
+            matrix = jnp.stack(blocks)
+            present = jnp.where(previous == 1, matrix[:, 1, 1], matrix[:, 0, 1])
+            return jax.random.bernoulli(key, present).astype(jnp.int32)
+        config = jnp.sum(previous * 2 ** jnp.arange(params.num_tools - 1, -1, -1))
+        config = jax.random.categorical(key, num.log(blocks[0][config]))
+        return configurations.bits(params.num_tools)[config]
+
+    def step(state: tuple, key: jax.Array) -> tuple:
+        key_phase, key_tools = jax.random.split(key)
+        stage = draw_phase(key_phase, state[0])
+        state = stage, draw_tools(key_tools, stage, state[1])
+        return state, state
+
+    start, _ = step((None, None), keys[0])
+    _, rest = lax.scan(step, start, keys[1:])
+    stages, tools = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), start, rest)
+    phases = None if stages is None else structure.lift_path(stages, stages)[0]
+    return phases, tools

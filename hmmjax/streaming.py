@@ -1,4 +1,4 @@
-"""Live: one frame in, what is there now out, and a little later what was there then.
+"""Online filtering and fixed-lag smoothing, one frame at a time.
 
 Example::
 
@@ -8,7 +8,7 @@ Example::
         now.phases, now.tools                    # given every frame so far
         now.lagged_phases, now.lagged_frame      # of the frame 30 before, given every frame so far
 
-Answers are causal: a frame that has been answered is never changed by later ones. Memory does not grow.
+Results are causal: what was returned for a frame is never changed by later frames. Memory does not grow.
 """
 
 import os
@@ -20,69 +20,73 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax import durations
-from hmmjax._core import configurations, lowering, validation
+from hmmjax._core import lowering, validation
 from hmmjax._core import numerics as num
-from hmmjax._core.batch import Data, collect, dtype_of
+from hmmjax._core.batch import Batch, canonical, collect, event_axes
 from hmmjax._core.pytree import pytree
-from hmmjax._core.typing import Array
-from hmmjax.io.arrays import load_arrays
-from hmmjax.io.write import save_npz
+from hmmjax._core.tables import tabulate
+from hmmjax._core.typing import Array, ArrayLike
 from hmmjax.messages import online
 from hmmjax.messages.online import Chain
-from hmmjax.types import Observations, Params, Posterior
+from hmmjax.types import Labels, Observations, Params, Posterior
 
 
 @pytree
 class StreamState:
-    """Everything that a stream remembers; S stages of phases and C = 2**K configurations.
+    """Everything that a stream remembers, over S stages of phases and C = 2**K configurations of tools.
+
+    Independent tools have K chains of S = 2 and C = 1, stacked on a leading axis of all but the last two fields.
 
     Attributes:
-        predicted: (S, C) log-message of the frame to come; without phases (K, 2, 1), as all that follow.
-        kept: (lag + 1, S, C) filtered log-messages of the last frames.
-        phases: (lag, S) their log-evidence, but for the oldest.
-        configs: (lag, C) likewise.
-        log_likelihood: log-probability of all frames so far, in nats, and the rounding error of that sum: (2,).
-        frames: frames so far.
+        predicted: (S, C) log-probabilities of the next frame's state.
+        filtered: (lag + 1, S, C) filtered log-probabilities of the last frames.
+        phases: (lag, S) emission log-likelihoods of the last frames over stages.
+        configs: (lag, C) emission log-likelihoods of the last frames over configurations.
+        log_likelihood: (2,) log-likelihood of all frames so far, in nats, and the rounding error of that sum.
+        frames: () number of frames so far.
     """
 
-    predicted: Any
-    kept: Any
-    phases: Any
-    configs: Any
-    log_likelihood: Any
-    frames: Any
+    predicted: ArrayLike
+    filtered: ArrayLike
+    phases: ArrayLike
+    configs: ArrayLike
+    log_likelihood: ArrayLike
+    frames: ArrayLike
 
 
 @pytree
 class Moment:
-    """What is known when a frame has come.
+    """The result of one step.
 
     Attributes:
         phases: (L,) probability of each phase now; None without phases.
         tools: (K,) probability that each tool is present now; None without tools.
-        log_likelihood: log-probability of all frames so far, in nats.
-        frame: number of this frame, from 0.
-        lagged_phases: (L,) the same for frame `lagged_frame`, given every frame so far. Zeros before there is one.
-        lagged_tools: (K,) likewise.
-        lagged_frame: ``frame - lag``, or -1 in the first `lag` frames. With a lag of 0 it is the frame itself.
+        log_likelihood: () log-likelihood of all frames so far, in nats.
+        frame: () number of this frame, from 0.
+        lagged_phases: (L,) probability of each phase in frame `lagged_frame`, given every frame so far; zeros in the
+            first `lag` frames.
+        lagged_tools: (K,) probability that each tool is present in frame `lagged_frame`; zeros in the first `lag`
+            frames.
+        lagged_frame: () ``frame - lag``, or -1 in the first `lag` frames. With a lag of 0 it is this frame.
     """
 
-    phases: Any
-    tools: Any
-    log_likelihood: Any
-    frame: Any
-    lagged_phases: Any
-    lagged_tools: Any
-    lagged_frame: Any
+    phases: ArrayLike
+    tools: ArrayLike
+    log_likelihood: ArrayLike
+    frame: ArrayLike
+    lagged_phases: ArrayLike
+    lagged_tools: ArrayLike
+    lagged_frame: ArrayLike
 
 
 def start(params: Params, lag: int = 0) -> StreamState:
-    """The state before the first frame: pure, as `step` is, for whoever runs many streams with `jax.vmap`.
+    """Return the state before the first frame.
+
+    `start` and `step` are pure functions, for running many streams with `jax.vmap`; `Stream` checks its inputs.
 
     Args:
-        params: the model; not checked here, see `Stream`.
-        lag: frames to wait for a better answer, 0 or more; a shape, and so no tracer.
+        params: the model, not checked here.
+        lag: frames to wait before smoothing, 0 or more; a static number, because it is part of the state's shape.
 
     Returns:
         The state, for `step`.
@@ -91,82 +95,82 @@ def start(params: Params, lag: int = 0) -> StreamState:
 
 
 def step(params: Params, state: StreamState, obs: Observations) -> tuple[StreamState, Moment]:
-    """Take one frame in. Pure and traceable; values are not checked.
+    """Process one frame. Pure and traceable; values are not checked.
 
     Args:
         params: the model.
-        state: from `start`, or from the step before.
-        obs: phases, a label () or (L,) probabilities, and tools (K,); either None where it was not seen;
-            with none at all a frame passes unseen.
+        state: from `start`, or from the previous step.
+        obs: phases, a label () or (L,) probabilities, and tools (K,); None for a track that was not observed in this
+            frame.
 
     Returns:
-        The state for the next frame, and what is known now. Of a frame that is impossible after those before it the
-        log-likelihood is -inf, and so it stays.
+        The state for the next frame, and the result for this one. From a frame on that is impossible given those
+        before it, the log-likelihood is -inf.
 
     Raises:
-        TypeError: no `Observations`.
+        TypeError: `obs` is not `Observations`.
 
-    Source: the forward recursion of Appendix S2.2, and the backward one over the last `lag` frames.
+    Source: the forward recursion of Appendix S2.2, and the backward recursion over the last `lag` frames.
     """
     validation.check_observations(obs)
     seen = bool(jax.tree.leaves(obs))
-    data, _ = collect(jax.tree.map(lambda x: jnp.asarray(x)[None], obs), jnp.full((1,), seen), None)
-    return _step(params, _chain(params, True), state, _evidence(params, data))
+    batch = collect(jax.tree.map(lambda x: jnp.asarray(x)[None], obs), jnp.full((1,), seen), None, params)
+    return _step(params, _chain(params, True), state, _frame_log_probs(params, batch))
 
 
 class Stream:
-    """A running video. `step` it frame by frame; `finish` it for the frames that the lag still holds back.
+    """A running video: call `step` once per frame, and `finish` for the frames that the lag still withholds.
 
     Args:
-        params: the model; its rate is the frames'.
-        lag: frames to wait for a better answer. Each step then also looks back over so many frames.
+        params: the model, learned at the frame rate of the stream.
+        lag: frames to wait before smoothing. Each step then also runs a backward pass over `lag` frames.
 
     Raises:
         TypeError, ValueError: invalid parameters, or a negative lag.
 
-    Source: the forward recursion of Appendix S2.2, and the backward one over the last `lag` frames.
+    Source: the forward recursion of Appendix S2.2, and the backward recursion over the last `lag` frames.
     """
 
     def __init__(self, params: Params, *, lag: int = 0) -> None:
         validation.check_params(params)
         if not isinstance(lag, int) or lag < 0:
-            raise ValueError(f"lag must be a number of frames, 0 or more, got {lag!r}.")
-        self.params = jax.tree.map(partial(jnp.asarray, dtype=dtype_of(params)), params)
+            raise ValueError(f"lag must be an integer number of frames, 0 or more, got {lag!r}.")
+        self.params = canonical(params)
         self.lag = lag
         self._chain = _chain(self.params, not lowering.scaled_is_exact(self.params))
         self.state = _start(self._chain, self.params, lag)
 
     def step(self, obs: Observations | None = None) -> Moment:
-        """Take one frame in.
+        """Process one frame.
 
         Args:
-            obs: phases, a label or (L,) probabilities, and tools (K,). A track that is None was not seen; with none
-                at all a frame passes unseen.
+            obs: phases, a label or (L,) probabilities, and tools (K,). None for a track, or altogether, if it was not
+                observed in this frame.
 
         Raises:
-            TypeError, ValueError: bad input, or a frame that is impossible after those before it. The stream then
-                stands where it stood.
+            TypeError, ValueError: bad input, or a frame that is impossible given those before it. The stream's state
+                is then unchanged.
 
         Returns:
-            What is known now, arrays on the host.
+            The result for this frame, as NumPy arrays.
         """
-        seen = _evidence(self.params, self._frame(Observations() if obs is None else obs))
+        seen = _frame_log_probs(self.params, self._frame(Observations() if obs is None else obs))
         state, moment = _step(self.params, self._chain, self.state, seen)
         moment = jax.tree.map(np.asarray, moment)
         if moment.log_likelihood == -np.inf:
             raise ValueError(
-                f"frame {int(moment.frame)} is impossible after those before it: it needs a transition or an output of "
-                "probability zero. Learn with pseudo-counts (hmmjax.Priors), or pass it as unseen."
+                f"frame {int(moment.frame)} is impossible given those before it: it needs a transition or an output of "
+                "probability zero. Learn with pseudo-counts (hmmjax.Priors), or call step() to skip the frame."
             )
         self.state = state
         return moment
 
     def finish(self) -> Posterior:
-        """The frames that the lag has not answered yet, given all.
+        """Return results for the last frames, which the lag still withholds, given all frames.
 
         Returns:
-            `Posterior` with phases (n, L) and tools (n, K) of the last n frames, n the lag or all there were; and
-            log_likelihood () of all frames. The stream may go on afterwards.
+            `Posterior` with phases (n, L) and tools (n, K) of the last n frames, n the lag or the number of frames if
+            that is smaller, and log_likelihood () of all frames. The stream may be continued afterwards.
         """
         phases, tools = _finish(self.params, self._chain, self.state)
         n = min(self.lag, int(self.state.frames))
@@ -175,73 +179,84 @@ class Stream:
         return Posterior(phases, tools, np.asarray(self.state.log_likelihood.sum()))
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
-        """Write the state to an NPZ, without pickle and without the model; the old file or the new, never half.
+        """Write the state, without the model, to an NPZ. The file is written atomically and needs no pickle.
 
         Args:
             path: the file, usually ``.npz``.
-            force: overwrite.
+            force: whether to overwrite an existing file.
 
         Raises:
-            FileExistsError: when the file exists and `force` is False.
+            FileExistsError: the file exists and `force` is False.
         """
+        from hmmjax.io import save_npz
+
         state = {name: getattr(self.state, name) for name in StreamState.__dataclass_fields__}
         save_npz(path, {"model": _fingerprint(self.params), "lag": self.lag, **state}, force=force)
 
     @classmethod
     def resume(cls, params: Params, path: str | os.PathLike[str]) -> "Stream":
-        """The stream that `save` wrote, to go on as if it had never stopped.
+        """Return the stream that `save` wrote, to continue as if it had never stopped.
 
         Args:
-            params: the model that it ran with.
+            params: the model that the stream ran with.
             path: the file.
 
         Returns:
             A stream with the lag and the state that were saved.
 
         Raises:
-            FileNotFoundError: no such file.
-            ValueError: a file of another kind, a damaged one, or one of another model.
+            FileNotFoundError: there is no such file.
+            ValueError: the file is of another kind, damaged, or belongs to another model.
         """
+        from hmmjax.io.arrays import load_arrays
+
         if not os.path.exists(path):
-            raise FileNotFoundError(f"{os.fspath(path)} is not there: give what Stream.save wrote.")
+            raise FileNotFoundError(f"{os.fspath(path)} does not exist; pass a file written by Stream.save.")
         try:
             arrays: dict[str, Any] = load_arrays(os.fspath(path))
             model, lag = str(arrays.pop("model")), int(arrays.pop("lag"))
             state = StreamState(**arrays)
             stream = cls(params, lag=lag)
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{os.fspath(path)} holds no stream ({error}); give what Stream.save wrote.") from None
+            raise ValueError(
+                f"{os.fspath(path)} is not a saved stream ({error}); pass a file written by Stream.save."
+            ) from None
         if model != _fingerprint(stream.params):
-            raise ValueError(f"{os.fspath(path)} belongs to another model: resume it with the parameters it ran with.")
+            raise ValueError(
+                f"{os.fspath(path)} belongs to another model. Resume it with the parameters that the stream ran with."
+            )
         for name, want in vars(stream.state).items():
             have = arrays[name]
             if have.shape != want.shape or have.dtype != want.dtype or np.isnan(have).any():
-                raise ValueError(f"{os.fspath(path)} holds no stream ({name} is damaged); give what Stream.save wrote.")
+                raise ValueError(
+                    f"{os.fspath(path)} is not a saved stream ({name} is damaged); pass a file written by Stream.save."
+                )
         stream.state = jax.tree.map(jnp.asarray, state)
         return stream
 
-    def _frame(self, obs: Observations) -> Data:
+    def _frame(self, obs: Observations) -> Batch:
         validation.check_observations(obs)
 
-        def one(name: str, x: Any) -> Any:
+        def add_axes(name: str, x: Any) -> Any:
             if x is None or isinstance(x, tuple):
-                return None if x is None else tuple(one(name, source) for source in x)
+                return None if x is None else tuple(add_axes(f"{name}[{i}]", source) for i, source in enumerate(x))
             x = np.asarray(x)
-            if x.ndim > 1 or (name == "tools" and x.ndim != 1):
-                meaning = "a label or (L,)" if name == "phases" else "(K,)"
-                raise ValueError(f"obs.{name} of one frame must be {meaning}, got shape {x.shape}.")
+            axes = event_axes(name, x, self.params)
+            if x.ndim != axes:
+                needed = ("a single label", "(classes,)", "(K, features)")[axes]
+                raise ValueError(f"{name} of one frame must be {needed}, got shape {x.shape}.")
             if x.dtype.kind in "biu":
-                # What does not fit int32 is out of any range, and must stay so when it is cast.
+                # Values that do not fit int32 are out of any range, and must stay so when they are cast.
                 x = np.clip(x, np.iinfo(np.int32).min, np.iinfo(np.int32).max) if x.dtype.itemsize >= 4 else x
                 x = x.astype(np.int32)
             return x[None, None]
 
-        arrays = [one("phases", obs.phases), one("tools", obs.tools)]
+        arrays = [add_axes("obs.phases", obs.phases), add_axes("obs.tools", obs.tools)]
         seen = any(x is not None for x in arrays)
         validation.check_observations(Observations(*arrays))
-        data = Data(arrays[0], arrays[1], np.full((1, 1), seen), None, None)
-        validation.check_data(self.params, data)
-        return data
+        observed = np.full((1, 1), seen)
+        validation.check_data(self.params, Observations(*arrays), Labels(), observed, observed)
+        return Batch(arrays[0], arrays[1], observed, None, None)
 
 
 def _fingerprint(params: Params) -> str:
@@ -253,12 +268,9 @@ def _fingerprint(params: Params) -> str:
 
 @partial(jax.jit, static_argnames="exact")
 def _chain(params: Params, exact: bool) -> Chain:
-    """The chain's tables; without phases K of them, stacked."""
-    table = lowering.tables(params, Data(None, None, jnp.zeros((1, 1), bool), None, None))
-    # Any backend's potentials hold the same tables.
-    p = lowering.potentials(params, table, jnp.zeros((1,), jnp.int32))
-    tables = partial(online.chain_of, exact=exact)
-    return jax.vmap(tables, (lowering.PER_TOOL,))(p) if lowering.is_factorial(params) else tables(p)
+    """Return the chain's tables; those of independent tools are stacked."""
+    p = lowering.lower(params, tabulate(params, Batch.unobserved(1)), jnp.zeros((1,), jnp.int32))
+    return lowering.structure_of(params).map(partial(online.chain_of, exact=exact), p)
 
 
 def _start(chain: Chain, params: Params, lag: int) -> StreamState:
@@ -266,7 +278,7 @@ def _start(chain: Chain, params: Params, lag: int) -> StreamState:
     lead, (states, configs) = first.shape[:-2], first.shape[-2:]
     return StreamState(
         predicted=first,
-        kept=jnp.zeros((*lead, lag + 1, states, configs), first.dtype),
+        filtered=jnp.zeros((*lead, lag + 1, states, configs), first.dtype),
         phases=jnp.zeros((*lead, lag, states), first.dtype),
         configs=jnp.zeros((*lead, lag, configs), first.dtype),
         log_likelihood=jnp.zeros((2,), first.dtype),
@@ -274,40 +286,38 @@ def _start(chain: Chain, params: Params, lag: int) -> StreamState:
     )
 
 
-# Two programs and not one: fused with the step, a family's gamma functions are computed again for every joint state.
+# A program of its own: fused with `_step`, XLA recomputes the emission family's log-gammas for every joint state.
 @jax.jit
-def _evidence(params: Params, data: Data) -> tuple[Array, Array]:
-    """One frame's log-evidence about stages (S,) and configurations (C,); without phases (K, 2) and (K, 1)."""
-    p = lowering.potentials(params, lowering.tables(params, data), data.lengths)
+def _frame_log_probs(params: Params, batch: Batch) -> tuple[Array, Array]:
+    """Return a frame's emission log-likelihoods, (S,) and (C,), or (K, 2) and (K, 1) of independent tools."""
+    p = lowering.lower(params, tabulate(params, batch), batch.lengths)
     return p.phases[..., 0, 0, :], p.configs[..., 0, 0, :]
 
 
 @jax.jit
 def _step(params: Params, chain: Chain, state: StreamState, new: tuple[Array, Array]) -> tuple[StreamState, Moment]:
-    alone = lowering.is_factorial(params)
+    structure = lowering.structure_of(params)
 
-    def one(chain: Chain, predicted: Array, kept: Array, phases: Array, configs: Array, new: tuple) -> tuple:
+    def advance(chain: Chain, predicted: Array, filtered: Array, phases: Array, configs: Array, new: tuple) -> tuple:
         message, total = online.normalize(predicted + new[0][:, None] + new[1])
-        kept = jnp.concatenate([kept[1:], message[None]])
+        filtered = jnp.concatenate([filtered[1:], message[None]])
         phases, configs = (jnp.concatenate([old, n[None]])[1:] for old, n in ((phases, new[0]), (configs, new[1])))
         after, _ = _look_back(chain, phases, configs)
-        lagged, _ = online.normalize(kept[0] + after)
-        return online.push(chain, message), kept, phases, configs, total, _marginals(message), _marginals(lagged)
+        lagged, _ = online.normalize(filtered[0] + after)
+        return online.push(chain, message), filtered, phases, configs, total, _marginals(message), _marginals(lagged)
 
-    old = (state.predicted, state.kept, state.phases, state.configs)
-    run = jax.vmap(one) if alone else one
-    predicted, kept, phases, configs, total, now, lagged = run(chain, *old, new)
+    old = (state.predicted, state.filtered, state.phases, state.configs)
+    predicted, filtered, phases, configs, total, now, lagged = structure.map(advance, chain, *old, new)
     total = total.sum()
-    # Two-sum: hours of frames must not cost the sum its digits.
+    # Two-sum, so that the sum keeps its digits over hours of frames.
     before, error = state.log_likelihood
     after = before + total
     error += jnp.where(jnp.isfinite(after), (before - (after - (after - before))) + (total - (after - before)), 0)
-    state = StreamState(predicted, kept, phases, configs, jnp.stack([after, error]), state.frames + 1)
-    lag = kept.shape[-3] - 1
+    state = StreamState(predicted, filtered, phases, configs, jnp.stack([after, error]), state.frames + 1)
+    lag = filtered.shape[-3] - 1
     ready = state.frames > lag
-    said = [_answers(params, m) for m in (now, lagged)]
-    phases, tools = said[0]
-    late_phases, late_tools = (None if x is None else jnp.where(ready, x, 0) for x in said[1])
+    phases, tools = structure.lift_marginals(*now)
+    late_phases, late_tools = (None if x is None else jnp.where(ready, x, 0) for x in structure.lift_marginals(*lagged))
     frame = state.frames - 1
     at = jnp.where(ready, frame - lag, -1)
     return state, Moment(phases, tools, after + error, frame, late_phases, late_tools, at)
@@ -315,18 +325,18 @@ def _step(params: Params, chain: Chain, state: StreamState, new: tuple[Array, Ar
 
 @jax.jit
 def _finish(params: Params, chain: Chain, state: StreamState) -> tuple[Any, Any]:
-    def one(chain: Chain, kept: Array, phases: Array, configs: Array) -> tuple[Array, Array]:
-        # What comes after each kept frame but the oldest; nothing comes after the newest.
+    def smooth(chain: Chain, filtered: Array, phases: Array, configs: Array) -> tuple[Array, Array]:
+        # Backward messages of the frames after the oldest; that of the newest is one.
         _, after = _look_back(chain, phases, configs)
-        after = jnp.concatenate([after[1:], jnp.zeros_like(kept[:1])])[: phases.shape[0]]
-        return jax.vmap(lambda m: _marginals(online.normalize(m)[0]))(kept[1:] + after)
+        after = jnp.concatenate([after[1:], jnp.zeros_like(filtered[:1])])[: phases.shape[0]]
+        return jax.vmap(lambda m: _marginals(online.normalize(m)[0]))(filtered[1:] + after)
 
-    run = jax.vmap(one, out_axes=1) if lowering.is_factorial(params) else one
-    return _answers(params, run(chain, state.kept, state.phases, state.configs))
+    structure = lowering.structure_of(params)
+    return structure.lift_marginals(*structure.map(smooth, chain, state.filtered, state.phases, state.configs))
 
 
 def _look_back(chain: Chain, phases: Array, configs: Array) -> tuple[Array, Array]:
-    """What frames say of the frame before the first of them (S, C), and of that before each (lag, S, C)."""
+    """Return the backward log-messages of the frame before the given ones (S, C), and before each (lag, S, C)."""
 
     def back(after: Array, frame: tuple) -> tuple[Array, Array]:
         before = online.pull(chain, after + frame[0][:, None] + frame[1])
@@ -337,18 +347,5 @@ def _look_back(chain: Chain, phases: Array, configs: Array) -> tuple[Array, Arra
 
 
 def _marginals(message: Array) -> tuple[Array, Array]:
-    return jnp.exp(num.logsumexp(message, 1)), jnp.exp(num.logsumexp(message, 0))
-
-
-def _answers(params: Params, marginals: tuple[Array, Array]) -> tuple[Any, Any]:
-    """Marginals of stages and configurations to those of phases (..., L) and tools (..., K)."""
-    phases, configs = marginals
-    if lowering.is_factorial(params):
-        return None, phases[..., 1]
-    if params.phases is None:
-        phases = None
-    elif params.phases.stages is not None:
-        phases = durations.merge(phases, params.phases.stages)
-    if params.tools is None:
-        return phases, None
-    return phases, num.einsum("...c,ck->...k", configs, configurations.bits(params.num_tools).astype(configs.dtype))
+    phases, configs = (num.as_probability(jnp.exp(num.logsumexp(message, axis))) for axis in (1, 0))
+    return phases, configs

@@ -1,43 +1,46 @@
-"""The pytrees that go in and come out: parameters, observations, labels, posteriors.
+"""The pytrees that the library takes and returns: parameters, observations, labels and results.
 
 Shapes use B videos, T frames, L phases, K tools. A single video may leave out B.
 """
 
-import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
+from hmmjax._core.checks import is_float
 from hmmjax._core.pytree import pytree, static
-from hmmjax._core.typing import Array
+from hmmjax._core.typing import Array, ArrayLike
+from hmmjax.emissions.base import Emission
 from hmmjax.emissions.fused import Fused
+from hmmjax.transitions.base import ToolTransition
 
 
 def _fuse(chain: Any) -> None:
-    """A tuple of families is short for `emissions.Fused`."""
+    """Replace a tuple of families, the short form, by `emissions.Fused`."""
     if isinstance(chain.emission, tuple):
         object.__setattr__(chain, "emission", Fused(chain.emission))
 
 
 @pytree
 class PhaseChain:
-    """The phases' Markov chain and what the recognizer says of it.
+    """The Markov chain of phases, and the emission family of what is observed of them.
 
     Attributes:
         initial: (L,) probabilities of the first frame's phase.
         transition: (L, L) probabilities of the next phase (column) given the current one (row); rows sum to one.
-        emission: a phase emission family of `hmmjax.emissions`, or a tuple of them where several recognizers watch;
-            None where none does.
-        stages: (L,) stages that each phase goes through, see `hmmjax.durations`; a row of `transition` is then that of
-            a stage. None is one stage each: durations are geometric.
+        emission: a phase emission family of `hmmjax.emissions`, or a tuple with one per recognizer; None if phases are
+            not observed.
+        stages: (L,) number of stages per phase, see `hmmjax.durations`; a row of `transition` then belongs to each
+            stage of the phase. None is one stage per phase: durations are geometric.
 
     Source: alpha (start) and A of the paper's phase model.
     """
 
     initial: Array
     transition: Array
-    emission: Any = None
+    emission: Emission | Any = None
     stages: tuple[int, ...] | None = static(default=None)
 
     def __post_init__(self) -> None:
@@ -51,20 +54,20 @@ class PhaseChain:
 
 @pytree
 class ToolChains:
-    """K two-state chains of tool presence, driven by the phase where the model has one.
+    """K chains of tool presence, absent or present, that depend on the phase if the model has phases.
 
     Attributes:
         initial: (K, L) probability that tool k is present in the first frame given its phase; (K,) without phases.
         transition: a transition model of `hmmjax.transitions`.
-        emission: a tool emission family of `hmmjax.emissions`, or a tuple of them where several recognizers watch; None
-            where none does.
+        emission: a tool emission family of `hmmjax.emissions`, or a tuple with one per recognizer; None if tools are
+            not observed.
 
-    Source: beta (start) of the paper's tool model; for transitions see theirs.
+    Source: beta (start) of the paper's tool model; for transitions see `hmmjax.transitions`.
     """
 
     initial: Array
-    transition: Any
-    emission: Any = None
+    transition: ToolTransition | Any
+    emission: Emission | Any = None
 
     def __post_init__(self) -> None:
         _fuse(self)
@@ -80,8 +83,8 @@ class Params:
     """The coupled hidden Markov model.
 
     Attributes:
-        phases: the phases' chain; None in a model of tools only.
-        tools: the tools' chains; None in a model of phases only.
+        phases: the chain of phases; None in a model of tools only.
+        tools: the chains of tools; None in a model of phases only.
     """
 
     phases: PhaseChain | None = None
@@ -100,84 +103,90 @@ class Params:
 
 @pytree
 class Observations:
-    """What a recognizer says, frame by frame.
+    """The outputs of recognizers, or other observations, per frame.
 
     Attributes:
-        phases: int labels (B, T), or probabilities (B, T, L); None when nobody looks at the phase.
-        tools: int labels (B, T, K), or probabilities of presence (B, T, K); None when nobody looks at the tools.
+        phases: int labels (B, T), probabilities (B, T, L), or what the phases' emission family observes; None if
+            nothing was observed.
+        tools: int labels (B, T, K), probabilities of presence (B, T, K), or what the tools' emission family observes;
+            None if nothing was observed.
 
-    Where several recognizers watch a track it is a tuple with one entry each (see `hmmjax.emissions.Fused`), in which
-    an entry may be None, and a frame NaN or -1 where that recognizer says nothing.
+    A list of (T_i, ...) arrays, one per video, may replace each padded array. A track that several recognizers observe
+    is a tuple with one entry per recognizer (see `hmmjax.emissions.Fused`). An entry may be None, and NaN or -1 in
+    single frames mark an output as missing.
     """
 
-    phases: Any = None
-    tools: Any = None
+    phases: ArrayLike = None
+    tools: ArrayLike = None
 
     def discretize(self, threshold: float = 0.5) -> "Observations":
-        """Probabilities to labels: the most probable phase, and each tool at or above `threshold`.
+        """Convert probabilities to labels: the most probable phase, and tools at or above `threshold`.
 
         Args:
-            threshold: of tools' probabilities.
+            threshold: probability from which on a tool counts as present.
 
         Returns:
-            Observations with phases (B, T) and tools (B, T, K), int32. Labels pass through unchanged. Undefined (NaN)
-            frames become label 0 and must be masked, as before; of several recognizers on one track, where NaN is a
-            frame in which one says nothing, they become -1, which says the same.
+            Observations with phases (B, T) and tools (B, T, K), int32. Labels pass through unchanged. NaN becomes -1
+            in a track with several recognizers, where both mean missing; otherwise it becomes 0, and the frame must
+            be masked, as it had to be before.
         """
 
-        def is_float(x: Any) -> bool:
-            return x is not None and jnp.issubdtype(x.dtype, jnp.floating)
-
         def phases(x: Any) -> Any:
-            if not is_float(x):
-                return x
             xp = np if isinstance(x, np.ndarray) else jnp
             return xp.argmax(xp.nan_to_num(x), -1).astype(np.int32)
 
         def tools(x: Any) -> Any:
-            return (x >= threshold).astype(np.int32) if is_float(x) else x
+            return (x >= threshold).astype(np.int32)
 
-        def silent(x: Any, labels: Any) -> Any:
-            if not is_float(x):
-                return labels
-            xp = np if isinstance(x, np.ndarray) else jnp
-            missing = xp.isnan(x)
-            return xp.where(missing.any(-1) if labels.ndim < x.ndim else missing, -1, labels).astype(np.int32)
+        return Observations(_discretize(self.phases, phases), _discretize(self.tools, tools))
 
-        def each(function: Any, x: Any) -> Any:
-            return tuple(silent(s, function(s)) for s in x) if isinstance(x, tuple) else function(x)
 
-        return dataclasses.replace(self, phases=each(phases, self.phases), tools=each(tools, self.tools))
+def _discretize(x: Any, labels_of: Callable[[Any], Any], fused: bool = False) -> Any:
+    """Apply `labels_of` to every array of probabilities in a track."""
+    if isinstance(x, tuple):
+        return tuple(_discretize(source, labels_of, fused=True) for source in x)
+    if isinstance(x, list):
+        return [_discretize(video, labels_of, fused) for video in x]
+    if x is None or not is_float(x):
+        return x
+    labels = labels_of(x)
+    if not fused:
+        return labels
+    xp = np if isinstance(x, np.ndarray) else jnp
+    missing = xp.isnan(x)
+    return xp.where(missing.any(-1) if labels.ndim < x.ndim else missing, -1, labels).astype(np.int32)
 
 
 @pytree
 class Labels:
-    """What is known for certain.
+    """Hidden states that are known.
 
     Attributes:
-        phases: int (B, T), -1 is unknown; None is all unknown.
-        tools: int (B, T, K), 0, 1 or -1; likewise.
+        phases: int (B, T), -1 for unknown; None if all are unknown.
+        tools: int (B, T, K), 0, 1, or -1 for unknown; None if all are unknown.
+
+    A list of (T_i, ...) arrays, one per video, may replace each padded array.
     """
 
-    phases: Any = None
-    tools: Any = None
+    phases: ArrayLike = None
+    tools: ArrayLike = None
 
 
 @pytree
 class Posterior:
-    """Marginals of the hidden states, and how well the model explains the observations.
+    """Marginal distributions of the hidden states, and the log-likelihood of the observations.
 
     Attributes:
         phases: (B, T, L) probability of each phase; None without phases.
         tools: (B, T, K) probability that each tool is present; None without tools.
         log_likelihood: (B,) natural logarithm, in nats.
 
-    Frames after a video's last observed one are zero in both tracks, and so is all of an impossible video, whose
-    log-likelihood is -inf.
+    Given lists of videos, phases and tools are lists of (T_i, ...) arrays. Frames after a video's last observed one
+    are zero in both tracks, and so are all frames of an impossible video, whose log-likelihood is -inf.
     """
 
-    phases: Array | None
-    tools: Array | None
+    phases: Array | list[Array] | None
+    tools: Array | list[Array] | None
     log_likelihood: Array
 
 
@@ -190,30 +199,40 @@ class Decoded:
         tools: (B, T, K) int32 0 or 1; None without tools.
         log_prob: (B,) log-probability of that path together with the observations, in nats.
 
-    Frames after a video's last observed one are -1, and so is all of an impossible video, whose log_prob is -inf.
+    Given lists of videos, phases and tools are lists of (T_i, ...) arrays. Frames after a video's last observed one
+    are -1, and so are all frames of an impossible video, whose log_prob is -inf.
     """
 
-    phases: Array | None
-    tools: Array | None
+    phases: Array | list[Array] | None
+    tools: Array | list[Array] | None
     log_prob: Array
 
 
 @pytree
 class FitResult:
-    """What `fit` found.
+    """The result of `fit`.
 
     Attributes:
         params: the fitted parameters.
         history: (num_iterations + 1,) the objective (log-likelihood plus log-prior, summed over videos, in nats) at
             the starting parameters and after each iteration; the last entry belongs to `params`. Inside `jax.jit`
             its length is fixed and unused entries are NaN.
-        log_likelihood: the same for the log-likelihood alone.
-        num_iterations: EM iterations done.
-        converged: whether the last iteration gained less than the tolerance; False when iterations ran out.
+        log_likelihood: the log-likelihood alone, in the shape of `history`.
+        num_iterations: () int32 number of EM iterations.
+        converged: () bool, whether the last iteration gained less than the tolerance; False if `max_iterations` was
+            reached first.
     """
 
     params: Params
     history: Array
     log_likelihood: Array
-    num_iterations: Any
-    converged: Any
+    num_iterations: Array
+    converged: Array
+
+    @property
+    def status(self) -> str:
+        """Why EM stopped, in a sentence (not inside `jax.jit`)."""
+        count = f"{int(self.num_iterations)} iteration{'' if self.num_iterations == 1 else 's'}"
+        if self.converged:
+            return f"converged after {count}"
+        return f"reached the maximum of {count}; the objective was still rising"

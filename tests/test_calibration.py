@@ -108,7 +108,7 @@ def test_folds_are_of_labeled_videos_whatever_the_padding_holds():
         seen = np.array(mask) & (np.arange(20) < frames)
         padded = np.where(np.arange(20) < frames, known, 0)
         assert hmmjax.calibrate(params, obs, seen, hmmjax.Labels(padded), iterations=0).folds == 0
-    data, _ = hmmjax.inference.prepare(params, obs, mask, hmmjax.Labels(known))
+    data = hmmjax._core.batch.prepare(params, obs, mask, hmmjax.Labels(known))
     assert [part.tolist() for part in hmmjax.calibration._parts(data, 3)] == [[0], [5], [10]]
 
 

@@ -45,12 +45,12 @@ def test_interrupted_equals_uninterrupted(job, tmp_path):
 def test_another_jobs_checkpoint_is_refused(job, tmp_path):
     path = tmp_path / "em.npz"
     fit_with_checkpoint(path, *job, max_iterations=1, tolerance=0.0)
-    with pytest.raises(FormatError, match="another start, other data or other options"):
+    with pytest.raises(FormatError, match="other starting parameters, data or options"):
         fit_with_checkpoint(path, *job, max_iterations=2, tolerance=1e-3)
     with pytest.raises(ValueError, match="every=0"):
         fit_with_checkpoint(path, *job, every=0)
     io.save_params(path, job[0], force=True)
-    with pytest.raises(FormatError, match="another start"):
+    with pytest.raises(FormatError, match="other starting parameters"):
         fit_with_checkpoint(path, *job)
 
 
@@ -73,7 +73,7 @@ def test_checkpoint_that_does_not_say_how_far_it_came_is_refused(job, tmp_path, 
     file = io.load_params(path)
     state = {k: v for k, v in (file.metadata["em"] | damage).items() if v is not None}
     io.save_params(path, file.params, metadata={"em": state}, force=True)
-    with pytest.raises(FormatError, match="does not say how far EM had come"):
+    with pytest.raises(FormatError, match="does not hold the progress of EM"):
         fit_with_checkpoint(path, *job, max_iterations=2, tolerance=0.0)
 
 
@@ -86,6 +86,6 @@ def test_jobs_with_the_same_arrays_in_other_places_differ():
 
 
 def test_fewer_than_no_iterations_are_refused(job, tmp_path):
-    with pytest.raises(ValueError, match="max_iterations=-3: allow 0"):
+    with pytest.raises(ValueError, match="max_iterations=-3 must be at least 0"):
         fit_with_checkpoint(tmp_path / "em.npz", *job, max_iterations=-3)
     assert fit_with_checkpoint(tmp_path / "em.npz", *job, max_iterations=0).num_iterations == 0

@@ -155,9 +155,9 @@ def test_bad_stages_are_named(unchecked):
     params = hmmjax.init_params(3, 0)
     with pytest.raises(ValueError, match="tuple of 3 positive"):
         durations.spread(params, (1, 2))
-    with pytest.raises(ValueError, match="fewer than its stages"):
+    with pytest.raises(ValueError, match=r"fewer than its \d+ stages"):
         durations.spread(params, (1, 1, 80))
-    with pytest.raises(ValueError, match="has stages already"):
+    with pytest.raises(ValueError, match="already has stages"):
         durations.spread(durations.spread(params, (1, 1, 2)), (1, 1, 2))
     with pytest.raises(ValueError, match="no phases"):
         durations.spread(hmmjax.init_params(0, 2), (1,))
@@ -166,7 +166,7 @@ def test_bad_stages_are_named(unchecked):
         hmmjax.posterior(Params(wrong), Observations(np.full((4, 3), 1 / 3, np.float32)))
     with pytest.raises(ValueError, match=r"positive integers, got \(2.7"):
         durations.spread(params, (2.7, 1, 1))
-    with pytest.raises(ValueError, match="counted in phase labels"):
+    with pytest.raises(ValueError, match="labels has no phases"):
         durations.choose(Labels())
     known, seen = np.array([[0, 0, 1], [0, 1, 1]]), np.ones((2, 3), bool)
     with pytest.raises(TypeError, match="must be integers"):
@@ -176,7 +176,7 @@ def test_bad_stages_are_named(unchecked):
     with pytest.raises(ValueError, match="all must agree"):
         durations.choose(Labels(known), seen[:, :2])
     for labels, count in ((known, 1), (known - 2, 2)):
-        with pytest.raises(ValueError, match="and -1 for unknown; they hold"):
+        with pytest.raises(ValueError, match="or -1 for unknown, but holds"):
             durations.choose(Labels(labels), num_phases=count)
     with pytest.raises(ValueError, match="most=0"):
         durations.choose(Labels(known), most=0)

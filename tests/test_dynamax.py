@@ -56,7 +56,7 @@ def test_what_has_no_counterpart_is_named():
         dynamax.to_dynamax(hmmjax.init_params(3))
     with pytest.raises(ValueError, match="joint states"):
         dynamax.to_dynamax(hmmjax.init_params(7, 8, emissions="confusion"))
-    with pytest.raises(ValueError, match="watches nothing"):
+    with pytest.raises(ValueError, match="has no emissions"):
         chain = dataclasses.replace(hmmjax.init_params(2, emissions="confusion").phases, emission=None)
         dynamax.to_dynamax(Params(chain))
     said = np.zeros((2, 4), int)
@@ -64,11 +64,11 @@ def test_what_has_no_counterpart_is_named():
         (Observations(said), ValueError, "one video at a time"),
         (Observations(np.full((4, 2), 0.5)), TypeError, "discretize"),
         (Observations(said[0], said), ValueError, r"tracks of \[4, 2\] frames"),
-        (Observations(), ValueError, "one length"),
+        (Observations(), ValueError, "obs is empty"),
     ):
         with pytest.raises(error, match=named):
             dynamax.to_emissions(obs)
-    with pytest.raises(TypeError, match="dict is no ParamsCategoricalHMM"):
+    with pytest.raises(TypeError, match="dict is not a ParamsCategoricalHMM"):
         dynamax.from_dynamax({})
     coupled = dynamax.to_dynamax(hmmjax.init_params(2, 1, emissions="confusion"))[1]
     with pytest.raises(ValueError, match="one column"):

@@ -13,6 +13,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 import hmmjax
 from hmmjax import io, messages
 from hmmjax._core import configurations, logistic, lowering
+from hmmjax._core.batch import prepare
+from hmmjax._core.tables import tabulate
 from hmmjax.emissions import Fused, Tempered, ToolConfusion, ToolLogistic
 from hmmjax.transitions import Interacting, PhaseConditioned
 
@@ -253,8 +255,8 @@ def test_standard_errors_are_those_of_the_fitted_regression():
 
 def test_backends_that_cannot_are_not_chosen():
     case = make(2)
-    data, _ = hmmjax.inference.prepare(*case.args)
-    p = lowering.potentials(case.params, lowering.tables(case.params, data), data.lengths)
+    batch = prepare(*case.args)
+    p = lowering.lower(case.params, tabulate(case.params, batch), batch.lengths)
     assert [b.shape for b in p.blocks] == [(2, 4, 4)]
     for name in ("auto", "scan", "parallel", "gpu"):
         assert messages._module(name, p) is messages.scan

@@ -36,7 +36,7 @@ def test_roots_undo_powers_and_stages_keep_their_mean():
     assert fewer.stages == (2, 1, 4)
     mean = np.array(fewer.stages) / (1 - np.diagonal(fewer.transition))
     assert_allclose(mean * 4, 100, rtol=0.04)
-    with pytest.raises(ValueError, match="fewer than its stages"):
+    with pytest.raises(ValueError, match=r"fewer than its \d+ stages"):
         rates.rescale(staged, 60)
 
 
@@ -72,25 +72,25 @@ def test_high_powers_stay_chains_and_chains_that_only_go_forward_have_roots():
 def test_bad_input_is_named():
     params, one = hmmjax.init_params(2, 0), Observations(np.zeros(2, int))
     for factor in (0, -1, 2.5):
-        with pytest.raises(ValueError, match="whole number"):
+        with pytest.raises(ValueError, match="positive integer"):
             rates.rescale(params, factor)
     flip = dataclasses.replace(params.phases, transition=jnp.array([[0.1, 0.9], [0.9, 0.1]]))
     with pytest.raises(ValueError, match="no root of order 2"):
         rates.rescale(hmmjax.Params(flip), 0.5)
-    with pytest.raises(ValueError, match="whole number"):
+    with pytest.raises(ValueError, match="positive integer"):
         rates.rescale(params, np.inf)
     ones = dataclasses.replace(params.phases, transition=jnp.ones((2, 2)))
     with pytest.raises(ValueError, match="sums to 2"):
         rates.rescale(hmmjax.Params(ones), 2)
     with pytest.raises(ValueError, match="step=-1"):
         rates.fill_gaps([0, 1], one, step=-1)
-    with pytest.raises(ValueError, match="1000000000001 frames of 1e-12"):
+    with pytest.raises(ValueError, match="1000000000001 steps of 1e-12"):
         rates.fill_gaps([0, 1], one, step=1e-12)
     with pytest.raises(TypeError, match="must be an array, got int"):
         rates.fill_gaps([0, 1], Observations([0, 1]))
     with pytest.raises(ValueError, match="increasing"):
         rates.fill_gaps([1, 1], one)
-    with pytest.raises(ValueError, match="no whole number of steps"):
+    with pytest.raises(ValueError, match="not a multiple of the step"):
         rates.fill_gaps([0, 1.5], one)
-    with pytest.raises(ValueError, match="3 times, but an array of 2"):
+    with pytest.raises(ValueError, match="3 times but 2 frames"):
         rates.fill_gaps([0, 1, 2], one)

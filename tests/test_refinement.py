@@ -88,9 +88,9 @@ def test_bad_input_is_named():
     never = dataclasses.replace(params, phases=dataclasses.replace(params.phases, transition=jnp.eye(2)))
     with pytest.raises(ValueError, match="impossible under params"):
         hmmjax.refine(never, said, None, Labels(np.array([[0, 0, 1]])))
-    with pytest.raises(ValueError, match="every frame's is -1"):
+    with pytest.raises(ValueError, match="every label is -1"):
         hmmjax.refine(params, said, None, Labels(np.full((1, 3), -1)))
-    with pytest.raises(ValueError, match="every frame's is -1"):
+    with pytest.raises(ValueError, match="every label is -1"):
         hmmjax.calibrate(params, said, None, Labels(np.full((1, 3), -1)))
     with pytest.raises(ValueError, match="strength=nan"):
         hmmjax.refine(params, said, None, Labels(np.array([[0, 0, 1]])), strength=float("nan"))

@@ -105,7 +105,7 @@ def test_a_saved_stream_goes_on_as_if_it_had_never_stopped(tmp_path):
     flipped = whole[:150] + bytes(255 - b for b in whole[150:250]) + whole[250:]
     for damaged in (b"no", b"", whole[: len(whole) // 2], flipped):
         (tmp_path / "no.npz").write_bytes(damaged)
-        with pytest.raises(ValueError, match="holds no stream"):
+        with pytest.raises(ValueError, match="is not a saved stream"):
             Stream.resume(case.params, tmp_path / "no.npz")
     arrays = dict(np.load(tmp_path / "s.npz"))
     for changed in ({"lag": 3}, {"kept": arrays["kept"][1:]}, {"predicted": arrays["predicted"] * np.nan}):

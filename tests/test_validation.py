@@ -258,5 +258,5 @@ def test_a_family_that_says_too_little_is_named():
 
     start = hmmjax.init_params(2)
     params = hmmjax.Params(hmmjax.PhaseChain(start.phases.initial, start.phases.transition, PhaseOne(jnp.ones(()))))
-    with pytest.raises(ValueError, match=r"PhaseOne.log_prob gives shape \(1, 16\) for \(1, 16\) frames: \(1, 16, 2\)"):
+    with pytest.raises(ValueError, match=r"PhaseOne.log_prob returned shape \(1, 16\) for \(1, 16\) frames. It must return \(1, 16, 2\)"):
         hmmjax.posterior(params, hmmjax.Observations(phases=np.full((16, 2), 0.5, np.float32)))

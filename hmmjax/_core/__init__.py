@@ -1,1 +1,1 @@
-"""Shared internals: arrays in, arrays out; nothing here is public."""
+"""Internals shared by all modules. Nothing here is public."""

@@ -1,4 +1,4 @@
-"""Checks on concrete arrays, each of which names the field, the cause and the fix."""
+"""Checks of concrete arrays. Every message names the field, the cause and the fix."""
 
 from typing import Any
 
@@ -11,32 +11,37 @@ from hmmjax._core.typing import Array
 
 
 def is_concrete(*trees: Any) -> bool:
-    """Whether no leaf is being traced, so that values may be looked at."""
+    """Whether no leaf is traced, so that values are available."""
     return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(trees))
 
 
+def is_float(x: Any) -> bool:
+    """Whether `x` holds floating point numbers (bfloat16 included)."""
+    return jnp.issubdtype(x.dtype, jnp.floating)
+
+
 def check_array(name: str, x: Any) -> None:
-    """TypeError unless `x` is an array."""
+    """Raise TypeError unless `x` is an array."""
     if not hasattr(x, "shape") or not hasattr(x, "dtype"):
         raise TypeError(f"{name} must be an array, got {type(x).__name__}. Wrap it: jnp.asarray(...).")
 
 
 def check_shape(name: str, x: Any, shape: tuple[int, ...], meaning: str) -> None:
-    """ValueError unless `x` has that shape."""
+    """Raise ValueError unless `x` has the given shape."""
     check_array(name, x)
     if tuple(x.shape) != shape:
         raise ValueError(f"{name} has shape {tuple(x.shape)} but must be {shape}, {meaning}.")
 
 
 def check_square(name: str, x: Any, axes: int) -> None:
-    """ValueError unless `x` has so many axes, the last two alike and not empty."""
+    """Raise ValueError unless `x` has the given number of axes, the last two of equal, positive size."""
     check_array(name, x)
     if x.ndim != axes or x.shape[-1] != x.shape[-2] or 0 in x.shape:
         raise ValueError(f"{name} has shape {tuple(x.shape)} but must have {axes} axes and be square (from, to).")
 
 
 def check_probabilities(name: str, x: Any) -> None:
-    """ValueError unless every entry is finite and in [0, 1]."""
+    """Raise ValueError unless every entry is in [0, 1]."""
     check_array(name, x)
     if not np.issubdtype(x.dtype, np.floating) and x.dtype.name != "bfloat16":
         raise TypeError(f"{name} must be floating point probabilities, got {x.dtype}.")
@@ -51,12 +56,12 @@ def check_probabilities(name: str, x: Any) -> None:
 
 
 def check_rows(name: str, x: Any, square: bool = False) -> None:
-    """ValueError unless every row (last axis) is a distribution."""
+    """Raise ValueError unless every row (last axis) is a distribution."""
     check_probabilities(name, x)
     if x.ndim < 1 or (square and (x.ndim < 2 or x.shape[-1] != x.shape[-2])):
         raise ValueError(f"{name} must be square in its last two axes (from state, to state), got shape {x.shape}.")
     total = np.asarray(x, np.float64).sum(-1)
-    # A row of n entries may miss one by n roundings of its own type; nothing typed or counted in float32 misses 1e-4.
+    # The sum of n entries may be off by n roundings of their type; counts in float32 are within 1e-4.
     bad = np.abs(total - 1) > max(1e-4, x.shape[-1] * float(jnp.finfo(x.dtype).eps))
     if bad.any():
         where = tuple(int(i) for i in np.argwhere(bad)[0])
@@ -68,7 +73,7 @@ def check_rows(name: str, x: Any, square: bool = False) -> None:
 
 
 def check_positive(name: str, x: Any) -> None:
-    """ValueError unless every entry is finite and positive."""
+    """Raise ValueError unless every entry is finite and positive."""
     check_array(name, x)
     values = np.asarray(x, np.float64)
     bad = ~(np.isfinite(values) & (values > 0))
@@ -78,7 +83,7 @@ def check_positive(name: str, x: Any) -> None:
 
 
 def check_mask(mask: Any) -> None:
-    """TypeError unless the mask is boolean."""
+    """Raise TypeError unless the mask is boolean."""
     if mask is None:
         return
     dtype = mask.dtype if hasattr(mask, "dtype") else np.asarray(mask).dtype
@@ -87,10 +92,10 @@ def check_mask(mask: Any) -> None:
 
 
 def check_label_dtype(name: str, x: Any) -> None:
-    """TypeError unless labels are integers (or booleans)."""
+    """Raise TypeError unless labels are integers or booleans."""
     if x is not None and (not hasattr(x, "dtype") or x.dtype.kind not in "biu"):
         kind = getattr(x, "dtype", type(x).__name__)
-        raise TypeError(f"{name} must be integers (-1 = unknown), got {kind}. Make NaN -1, then x.astype(int).")
+        raise TypeError(f"{name} must be integers (-1 = unknown), got {kind}. Replace NaN by -1, then x.astype(int).")
 
 
 def no_log_prior(block: Any, pseudo_counts: Any) -> Array:

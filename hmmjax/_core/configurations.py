@@ -1,4 +1,4 @@
-"""Configurations of K tools: which are present, numbered by their bits, tool 0 the slowest; there are C = 2**K."""
+"""Configurations of K tools, C = 2**K subsets numbered by their bits; tool 0 is the highest bit."""
 
 import jax.numpy as jnp
 
@@ -7,12 +7,12 @@ from hmmjax._core.typing import Array
 
 
 def bits(num_tools: int) -> Array:
-    """(C, K) presence of each tool in each configuration."""
+    """Return the presence (C, K) of each tool in each configuration."""
     return (jnp.arange(2**num_tools)[:, None] >> jnp.arange(num_tools - 1, -1, -1)) & 1
 
 
 def add_over_tools(per_tool: Array) -> Array:
-    """(..., K, 2) log-tables to their sums (..., C) over configurations."""
+    """Sum log-tables (..., K, 2) over tools, to (..., C) for each configuration."""
     out = per_tool[..., 0, :]
     for k in range(1, per_tool.shape[-2]):
         out = (out[..., :, None] + per_tool[..., k, None, :]).reshape(*out.shape[:-1], -1)
@@ -20,7 +20,7 @@ def add_over_tools(per_tool: Array) -> Array:
 
 
 def multiply_over_tools(per_tool: Array) -> Array:
-    """(..., K, n) weights of each tool's n states to their products (..., n**K), tool 0 the slowest."""
+    """Multiply weights (..., K, n) of each tool's n states over tools, to (..., n**K) with tool 0 the slowest."""
     out = per_tool[..., 0, :]
     for k in range(1, per_tool.shape[-2]):
         out = (out[..., :, None] * per_tool[..., k, None, :]).reshape(*out.shape[:-1], -1)
@@ -28,12 +28,12 @@ def multiply_over_tools(per_tool: Array) -> Array:
 
 
 def per_config(table: Array, num_tools: int) -> Array:
-    """A table (..., K, 2) over each tool's own states as one (..., K, C) over configurations."""
+    """Expand a table (..., K, 2) over each tool's own states to (..., K, C) over configurations."""
     own = jnp.broadcast_to(bits(num_tools).T, (*table.shape[:-1], 2**num_tools))
     return jnp.take_along_axis(table, own, -1)
 
 
 def per_state(weights: Array, num_tools: int) -> Array:
-    """Weights (..., K, C) of configurations summed to (..., K, 2) of each tool's own states."""
+    """Sum weights (..., K, C) of configurations to (..., K, 2) of each tool's own states."""
     own = bits(num_tools).T.astype(weights.dtype)
     return num.einsum("...kc,kcj->...kj", weights, jnp.stack([1 - own, own], -1))

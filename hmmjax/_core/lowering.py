@@ -1,171 +1,117 @@
-"""From parameters and data to potentials: emission tables, labels, and the three shapes a model can have."""
+"""Models as chains, and results over chains as results over phases and tools.
+
+`lower` turns the tables of a model (see `hmmjax._core.tables`) into the potentials of a chain (see
+`hmmjax.messages.potentials`), and `Structure` lifts what is computed on the chain back to phases and tools.
+No other module tells apart models without phases or tools, with independent or interacting tools, or with stages.
+"""
 
 import dataclasses
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax import durations, messages
+from hmmjax import messages
 from hmmjax._core import numerics as num
-from hmmjax._core.batch import Data, dtype_of, is_float
+from hmmjax._core import stages as staging
+from hmmjax._core.batch import Batch
 from hmmjax._core.checks import is_concrete
-from hmmjax._core.configurations import add_over_tools, multiply_over_tools
-from hmmjax._core.pytree import pytree
+from hmmjax._core.configurations import add_over_tools, bits, multiply_over_tools
+from hmmjax._core.tables import Tables, clamp
 from hmmjax._core.typing import Array
 from hmmjax.messages import Potentials
 from hmmjax.types import Params
 
 
-@pytree
-class Tables:
-    """Everything the likelihood is a function of. Absent tracks are None.
+@dataclasses.dataclass(frozen=True)
+class Structure:
+    """The kind of chain that a model is lowered to, and the way back from its states to phases and tools.
 
     Attributes:
-        phase_initial: (L,) probabilities.
-        phase_transition: (L, L) probabilities.
-        tool_initial: (K, L, 2) probabilities, or (K, 2) without phases.
-        tool_transition: the transition model's probability tables.
-        phases: (B, T, L) log-evidence.
-        tools: (B, T, K, 2) log-evidence about each tool on its own, labels included.
-        configs: (B, T, 2**K) log-evidence about configurations, of a joint emission; None of others.
+        has_phases: whether the model has phases; without them the chain has a single one.
+        num_tools: K; without tools the chain has a single configuration.
+        stages: (L,) number of stages per phase, over which the chain runs; None if phases have no stages.
+        independent: whether the model is K independent chains, one per tool, each with the two states of its tool as
+            "phases". Their potentials, and results on them, are stacked on a leading axis.
     """
 
-    phase_initial: Any
-    phase_transition: Any
-    tool_initial: Any
-    tool_transition: Any
-    phases: Any
-    tools: Any
-    configs: Any = None
+    has_phases: bool
+    num_tools: int
+    stages: tuple[int, ...] | None
+    independent: bool
+
+    def map(self, function: Callable, potentials: Any, *args: Any) -> Any:
+        """Return `function(potentials, *args)`; of each tool's chain, stacked, if tools are independent.
+
+        `args` then have a leading axis of K. Instead of `Potentials` any tree with that axis may be given.
+        """
+        if not self.independent:
+            return function(potentials, *args)
+        axes = PER_TOOL if isinstance(potentials, Potentials) else 0
+        return jax.vmap(function, (axes, *[0] * len(args)))(potentials, *args)
+
+    def lift_log_prob(self, values: Array) -> Array:
+        """Return the log-probability of all chains together; `values` (...) has a leading axis of K if several."""
+        return num.accurate_sum(values, 0) if self.independent else values
+
+    def lift_marginals(self, phases: Array, configs: Array) -> tuple[Array | None, Array | None]:
+        """Return P(phase) (..., L) and P(tool present) (..., K) from marginals over the chain's states.
+
+        Args:
+            phases: (..., S) marginals of the chain's phases, with a leading axis of K if tools are independent.
+            configs: (..., C) marginals of configurations.
+        """
+        if self.independent:
+            return None, jnp.moveaxis(phases[..., 1], 0, -1)
+        lifted = phases if self.stages is None else staging.merge(phases, self.stages)
+        tools = None
+        if self.num_tools:
+            tools = num.einsum("...c,ck->...k", configs, bits(self.num_tools).astype(configs.dtype))
+        return lifted if self.has_phases else None, tools
+
+    def lift_path(self, phases: Array, configs: Array) -> tuple[Array | None, Array | None]:
+        """Return phases (...) and tools (..., K), int32, from paths through the chain's states.
+
+        Args:
+            phases: (...) int, with a leading axis of K if tools are independent.
+            configs: (...) int.
+        """
+        if self.independent:
+            return None, jnp.moveaxis(phases, 0, -1).astype(jnp.int32)
+        lifted = phases if self.stages is None else jnp.asarray(staging.phase_of_stage(self.stages))[phases]
+        tools = bits(self.num_tools)[configs].astype(jnp.int32) if self.num_tools else None
+        return lifted.astype(jnp.int32) if self.has_phases else None, tools
 
 
-def both_states(present: Any) -> Array:
-    """P(present) to (..., 2) probabilities of absent and present; a rounding above one is taken for one."""
-    present = jnp.asarray(present)
-    over = present > 1
-    return jnp.stack([jnp.where(over, 0, 1 - present), jnp.where(over, 1, present)], -1)
+PER_TOOL = Potentials(0, 0, 0, 0, 0, None)
+"""Axes, for `jax.vmap`, of the stacked potentials of independent tools."""
 
 
-def tables(params: Params, data: Data) -> Tables:
-    """Probability tables of `params` and log-evidence tables of `data` under its emissions, labels included."""
-    dtype = dtype_of(params)
-    cast = partial(jnp.asarray, dtype=dtype)
+def structure_of(params: Params, table: Tables | None = None) -> Structure:
+    """Return the structure of a model; from `table`, if given, whether tool emissions are joint."""
     phases, tools = params.phases, params.tools
-    real = jnp.arange(data.observed.shape[1]) < data.lengths[:, None]
-    out: dict[str, Any] = dict.fromkeys(("phase_initial", "phase_transition", "tool_initial", "tool_transition"))
-    out |= {"phases": None, "tools": None}
-    if phases is not None:
-        out["phase_initial"], out["phase_transition"] = cast(phases.initial), cast(phases.transition)
-        evidence = _evidence(phases.emission, data.phases, data.observed, dtype)
-        shape = (*data.observed.shape, phases.num_phases)
-        evidence = jnp.zeros(shape, dtype) if evidence is None else evidence
-        out["phases"] = clamp(evidence, data.phase_labels, real)
+    joint = True
     if tools is not None:
-        out["tool_initial"] = both_states(cast(tools.initial))
-        out["tool_transition"] = jax.tree.map(cast, jax.tree.map(cast, tools.transition).tables())
-        evidence = _evidence(tools.emission, data.tools, data.observed, dtype)
-        if tools.emission is not None and tools.emission.is_joint:
-            shape = (*data.observed.shape, 2**tools.num_tools)
-            out["configs"] = jnp.zeros(shape, dtype) if evidence is None else evidence.sum(-2)
-            evidence = None
-        shape = (*data.observed.shape, tools.num_tools, 2)
-        evidence = jnp.zeros(shape, dtype) if evidence is None else evidence
-        out["tools"] = clamp(evidence, data.tool_labels, real)
-    return Tables(**out)
+        joint = table.configs is not None if table is not None else getattr(tools.emission, "is_joint", False)
+        joint = joint or tools.transition.is_joint
+    return Structure(
+        phases is not None, params.num_tools, None if phases is None else phases.stages, phases is None and not joint
+    )
 
 
-def is_factorial(params: Params, table: Tables | None = None) -> bool:
-    """Whether the model is K chains that know nothing of each other: tools without phases that do not interact."""
-    tools = params.tools
-    if params.phases is not None or tools is None or tools.transition.is_joint:
-        return False
-    if table is not None:
-        return table.configs is None
-    return tools.emission is None or not tools.emission.is_joint
-
-
-SAFE_NATS = 70.0
-"""What float32 holds below one (87 nats) less what it takes to keep eight digits of a sum."""
-
-
-def scaled_is_exact(params: Params) -> bool:
-    """Whether the scaled recursions are exact for this (concrete) model, whatever the evidence.
-
-    They give each phase its own exponent, but the tools' configurations within a phase share one, so evidence against
-    a configuration by more than is held (`messages.scaled.LIFT`) loses it. That is harmless where every configuration
-    is reached again from any other, in one frame, with a probability that float32 still resolves: a lost one costs more
-    than the way to the best configuration and back. It is not where tools cannot switch.
-    Tracks alone have a scale for every state and always mix.
-    """
-    if params.tools is None or is_factorial(params):
-        return True
-    present = np.asarray(params.tools.initial, np.float64)
-    with np.errstate(divide="ignore"):
-        start = np.log(np.maximum(np.minimum(present, 1 - present), 0)).sum(0)
-    return all((lowest >= -SAFE_NATS).all() for lowest in (params.tools.transition.min_log_prob(), start))
-
-
-def choose_backend(backend: str, params: Params) -> str:
-    """The backend to run: the one named, or what "auto" means for these parameters."""
-    name = messages.choose(backend)
-    if backend == "auto" and is_concrete(params) and not scaled_is_exact(params):
-        return "logspace"
-    return name
-
-
-def fill_masked(observations: Any, observed: Array, dtype: Any) -> Any:
-    """Observations with unobserved frames replaced, so that neither values nor gradients see what is there."""
-    if observations is None:
-        return None
-    if isinstance(observations, tuple):
-        return tuple(fill_masked(x, observed, dtype) for x in observations)
-    keep = observed if observations.ndim == 2 else observed[..., None]
-    if is_float(observations):
-        return jnp.where(keep, observations.astype(dtype), 0.5)
-    return jnp.where(keep, observations, 0)
-
-
-def _evidence(emission: Any, observations: Any, observed: Array, dtype: Any) -> Any:
-    if observations is None or emission is None:
-        return None
-    # Gamma functions and log-odds of half-precision parameters need more digits than these have themselves.
-    emission = jax.tree.map(partial(jnp.asarray, dtype=dtype), emission)
-    table = emission.log_prob(fill_masked(observations, observed, dtype)).astype(dtype)
-    if table.shape != (*observed.shape, *emission.table_shape):
-        raise ValueError(
-            f"{type(emission).__name__}.log_prob gives shape {table.shape} for {observed.shape} frames: "
-            f"{(*observed.shape, *emission.table_shape)} is needed, one number for every state."
-        )
-    return jnp.where(observed.reshape(*observed.shape, *[1] * (table.ndim - 2)), table, 0)
-
-
-def clamp(evidence: Array, labels: Any, real: Array) -> Array:
-    """Remove the states that a known label contradicts."""
-    real = real.reshape(*real.shape, *[1] * (evidence.ndim - 2))
-    evidence = jnp.where(real, evidence, 0)
-    if labels is None:
-        return evidence
-    label = labels[..., None]
-    contradicted = real & (label >= 0) & (label != jnp.arange(evidence.shape[-1]))
-    return jnp.where(contradicted, -jnp.inf, evidence)
-
-
-def potentials(params: Params, table: Tables, lengths: Array) -> Potentials:
-    """The coupled chain, with one phase where the model has none.
-
-    Tools that are `separate` are K chains stacked on a leading axis of everything but lengths.
-    """
+def lower(params: Params, table: Tables, lengths: Array) -> Potentials:
+    """Return the potentials of the chain that represents the model, see `Structure`."""
+    structure = structure_of(params, table)
     if params.tools is None:
-        nothing = jnp.zeros((*table.phases.shape[:2], 1), table.phases.dtype)
-        plain = Potentials(table.phase_initial[:, None], table.phase_transition, (), table.phases, nothing, lengths)
-        return _staged(plain, params)
-    if is_factorial(params, table):
-        evidence = jnp.moveaxis(table.tools, 2, 0)
-        nothing = jnp.zeros((*evidence.shape[:-1], 1), evidence.dtype)
-        return Potentials(table.tool_initial[..., None], table.tool_transition, (), evidence, nothing, lengths)
+        blank = jnp.zeros((*table.phases.shape[:2], 1), table.phases.dtype)
+        chain = Potentials(table.phase_initial[:, None], table.phase_transition, (), table.phases, blank, lengths)
+        return _expand_stages(chain, structure.stages)
+    if structure.independent:
+        per_tool = jnp.moveaxis(table.tools, 2, 0)
+        blank = jnp.zeros((*per_tool.shape[:-1], 1), per_tool.dtype)
+        return Potentials(table.tool_initial[..., None], table.tool_transition, (), per_tool, blank, lengths)
     phases = table.phase_initial, table.phase_transition, table.phases
     first, blocks = table.tool_initial, params.tools.transition.blocks(table.tool_transition)
     if params.phases is None:
@@ -174,18 +120,17 @@ def potentials(params: Params, table: Tables, lengths: Array) -> Potentials:
         first, blocks = first[:, None], jax.tree.map(lambda block: block[None], blocks)
     initial = phases[0][:, None] * multiply_over_tools(jnp.moveaxis(first, 0, 1))
     configs = add_over_tools(table.tools) if table.configs is None else add_over_tools(table.tools) + table.configs
-    return _staged(Potentials(initial, phases[1], blocks, phases[2], configs, lengths), params)
+    return _expand_stages(Potentials(initial, phases[1], blocks, phases[2], configs, lengths), structure.stages)
 
 
-def _staged(p: Potentials, params: Params) -> Potentials:
-    """Phases replaced by their stages; derivatives with respect to phases' tables come back summed over stages."""
-    stages = None if params.phases is None else params.phases.stages
+def _expand_stages(p: Potentials, stages: tuple[int, ...] | None) -> Potentials:
+    """Replace phases by their stages; derivatives with respect to phases' tables come back summed over stages."""
     if stages is None:
         return p
-    owner = durations.owners(stages)
+    owner = staging.phase_of_stage(stages)
     return Potentials(
-        durations.staged_initial(p.initial, stages),
-        durations.staged_transition(p.transition, stages),
+        staging.staged_initial(p.initial, stages),
+        staging.staged_transition(p.transition, stages),
         jax.tree.map(lambda block: block[owner], p.blocks),
         p.phases[..., owner],
         p.configs,
@@ -193,32 +138,92 @@ def _staged(p: Potentials, params: Params) -> Potentials:
     )
 
 
-PER_TOOL = Potentials(0, 0, 0, 0, 0, None)
-"""vmap axes of separate tools: one chain each."""
-
-
 def log_normalizer(params: Params, table: Tables, lengths: Array, backend: str) -> Array:
-    """Log-likelihood (B,) as a differentiable function of the tables."""
-    p = potentials(params, table, lengths)
-    run = partial(messages.log_normalizer, backend=backend)
-    if is_factorial(params, table):
-        return num.accurate_sum(jax.vmap(lambda p: run(p), (PER_TOOL,))(p), 0)
-    return run(p)
+    """Return log-likelihoods (B,), a differentiable function of the tables."""
+    structure = structure_of(params, table)
+    values = structure.map(lambda p: messages.log_normalizer(p, backend=backend), lower(params, table, lengths))
+    return structure.lift_log_prob(values)
 
 
-def conditional(params: Params, free: Tables, data: Data, backend: str) -> Array:
-    """Log-probability (B,) of each video's labels given its observations, `free` being tables without labels."""
-    real = jnp.arange(data.observed.shape[1]) < data.lengths[:, None]
+def smooth(params: Params, table: Tables, lengths: Array, backend: str) -> tuple[Array, Array | None, Array | None]:
+    """Return log-likelihoods (B,), P(phase) (B, T, L) and P(tool present) (B, T, K).
+
+    Source: marginals are derivatives with respect to emission log-likelihoods (Eisner 2016, see docs/maths.md).
+    """
+
+    def run(phases: Any, tools: Any) -> Array:
+        return log_normalizer(params, dataclasses.replace(table, phases=phases, tools=tools), lengths, backend)
+
+    value, vjp = jax.vjp(run, table.phases, table.tools)
+    phases, tools = vjp(jnp.ones_like(value))
+    return value, phases, None if tools is None else tools[..., 1]
+
+
+def expected_counts(params: Params, table: Tables, lengths: Array, backend: str) -> tuple[Array, Tables]:
+    """Return log-likelihoods (B,), and in place of each table the expected counts of its entries.
+
+    Counts of starts and transitions are summed over videos; those of emissions are marginals.
+
+    Source: a table's counts are the table times the log-likelihood's derivative (Eisner 2016, see docs/maths.md).
+    """
+    value, vjp = jax.vjp(lambda t: log_normalizer(params, t, lengths, backend), table)
+    (grads,) = vjp(jnp.ones_like(value))
+
+    def counts(t: Any, g: Any) -> Any:
+        # The derivative at a structural zero may be infinite; its count is zero nonetheless.
+        return jax.tree.map(lambda t, g: jnp.where(t > 0, t * jnp.where(t > 0, g, 0), 0), t, g)
+
+    names = ("phase_initial", "phase_transition", "tool_initial", "tool_transition")
+    return value, dataclasses.replace(grads, **{n: counts(getattr(table, n), getattr(grads, n)) for n in names})
+
+
+def conditional(params: Params, free: Tables, batch: Batch, backend: str) -> Array:
+    """Return the log-probability (B,) of each video's labels given its observations; -inf if either is impossible.
+
+    `free` are the tables of the batch without labels.
+    """
+    valid = batch.valid
 
     def twice(table: Any, labels: Any) -> Any:
-        # Both questions as one batch: a scan's steps cost alike for few videos and for twice as many.
-        return None if table is None else jnp.concatenate([clamp(table, labels, real), table])
+        # Evaluate both likelihoods in one batch: the cost of a scan step barely depends on the batch size.
+        return None if table is None else jnp.concatenate([clamp(table, labels, valid), table])
 
     both = dataclasses.replace(
         free,
-        phases=twice(free.phases, data.phase_labels),
-        tools=twice(free.tools, data.tool_labels),
+        phases=twice(free.phases, batch.phase_labels),
+        tools=twice(free.tools, batch.tool_labels),
         configs=None if free.configs is None else jnp.concatenate([free.configs, free.configs]),
     )
-    clamped, whole = jnp.split(log_normalizer(params, both, jnp.concatenate([data.lengths, data.lengths]), backend), 2)
-    return clamped - whole
+    values = log_normalizer(params, both, jnp.concatenate([batch.lengths, batch.lengths]), backend)
+    clamped, unclamped = jnp.split(values, 2)
+    possible = unclamped > -jnp.inf
+    return jnp.where(possible, clamped - jnp.where(possible, unclamped, 0), -jnp.inf)
+
+
+SAFE_NATS = 70.0
+"""What float32 holds below one (87 nats) less what it takes to keep eight digits of a sum."""
+
+
+def scaled_is_exact(params: Params) -> bool:
+    """Whether the scaled recursions are exact for this (concrete) model, whatever the observations.
+
+    They give each phase its own exponent, but the tools' configurations within a phase share one, so a configuration
+    that observations make less probable than others by more than `messages.scaled.LIFT` is lost. That does no harm if
+    every configuration is reached again from every other, in one frame, with a probability that float32 resolves: the
+    path through the lost one is then less probable than that through the best one and back. It does if tools cannot
+    switch. Models of one track have an exponent per state and are always exact.
+    """
+    if params.tools is None or structure_of(params).independent:
+        return True
+    present = np.asarray(params.tools.initial, np.float64)
+    with np.errstate(divide="ignore"):
+        start = np.log(np.maximum(np.minimum(present, 1 - present), 0)).sum(0)
+    return all((lowest >= -SAFE_NATS).all() for lowest in (params.tools.transition.min_log_prob(), start))
+
+
+def choose_backend(backend: str, params: Params) -> str:
+    """Return the backend to run: the named one, or what "auto" means for these parameters."""
+    name = messages.choose(backend)
+    if backend == "auto" and is_concrete(params) and not scaled_is_exact(params):
+        return "logspace"
+    return name

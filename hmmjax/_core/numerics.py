@@ -1,4 +1,4 @@
-"""Numerics shared by families and messages: logarithms that keep zeros, sums that keep digits."""
+"""Numerics shared by families and messages: logarithms of structural zeros, accurate sums, log-beta."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -9,17 +9,17 @@ from jax import lax
 
 from hmmjax._core.typing import Array
 
-# Every product inside inference runs at full precision: on recent GPUs the default is TF32, which moves
-# log-likelihoods by whole nats.
+# Every product in inference runs at full precision: the default on recent GPUs is TF32, which changes log-likelihoods
+# by several nats.
 einsum = partial(jnp.einsum, precision=lax.Precision.HIGHEST)
 
 
 @jax.custom_jvp
 def log(x: Array) -> Array:
-    """Natural logarithm, -inf at 0, where its derivative is taken as 0.
+    """Compute the natural logarithm; -inf at 0, where the derivative is defined as 0.
 
-    A structural zero is a state that cannot be, not a small number: it takes no part in the gradient, and it must
-    not turn the gradient of its neighbors into NaN.
+    A zero is structural (an impossible state), not a small number: it has no gradient, and must not turn the gradient
+    of its neighbors into NaN.
     """
     return jnp.log(x)
 
@@ -27,26 +27,31 @@ def log(x: Array) -> Array:
 @log.defjvp
 def _(primals: tuple, tangents: tuple) -> tuple:
     (x,), (dx,) = primals, tangents
-    # The reciprocal of a denormal number overflows; below the smallest normal one is zero for this purpose.
-    some = x >= jnp.finfo(x.dtype).tiny
-    return jnp.log(x), jnp.where(some, dx / jnp.where(some, x, 1), 0)
+    # The reciprocal of a denormal number overflows, so these have no gradient either.
+    normal = x >= jnp.finfo(x.dtype).tiny
+    return jnp.log(x), jnp.where(normal, dx / jnp.where(normal, x, 1), 0)
+
+
+def as_probability(x: Array) -> Array:
+    """Return `x` with rounding below 0 and above 1 cut off."""
+    return jnp.where(x > 1, 1, jnp.where(x < 0, 0, x))
 
 
 def finite_max(x: Array, axis: int | Sequence[int], keepdims: bool = False) -> Array:
-    """Maximum, or 0 where that is -inf: what may safely be subtracted before an exponential."""
+    """Return the maximum, or 0 if it is -inf: a constant that may be subtracted before an exponential."""
     m = jnp.max(x, axis, keepdims=keepdims)
     return lax.stop_gradient(jnp.where(jnp.isfinite(m), m, 0))
 
 
 def logsumexp(x: Array, axis: int, keepdims: bool = False) -> Array:
-    """Log of the sum of exponentials; -inf, with zero gradient, where every entry is -inf."""
+    """Return the log of the sum of exponentials; -inf, with zero gradient, if every entry is -inf."""
     m = finite_max(x, axis, keepdims=True)
     total = log(jnp.sum(jnp.exp(x - m), axis, keepdims=True)) + m
     return total if keepdims else jnp.squeeze(total, axis)
 
 
 def accurate_sum(x: Array, axis: int = -1) -> Array:
-    """Sum with a compensated binary tree: the error stays near one rounding however long the axis.
+    """Sum along an axis with a compensated binary tree, with an error of about one rounding for any length.
 
     Source: Knuth's two-sum, applied pairwise. -inf entries give -inf.
     """
@@ -68,7 +73,7 @@ def accurate_sum(x: Array, axis: int = -1) -> Array:
 
 
 def log_beta(a: Array, b: Array) -> Array:
-    """Log B(a, b), accurate for large arguments in float32, where a difference of three log-gammas cancels."""
+    """Return log B(a, b), accurate in float32 for large arguments, for which a difference of log-gammas cancels."""
     small, large = jnp.minimum(a, b), jnp.maximum(a, b)
     total = small + large
     big = large > 8
@@ -83,7 +88,7 @@ def log_beta(a: Array, b: Array) -> Array:
     )
     both = small > 8
     s = jnp.where(both, small, 9.0)
-    # Both large: the small one's log-gamma joins the cancellation, log G(s) - s log(total) + s.
+    # If both are large, the log-gamma of the smaller one cancels as well: log G(s) - s log(total) + s.
     leading = (s - 0.5) * jnp.log(jnp.where(both, ratio, 0.5)) - 0.5 * jnp.log(big_total) + _HALF_LOG_2PI + _stirling(s)
     joined = leading + (big_large - 0.5) * jnp.log1p(-ratio) + _stirling(big_large) - _stirling(big_total)
     direct = jax.lax.lgamma(small) + jax.lax.lgamma(large) - jax.lax.lgamma(total)
@@ -94,6 +99,6 @@ _HALF_LOG_2PI = 0.9189385332046727
 
 
 def _stirling(x: Array) -> Array:
-    """Correction term of Stirling's series, below float32 round-off for x > 8."""
+    """Return the correction term of Stirling's series, exact to float32 rounding for x > 8."""
     y = 1 / (x * x)
     return (1 / 12 - y * (1 / 360 - y * (1 / 1260 - y / 1680))) / x

@@ -1,4 +1,4 @@
-"""Frozen dataclasses that JAX sees as pytrees."""
+"""Frozen dataclasses registered with JAX as pytrees."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 def static(default: Any = dataclasses.MISSING) -> Any:
-    """A field that is part of the tree's structure (hashable, compared by value), not a leaf.
+    """Declare a field that is part of the tree's structure (hashable, compared by value), not a leaf.
 
     Args:
-        default: of the field; without one it must be given.
+        default: default value of the field; without one the field is required.
 
     Returns:
         A `dataclasses.field`, for the body of a class that `pytree` decorates.
@@ -25,7 +25,7 @@ def static(default: Any = dataclasses.MISSING) -> Any:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static))
 def pytree(cls: type[T]) -> type[T]:
-    """Make `cls` a frozen dataclass registered with JAX; fields marked `static()` are structure.
+    """Make `cls` a frozen dataclass registered with JAX; fields declared with `static()` are structure.
 
     Rebuilding a tree bypasses ``__init__``, so that JAX may put anything (axis numbers, tracers, sentinels) at the
     leaves.

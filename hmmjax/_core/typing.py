@@ -1,7 +1,7 @@
-"""Shape-carrying array annotations that cost a core install nothing.
+"""Array annotations. Those with shapes need no dependency.
 
-With jaxtyping installed (it is in the ``dev`` extra) the names below are jaxtyping's and the tests enforce them;
-without it they all mean "an array".
+With jaxtyping installed (it is in the ``dev`` extra) `Bool`, `Float`, `Int` and `Num` are jaxtyping's and the tests
+enforce them; without it they all mean "an array".
 """
 
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,13 @@ import jax
 import numpy as np
 
 Array = jax.Array | np.ndarray
+"""What the library computes with and returns."""
+
+ArrayLike = Any
+"""What callers pass: an array of JAX or NumPy, possibly traced, or whatever else the docstring of the argument allows.
+
+Such inputs are checked by `hmmjax._core.validation`, whose errors name the argument, its value and the fix.
+"""
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, Num
@@ -24,4 +31,4 @@ else:
 
         Bool = Float = Int = Num = _Any
 
-__all__ = ["Array", "Bool", "Float", "Int", "Num"]
+__all__ = ["Array", "ArrayLike", "Bool", "Float", "Int", "Num"]

@@ -1,6 +1,7 @@
-"""Eager checks of parameters, observations, masks and labels. Every message names the cause and the fix.
+"""Eager checks of parameters, observations and labels. Every message names the cause and the fix.
 
-They run on concrete arrays only: inside a caller's own `jax.jit` there are no values to look at.
+They run on concrete arrays only: inside a caller's own `jax.jit` values are unknown. What an emission family observes
+is checked by the family itself.
 """
 
 from typing import Any
@@ -8,7 +9,6 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax._core.batch import Data, require_observations
 from hmmjax._core.checks import (
     check_array,
     check_probabilities,
@@ -16,25 +16,25 @@ from hmmjax._core.checks import (
     check_shape,
     check_square,
 )
-from hmmjax.durations import check_stages
+from hmmjax._core.stages import check_stages
 from hmmjax.emissions._observations import place
 from hmmjax.emissions.base import Emission
 from hmmjax.transitions import ToolTransition
-from hmmjax.types import Params, PhaseChain, ToolChains
+from hmmjax.types import Labels, Observations, Params, PhaseChain, ToolChains
 
 
 def check_params(params: Params) -> None:
-    """Raise unless `params` is a model: shapes that agree, rows that sum to one, emissions of the right track.
+    """Raise unless `params` is a valid model: shapes agree, rows sum to one, emissions are of the right track.
 
     Raises:
-        TypeError: a wrong kind of object.
+        TypeError: an object of the wrong type.
         ValueError: a wrong shape or value.
     """
     if not isinstance(params, Params):
         raise TypeError(f"params must be hmmjax.Params, got {type(params).__name__}.")
     phases, tools = params.phases, params.tools
     if phases is None and tools is None:
-        raise ValueError("params has neither phases nor tools; give hmmjax.PhaseChain, hmmjax.ToolChains or both.")
+        raise ValueError("params has neither phases nor tools. Pass hmmjax.PhaseChain, hmmjax.ToolChains or both.")
     for name, chain, kind in (("phases", phases, PhaseChain), ("tools", tools, ToolChains)):
         if chain is not None and not isinstance(chain, kind):
             raise TypeError(f"params.{name} must be hmmjax.{kind.__name__}, got {type(chain).__name__}.")
@@ -48,12 +48,12 @@ def check_params(params: Params) -> None:
     if tools is not None:
         check_array("tools.initial", tools.initial)
         if tools.initial.ndim == 0:
-            raise ValueError("tools.initial is a single number; it needs an axis over tools: (K, L), or (K,) alone.")
+            raise ValueError("tools.initial is a single number. It needs an axis over tools: (K, L), or (K,) without phases.")
         if tools.initial.shape[0] == 0:
-            raise ValueError("tools.initial is of no tool at all: leave tools=None.")
+            raise ValueError("tools.initial has no tools (axis 0 is empty). Pass tools=None instead.")
         if not isinstance(tools.transition, ToolTransition):
             raise TypeError(
-                f"tools.transition is {type(tools.transition).__name__}; wrap the table: "
+                f"tools.transition is {type(tools.transition).__name__}, not a transition model. Wrap the table: "
                 "hmmjax.transitions.PhaseConditioned(matrix)."
             )
         k = tools.num_tools
@@ -81,23 +81,23 @@ def _check_emission(track: str, emission: Any, size: int) -> None:
         )
 
 
-def check_data(params: Params, data: Data) -> None:
-    """Raise unless observations and labels suit the model, frame by observed frame.
+def check_data(params: Params, obs: Observations, labels: Labels, observed: np.ndarray, valid: np.ndarray) -> None:
+    """Raise unless observations (in observed frames) and labels (in valid frames) suit the model.
+
+    All arrays have an axis of videos; `observed` and `valid` are (B, T).
 
     Raises:
-        TypeError: integers where a family wants floats, or the reverse.
-        ValueError: out of range, NaN, or of a wrong shape.
+        TypeError: integers for a family that observes floats, or the reverse.
+        ValueError: values out of range or NaN, or a wrong shape.
     """
-    observed = np.asarray(data.observed)
-    real = np.arange(observed.shape[1]) < np.asarray(data.lengths)[:, None]
-    _check_track("phases", data.phases, params.phases, observed)
-    _check_track("tools", data.tools, params.tools, observed)
-    _check_labels("phases", data.phase_labels, params.phases, params.num_phases, real)
-    if data.tool_labels is not None and params.tools is not None:
-        k = data.tool_labels.shape[-1]
+    _check_track("phases", obs.phases, params.phases, observed)
+    _check_track("tools", obs.tools, params.tools, observed)
+    _check_labels("phases", labels.phases, params.phases, params.num_phases, valid)
+    if labels.tools is not None and params.tools is not None:
+        k = labels.tools.shape[-1]
         if k != params.num_tools:
             raise ValueError(f"labels.tools has {k} tools in its last axis, the model has {params.num_tools}.")
-    _check_labels("tools", data.tool_labels, params.tools, 2, real)
+    _check_labels("tools", labels.tools, params.tools, 2, valid)
 
 
 def _check_track(track: str, observations: Any, chain: Any, observed: np.ndarray) -> None:
@@ -107,31 +107,37 @@ def _check_track(track: str, observations: Any, chain: Any, observed: np.ndarray
     if chain is None:
         raise ValueError(f"{name} is given but params.{track} is None. Drop it from hmmjax.Observations.")
     if chain.emission is None:
-        raise ValueError(f"{name} is given but params.{track}.emission is None. Give the chain an emission family.")
+        raise ValueError(f"{name} is given but params.{track}.emission is None. Set an emission family.")
     chain.emission.check_observations(name, observations, observed)
 
 
-def _check_labels(track: str, labels: Any, chain: Any, size: int, real: np.ndarray) -> None:
+def _check_labels(track: str, labels: Any, chain: Any, size: int, valid: np.ndarray) -> None:
     if labels is None:
         return
     if chain is None:
         raise ValueError(f"labels.{track} is given but params.{track} is None. Drop it from hmmjax.Labels.")
     values = np.asarray(labels)
-    where = real if values.ndim == 2 else real[..., None]
-    if (bad := where & ((values < -1) | (values >= size))).any():
+    checked = valid if values.ndim == 2 else valid[..., None]
+    if (bad := checked & ((values < -1) | (values >= size))).any():
         at = tuple(int(i) for i in np.argwhere(bad)[0])
         raise ValueError(
-            f"labels.{track} is {int(values[at])} at {place(at)}: no state satisfies it. "
-            f"Labels are 0..{size - 1}, and -1 for unknown."
+            f"labels.{track} is {int(values[at])} at {place(at)}, which is not a state. "
+            f"Labels are 0..{size - 1}, or -1 for unknown."
         )
 
 
+def require_observations(obs: Any) -> None:
+    """Raise TypeError unless `obs` is `Observations`."""
+    if not isinstance(obs, Observations):
+        raise TypeError(f"obs must be hmmjax.Observations(phases=..., tools=...), got {type(obs).__name__}.")
+
+
 def check_observations(obs: Any) -> None:
-    """TypeError unless `Observations`, of which every array is of integers, booleans or floats."""
+    """Raise TypeError unless `obs` is `Observations` of integers, booleans or floats."""
     require_observations(obs)
     for name in ("phases", "tools"):
         x = getattr(obs, name, None)
         kinds = [getattr(source, "dtype", None) for source in (x if isinstance(x, tuple) else (x,))]
         for kind in kinds:
             if kind is not None and kind.kind not in "biu" and not jnp.issubdtype(kind, jnp.floating):
-                raise TypeError(f"obs.{name} has dtype {kind}; give integer labels or floating point probabilities.")
+                raise TypeError(f"obs.{name} has dtype {kind}. Pass integer labels or floating-point numbers.")

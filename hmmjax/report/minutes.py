@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmmjax._core import lowering
-from hmmjax.inference import prepare
+from hmmjax._core.batch import prepare
+from hmmjax._core.tables import tabulate
 from hmmjax.stabilize import Stabilized
 from hmmjax.stabilize.prepare import observations_for
 from hmmjax.stabilize.table import as_phases, as_tools
@@ -178,7 +179,7 @@ def variances(params: Params, obs: Observations, mask: Any, track: str) -> np.nd
     Returns:
         (B, L) or (B, K), in frames squared.
     """
-    data, _ = prepare(params, obs, mask, None)
+    data = prepare(params, obs, mask, None)
     backend = lowering.choose_backend("auto", params)
     count = params.num_phases if track == "phases" else params.num_tools
     columns = []
@@ -191,7 +192,7 @@ def variances(params: Params, obs: Observations, mask: Any, track: str) -> np.nd
 @partial(jax.jit, static_argnames=("track", "backend"))
 def _expected(params: Params, data: Any, theta: Any, c: Any, *, track: str, backend: str) -> Any:
     """(B,) expected frames of class c when each of its frames weighs exp(theta) more."""
-    table = lowering.tables(params, data)
+    table = tabulate(params, data)
 
     def log_likelihood(tilt: Any) -> Any:
         extra = tilt[:, None] * data.observed
