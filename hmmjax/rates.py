@@ -15,6 +15,7 @@ from hmmjax import durations
 from hmmjax._core.checks import check_array, check_label_dtype
 from hmmjax._core.typing import ArrayLike
 from hmmjax._core.validation import check_observations, check_params
+from hmmjax.transitions import PhaseConditioned
 from hmmjax.types import Labels, Observations, Params
 
 MAX_STEPS_PER_FRAME = 1000
@@ -64,13 +65,13 @@ def rescale(params: Params, factor: float) -> Params:
         if stages is not None:
             phases = durations.spread(Params(phases), stages).phases
     if tools is not None:
-        matrix = getattr(tools.transition, "matrix", None)
-        if matrix is None:
-            raise TypeError(f"{type(tools.transition).__name__} cannot be rescaled. Mask the missing frames instead.")
-        table = np.asarray(matrix, np.float64)
+        old = tools.transition
+        if not isinstance(old, PhaseConditioned):
+            raise TypeError(f"{type(old).__name__} cannot be rescaled. Mask the missing frames instead.")
+        table = np.asarray(old.matrix, np.float64)
         raised = np.stack([_power("tools.transition.matrix", m, power) for m in table.reshape(-1, 2, 2)])
-        raised = raised.reshape(table.shape).astype(np.asarray(matrix).dtype)
-        tools = dataclasses.replace(tools, transition=dataclasses.replace(tools.transition, matrix=raised))
+        raised = raised.reshape(table.shape).astype(np.asarray(old.matrix).dtype)
+        tools = dataclasses.replace(tools, transition=dataclasses.replace(old, matrix=raised))
     return Params(phases, tools)
 
 

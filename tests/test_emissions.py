@@ -268,7 +268,7 @@ def test_log_prior_is_a_finite_scalar_and_zero_without_pseudo_counts(family):
 
 @every
 def test_gradients_are_finite_everywhere_a_recognizer_can_go(family):
-    """Peers 19: exactly 0 and 1, denormals, almost 1."""
+    """Exactly 0 and 1, denormals, almost 1."""
     built = perturbed(family)
     if family.observes == "probabilities":
         values = jnp.array([0.0, 1.0, 1e-45, 1 - 1e-7, 0.5], jnp.float32)
@@ -347,7 +347,7 @@ def test_scaled_likelihood_is_bayes_rule_and_counts_frequencies():
 
 
 def test_identical_outputs_are_capped_with_a_warning():
-    """Peers 17: the likelihood has no maximum there."""
+    """The likelihood has no maximum there."""
     phases = np.tile(np.array([0.2, 0.3, 0.5], np.float32), (1, 50, 1))
     with pytest.warns(UserWarning, match=r"cap of 10000.*Priors\(phase_emission"):
         result = hmmjax.fit(hmmjax.init_params(3), hmmjax.Observations(phases), max_iterations=5)
@@ -361,7 +361,7 @@ def test_identical_outputs_are_capped_with_a_warning():
 
 @pytest.mark.parametrize("concentration", [0.05, 0.5, 1.0, 30.0, 1000.0])
 def test_dirichlet_and_beta_keep_their_digits(concentration):
-    """Peers 32: below one, where the density is infinite at the border, and far above it."""
+    """Below one, where the density is infinite at the border, and far above it."""
     rng = np.random.default_rng(0)
     mean = rng.dirichlet(np.full(7, 3.0), 7)
     table = (7 * concentration * mean).astype(np.float32)
@@ -376,7 +376,7 @@ def test_dirichlet_and_beta_keep_their_digits(concentration):
 
 
 def test_outputs_are_clipped_as_documented():
-    """Peers 19: 1e-6 from 0 and 1."""
+    """1e-6 from 0 and 1."""
     table = np.array([[[1.0, 3.0], [3.0, 0.5]]], np.float32)
     beta = emissions.ToolBeta(jnp.asarray(table))
     for extreme, clipped in ((0.0, 1e-6), (1e-45, 1e-6), (1.0, 1 - 1e-6), (1 - 1e-8, 1 - 1e-6)):

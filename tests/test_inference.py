@@ -140,7 +140,7 @@ def impossible():
 
 
 def test_impossible_video_has_minus_infinity_and_no_nan():
-    """Peers 8: and its neighbors in the batch are untouched."""
+    """Other videos of the batch are not affected."""
     params, obs = impossible()
     posterior, past, decoded = hmmjax.posterior(params, obs), hmmjax.filter(params, obs), hmmjax.decode(params, obs)
     assert_array_equal(posterior.log_likelihood, [0, -np.inf])
@@ -179,7 +179,7 @@ def test_contradicting_label_is_impossible():
 
 
 def test_all_masked_video():
-    """Peers 10: log-likelihood 0 and nothing else."""
+    """The log-likelihood is 0 and every frame is padding."""
     case = cases.make(19, 2, 2)
     mask = np.array([[True] * 5, [False] * 5])
     posterior, decoded = hmmjax.posterior(case.params, case.obs, mask), hmmjax.decode(case.params, case.obs, mask)
@@ -193,7 +193,7 @@ def test_all_masked_video():
 
 @pytest.mark.parametrize(("num_phases", "num_tools"), [(2, 2), (0, 3), (4, 0)])
 def test_single_frame(num_phases, num_tools):
-    """Peers 9 and 24: the initial distribution applies before any transition."""
+    """The initial distribution applies before any transition."""
     check(cases.make(20, num_phases, num_tools, 1))
 
 
@@ -238,3 +238,38 @@ def test_deterministic_chain_with_overwhelming_evidence_against():
         oracles.dense,
         {"rtol": 1e-5, "atol": 1e-4},
     )
+
+
+def test_a_frame_that_no_state_explains_makes_its_video_impossible():
+    """The third symbol has probability zero in every state."""
+    emission = hmmjax.emissions.PhaseConfusion(jnp.array([[0.9, 0.1, 0.0], [0.2, 0.8, 0.0], [0.5, 0.5, 0.0]]))
+    params = hmmjax.Params(hmmjax.PhaseChain(jnp.full(3, 1 / 3), jnp.full((3, 3), 1 / 3), emission))
+    obs = hmmjax.Observations(np.array([[0, 2, 0], [0, 0, 0]]))
+    posterior, good = hmmjax.posterior(params, obs), hmmjax.posterior(params, hmmjax.Observations(obs.phases[1]))
+    assert posterior.log_likelihood[0] == -np.inf
+    assert_array_equal(posterior.phases[0], 0)
+    assert_allclose(posterior.phases[1], good.phases, rtol=1e-5)
+    with pytest.raises(ValueError, match="video 0 is impossible"):
+        hmmjax.fit(params, obs)
+
+
+def test_labels_of_one_track_leave_the_other_free():
+    case = cases.make(38, 2, 2, 12, batch=1, families=("PhaseConfusion", "ToolConfusion"))
+    labels = hmmjax.Labels(phases=np.array([[0] * 6 + [1] * 6]))
+    posterior = hmmjax.posterior(case.params, case.obs, labels=labels)
+    assert_allclose(posterior.phases[0, np.arange(12), labels.phases[0]], 1, atol=1e-6)
+    free = np.asarray(posterior.tools)
+    assert ((free > 0) & (free < 1)).all()
+
+
+@pytest.mark.parametrize("run", [hmmjax.posterior, hmmjax.filter])
+def test_no_video_at_all(run):
+    params = hmmjax.init_params(3, 2, emissions="confusion")
+    out = run(params, hmmjax.Observations(np.zeros((0, 5), int), np.zeros((0, 5, 2), int)))
+    assert out.phases.shape == (0, 5, 3) and out.tools.shape == (0, 5, 2) and out.log_likelihood.shape == (0,)
+
+
+def test_no_video_decodes_to_nothing():
+    params = hmmjax.init_params(3, emissions="confusion")
+    out = hmmjax.decode(params, hmmjax.Observations(np.zeros((0, 5), int)))
+    assert out.phases.shape == (0, 5) and out.log_prob.shape == (0,)

@@ -1,4 +1,4 @@
-"""What must not change an answer, what must move with it, and what its gradient is."""
+"""Properties: invariances of the results, equivariance to the numbering of states, and gradients."""
 
 import dataclasses
 
@@ -60,7 +60,7 @@ def test_order_of_videos_does_not_matter():
 
 @pytest.mark.parametrize("families", [FAMILIES[0], FAMILIES[-1]], ids="-".join)
 def test_permuting_phases_and_tools_permutes_the_answer(families):
-    """Peers 27: the likelihood does not know how states are numbered."""
+    """The likelihood does not depend on the numbering of states."""
     case = cases.make(14, 3, 2, 8, families=families)
     p, k = np.array([2, 0, 1]), np.array([1, 0])
     m, e = case.model, case.emissions
@@ -83,7 +83,7 @@ def test_permuting_phases_and_tools_permutes_the_answer(families):
 
 
 def test_filter_sees_the_past_only():
-    """Peers 25: appending frames never changes earlier answers, and the last frame's filter is its smoother."""
+    """Appending frames never changes earlier results, and at the last frame filter and smoother agree."""
     case = cases.make(15, 3, 2, 12, batch=1)
     whole = hmmjax.filter(case.params, case.obs)
     for n in (1, 5, 11):
@@ -140,7 +140,6 @@ def test_gradient_of_observations_is_posterior_weighted():
 
 @pytest.mark.parametrize("families", [FAMILIES[0], FAMILIES[-1]], ids="-".join)
 def test_gradient_is_finite_with_nan_in_masked_frames_and_zeros_in_tables(families):
-    """Peers 3 and 30."""
     case = fill(cases.make(18, 2, 2, families=families, holes=0.3, lengths=(5, 3)), np.nan)
     phases = dataclasses.replace(case.params.phases, transition=jnp.array([[0.7, 0.3], [0.0, 1.0]]))
     matrix = case.params.tools.transition.matrix.at[0, 1].set(jnp.array([[1.0, 0.0], [0.5, 0.5]]))
@@ -156,3 +155,39 @@ def test_gradient_is_finite_with_nan_in_masked_frames_and_zeros_in_tables(famili
     if families == FAMILIES[-1]:
         inputs = jax.grad(total, 1)(params, case.obs)
         jax.tree.map(lambda g: np.testing.assert_array_equal(np.isfinite(g), True), inputs)
+
+
+def summed_log_likelihood(params, obs, mask):
+    return hmmjax.log_likelihood(params, obs, mask).sum()
+
+
+def padded(case, value):
+    """The case padded from 5 to 7 frames, with `value` in floats and 99 in labels."""
+
+    def pad(x):
+        filler = value if x.dtype.kind == "f" else 99
+        return np.pad(x, [(0, 0), (0, 2)] + [(0, 0)] * (x.ndim - 2), constant_values=filler)
+
+    return cases.map_tracks(pad, case.obs), np.pad(case.mask, [(0, 0), (0, 2)])
+
+
+@pytest.mark.shipped
+@pytest.mark.parametrize(("phases", "num_tools"), [("PhaseConfusion", 0), ("PhaseDirichlet", 2)])
+def test_values_in_padding_change_nothing(phases, num_tools):
+    case = cases.make(1, 2, num_tools, families=(phases, "ToolBeta"), lengths=(5, 3))
+    lone = [hmmjax.posterior(*cases.video(case, 0)), None]
+    params, obs, mask, _ = cases.video(case, 1)
+    lone[1] = hmmjax.posterior(params, cases.map_tracks(lambda x: x[:3], obs), mask[:3])
+    results = []
+    for value in (0.0, np.nan, 1e30, 99.0):
+        obs, mask = padded(case, value)
+        posterior = hmmjax.posterior(case.params, obs, mask)
+        for i, n in enumerate((5, 3)):
+            assert_allclose(posterior.log_likelihood[i], lone[i].log_likelihood, rtol=1e-6)
+            assert_allclose(posterior.phases[i, :n], lone[i].phases, rtol=1e-5, atol=1e-6)
+            if num_tools:
+                assert_allclose(posterior.tools[i, :n], lone[i].tools, rtol=1e-5, atol=1e-6)
+        fitted = hmmjax.fit(case.params, obs, mask, max_iterations=2, tolerance=0.0)
+        results.append((posterior, fitted, jax.grad(summed_log_likelihood)(case.params, obs, mask)))
+    for other in results[1:]:
+        jax.tree.map(assert_array_equal, other, results[0])

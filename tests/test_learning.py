@@ -120,7 +120,7 @@ def test_em_is_monotone(families):
 
 
 def test_map_objective_is_monotone_and_reported_apart():
-    """Peers 14: with a strong prior the log-likelihood may fall, the objective may not."""
+    """With a strong prior the log-likelihood may decrease; the objective may not."""
     case = cases.make(4, 3, 2, 40, batch=3, families=CONFUSION, sticky=0.8)
     result = fit(case, priors=hmmjax.Priors(phase_transition=50.0), max_iterations=15, tolerance=0.0)
     uphill(result.history)
@@ -142,7 +142,7 @@ def test_map_with_every_prior_is_monotone(families):
 
 @pytest.mark.parametrize("emissions", ["confusion", "probability"])
 def test_fully_labeled_fit_is_estimate(emissions):
-    """Peers 38: and both are plain counts."""
+    """Counting and EM on fully labeled videos give the same tables."""
     families = CONFUSION if emissions == "confusion" else PROBABILITY
     case = cases.make(6, 3, 2, 40, batch=3, families=families, holes=0.2, lengths=(40, 25, 33), known=1.0, sticky=0.5)
     counted = hmmjax.estimate(case.labels, case.obs, case.mask, emissions=emissions, num_phases=3)
@@ -200,7 +200,7 @@ def test_estimate_of_one_track():
 
 
 def test_labels_on_a_tenth_of_the_frames():
-    """Peers 38 and hmmlearn's most asked-for feature: known frames are clamped, the rest is inferred."""
+    """Known frames are clamped, the others are inferred."""
     rng = np.random.default_rng(7)
     case = cases.make(7, 3, 1, 100, batch=1, families=CONFUSION, sticky=0.9)
     labels = np.full((1, 100), -1)
@@ -233,7 +233,6 @@ def test_fit_ignores_what_masked_frames_hold():
 
 
 def test_all_masked_video_has_no_effect_on_fit():
-    """Peers 10."""
     case = cases.make(10, 2, 2, batch=3, families=CONFUSION)
     obs = cases.map_tracks(lambda x: x[:2], case.obs)
     two = hmmjax.fit(case.params, obs, max_iterations=3, tolerance=0.0)
@@ -251,7 +250,7 @@ def test_fit_when_nothing_is_observed_leaves_everything():
 
 @pytest.mark.parametrize("frozen", [*BLOCKS, "phases", "tools"])
 def test_frozen_blocks_stay_bit_equal(frozen):
-    """Peers 21: and everything else moves."""
+    """All other blocks are learned."""
     case = cases.make(11, 2, 2, families=CONFUSION)
     result = fit(case, freeze=(frozen,), max_iterations=1, tolerance=0.0)
     for block in BLOCKS:
@@ -282,7 +281,7 @@ def test_fit_of_a_single_video_without_batch_axis():
 
 @pytest.mark.parametrize("prior", [0.0, 2.0])
 def test_structural_zeros_stay_exactly_zero(prior):
-    """Peers 20: through twenty MAP steps, with a finite objective."""
+    """Structural zeros stay zero through twenty MAP steps, with a finite objective."""
     case = cases.make(14, 3, 1, 40, batch=3, families=CONFUSION, sticky=0.8)
     transition = jnp.array([[0.9, 0.1, 0.0], [0.0, 0.9, 0.1], [0.0, 0.0, 1.0]])
     phases = dataclasses.replace(case.params.phases, transition=transition, initial=jnp.array([0.8, 0.2, 0.0]))
@@ -299,7 +298,7 @@ def test_structural_zeros_stay_exactly_zero(prior):
 
 
 def test_unreachable_state_keeps_its_rows():
-    """Peers 5: no NaN is ever born."""
+    """States that are never visited keep their rows; no entry becomes NaN."""
     emission = hmmjax.emissions.PhaseConfusion(jnp.array([[0.8, 0.2, 0.0], [0.2, 0.8, 0.0], [0.1, 0.1, 0.8]]))
     transition = jnp.array([[0.5, 0.5, 0.0], [0.5, 0.5, 0.0], [0.2, 0.3, 0.5]])
     start = hmmjax.Params(hmmjax.PhaseChain(jnp.array([0.5, 0.5, 0.0]), transition, emission))
@@ -322,7 +321,6 @@ def test_near_deterministic_transitions_and_rare_states():
 
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_exact_number_of_iterations(count):
-    """Peers 15."""
     case = cases.make(16, 2, 2, 12, families=CONFUSION)
     result = fit(case, max_iterations=count, tolerance=0.0)
     assert result.num_iterations == count and not result.converged
@@ -356,7 +354,7 @@ def test_fit_inside_jit():
 
 
 def test_impossible_video_is_named():
-    """Peers 38: by its number, with a fix."""
+    """The error gives the video's number and what to do."""
     emission = hmmjax.emissions.PhaseConfusion(jnp.array([[0.9, 0.1], [0.1, 0.9]]))
     params = hmmjax.Params(hmmjax.PhaseChain(jnp.array([1.0, 0.0]), jnp.eye(2), emission))
     obs = hmmjax.Observations(np.zeros((3, 4), int))
@@ -374,3 +372,68 @@ def test_learning_recovers_a_known_model():
     assert_allclose(result.params.phases.transition, case.model.transition, atol=0.06)
     truth = np.sum(hmmjax.log_likelihood(case.params, case.obs))
     assert result.log_likelihood[-1] > truth
+
+
+def test_a_video_of_one_frame():
+    case = cases.make(9, 2, 2, 50, families=CONFUSION, lengths=(50, 1))
+    fitted = hmmjax.fit(case.params, case.obs, case.mask, max_iterations=3, tolerance=0.0)
+    jax.tree.map(lambda x: assert_array_equal(np.isfinite(x), True), fitted.params)
+    only = cases.map_tracks(lambda x: x[1:, :1], case.obs)
+    lone = hmmjax.posterior(case.params, only)
+    both = hmmjax.posterior(*case.args)
+    assert_allclose(both.phases[1, 0], lone.phases[0, 0], rtol=1e-5)
+    alone = hmmjax.fit(case.params, only, max_iterations=2, tolerance=0.0)
+    jax.tree.map(lambda x: assert_array_equal(np.isfinite(x), True), alone.params)
+    assert_allclose(np.sum(alone.params.phases.transition, -1), 1, rtol=1e-6)
+    assert hmmjax.decode(case.params, only).phases.shape == (1, 1)
+
+
+def test_default_start_on_short_videos():
+    case = cases.make(11, 3, 2, 9, batch=3, lengths=(2, 5, 9))
+    priors = hmmjax.Priors(phase_emission=1.0, tool_emission=1.0)
+    result = hmmjax.fit(hmmjax.init_params(3, 2), case.obs, case.mask, max_iterations=3, priors=priors)
+    assert np.isfinite(result.history).all()
+
+
+def test_permuted_start_gives_the_permuted_fit():
+    case = cases.make(27, 3, 0, 40, families=CONFUSION)
+    p = np.array([2, 0, 1])
+    m, table = case.model, case.emissions["PhaseConfusion"]
+    start = cases.to_params(
+        oracles.Model(m.initial[p], m.transition[np.ix_(p, p)]), {"PhaseConfusion": table[p]}, "PhaseConfusion", ""
+    )
+    plain = hmmjax.fit(case.params, case.obs, max_iterations=10, tolerance=0.0)
+    moved = hmmjax.fit(start, case.obs, max_iterations=10, tolerance=0.0)
+    assert_allclose(moved.history, plain.history, rtol=1e-5)
+    expected = np.asarray(plain.params.phases.transition)[np.ix_(p, p)]
+    assert_allclose(moved.params.phases.transition, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_a_symbol_absent_from_the_data_gets_probability_zero():
+    start = cases.to_params(
+        oracles.random_model(np.random.default_rng(36), 3, 0),
+        {"PhaseConfusion": np.random.default_rng(36).dirichlet(np.ones(3), 3)},
+        "PhaseConfusion",
+        "",
+    )
+    said = np.random.default_rng(36).integers(0, 2, (2, 40))
+    result = hmmjax.fit(start, hmmjax.Observations(said), max_iterations=20, tolerance=0.0)
+    assert np.isfinite(result.history).all()
+    assert (np.diff(result.history) >= -1e-4).all()
+    assert_array_equal(np.asarray(result.params.phases.emission.matrix)[:, 2], 0)
+
+
+def test_fit_continues_from_its_result_with_arrays_of_either_kind():
+    case = cases.make(37, 2, 2, families=CONFUSION)
+    on_device = cases.map_tracks(jnp.asarray, case.obs)
+    once = hmmjax.fit(case.params, case.obs, max_iterations=2, tolerance=0.0)
+    twice = hmmjax.fit(once.params, on_device, max_iterations=2, tolerance=0.0)
+    straight = hmmjax.fit(jax.tree.map(np.asarray, case.params), on_device, max_iterations=4, tolerance=0.0)
+    assert_allclose(np.r_[once.history, twice.history[1:]], straight.history, rtol=1e-6)
+
+
+def test_fit_without_videos_inside_jit_returns_the_start():
+    start = hmmjax.init_params(2, 2)
+    empty = np.zeros((0, 5, 2), np.float32)
+    fitted = jax.jit(lambda p, o: hmmjax.fit(p, o, max_iterations=2).params)(start, hmmjax.Observations(empty, empty))
+    jax.tree.map(assert_array_equal, fitted, start)

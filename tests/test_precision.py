@@ -1,8 +1,9 @@
-"""float32 against the float64 oracle where it hurts: ten thousand frames, near-deterministic chains, rare states."""
+"""float32 against the float64 oracle in long videos, near-deterministic chains, rare states and tiny densities."""
 
 import dataclasses
 
 import cases
+import jax.numpy as jnp
 import numpy as np
 import oracles
 import pytest
@@ -88,3 +89,23 @@ def test_a_hundred_and_fifty_thousand_frames():
     assert_allclose(np.sum(posterior.phases, -1), 1, atol=1e-4)
     short = float(hmmjax.log_likelihood(case.params, case.obs)[0])
     assert_allclose(posterior.log_likelihood, [30 * short], rtol=1e-3)
+
+
+@pytest.mark.parametrize("concentration", [0.5, 0.01])
+def test_concentrations_below_one_at_the_simplex_boundary(concentration):
+    table = jnp.full((2, 2), concentration) + jnp.eye(2)
+    chain = hmmjax.PhaseChain(jnp.array([0.5, 0.5]), jnp.full((2, 2), 0.5), hmmjax.emissions.PhaseDirichlet(table))
+    said = np.array([[[0.0, 1.0], [1.0, 0.0], [0.5, 0.5]]], np.float32)
+    posterior = hmmjax.posterior(hmmjax.Params(chain), hmmjax.Observations(said))
+    assert np.isfinite(posterior.log_likelihood).all() and np.isfinite(posterior.phases).all()
+
+
+def test_densities_that_float32_cannot_hold():
+    """Both states expect about .02 and the output is .98: some 4,500 nats, far below the range of exp."""
+    table = np.array([[[20.0, 980.0], [30.0, 970.0]]])
+    model = oracles.Model(tool_initial=np.array([0.5]), tool_transition=np.full((1, 2, 2), 0.5))
+    params = cases.to_params(model, {"ToolBeta": table}, "", "ToolBeta")
+    said = np.array([[[0.02], [0.98]]], np.float32)
+    expected = oracles.dense(model, oracles.evidence(2, 0, 1, tools=oracles.tool_beta(table, said[0]))).log_likelihood
+    assert expected < -3000
+    assert_allclose(hmmjax.log_likelihood(params, hmmjax.Observations(tools=said)), [expected], rtol=1e-5)

@@ -93,7 +93,7 @@ def test_zero_probability_never_happens():
 
 
 def test_single_video_empty_video_and_keys():
-    """Peers 9: one frame and none."""
+    """One frame, and no frames."""
     case = cases.make(4, 2, 2, families=FAMILIES[0])
     labels, obs, mask = hmmjax.sample(case.params, jax.random.key(4), 7)
     assert labels.phases.shape == mask.shape == (7,) and obs.tools.shape == (7, 2)

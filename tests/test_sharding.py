@@ -43,3 +43,9 @@ def test_one_device_is_no_different():
     np.testing.assert_allclose(*answers, rtol=1e-6)
     with pytest.raises(ValueError, match="all empty"):
         hmmjax.shard(hmmjax.Observations())
+
+
+def test_single_videos_are_refused():
+    for single in (hmmjax.Observations(np.zeros(5, int)), hmmjax.Observations(None, np.zeros((5, 2), int))):
+        with pytest.raises(ValueError, match="leading axis"):
+            hmmjax.shard(single)

@@ -85,7 +85,7 @@ def test_kinds_of_parameters():
 
 
 def test_rows_may_miss_one_by_float32_rounding():
-    """Peers 33: a row of seven thirds of a seventh is a distribution."""
+    """A row of seven thirds of a seventh is a distribution."""
     rows = np.random.default_rng(0).dirichlet(np.ones(2), 2).astype(np.float32) * np.float32(1 + 3e-7)
     hmmjax.log_likelihood(phases(transition=jnp.asarray(rows)), PROBABILITY.obs)
 
@@ -106,7 +106,6 @@ def test_family_and_observations_must_suit():
 
 @pytest.mark.parametrize("symbol", [2, -1, 99])
 def test_symbols_out_of_range(symbol):
-    """Peers 12."""
     said = CONFUSION.obs.phases.copy()
     said[1, 3] = symbol
     obs = dataclasses.replace(CONFUSION.obs, phases=said)
@@ -222,7 +221,7 @@ def test_options_of_fit_and_the_starts():
         hmmjax.init_params(0, 0)
     with pytest.raises(ValueError, match="Labels"):
         hmmjax.estimate(hmmjax.Labels())
-    with pytest.raises(TypeError, match=r"labels.tools must be an array, got list"):
+    with pytest.raises(TypeError, match=r"labels.tools\[0\] must be an array, got list"):
         hmmjax.estimate(hmmjax.Labels(tools=[[0, 1], [1, 0]]))
 
 
@@ -234,7 +233,7 @@ def test_a_family_of_which_one_table_is_alike_is_not_warned_of():
 
 
 def test_equal_emissions_are_warned_of():
-    """Peers 28: EM cannot tell the states apart."""
+    """EM cannot tell the states apart."""
     start = phases(emission=emissions.PhaseDirichlet(jnp.ones((2, 2))))
     with pytest.warns(UserWarning, match=r"phases\.emission is the same for every state.*init_params"):
         hmmjax.fit(start, PROBABILITY.obs, max_iterations=1)
@@ -258,5 +257,22 @@ def test_a_family_that_says_too_little_is_named():
 
     start = hmmjax.init_params(2)
     params = hmmjax.Params(hmmjax.PhaseChain(start.phases.initial, start.phases.transition, PhaseOne(jnp.ones(()))))
-    with pytest.raises(ValueError, match=r"PhaseOne.log_prob returned shape \(1, 16\) for \(1, 16\) frames. It must return \(1, 16, 2\)"):
+    with pytest.raises(ValueError, match=r"PhaseOne.log_prob returned shape .* must return \(1, 16, 2\)"):
         hmmjax.posterior(params, hmmjax.Observations(phases=np.full((16, 2), 0.5, np.float32)))
+
+
+def test_symbols_that_the_model_does_not_have():
+    emission = hmmjax.emissions.PhaseConfusion(jnp.array([[0.9, 0.1], [0.1, 0.9]]))
+    params = hmmjax.Params(hmmjax.PhaseChain(jnp.array([0.5, 0.5]), jnp.full((2, 2), 0.5), emission))
+    for said in ([0, 2], [1, 2, 4], [0, -1]):
+        with pytest.raises(ValueError, match=r"symbols are 0\.\.1"):
+            hmmjax.log_likelihood(params, hmmjax.Observations(np.array([said])))
+    for said in ([0.0, 1.7], [0.0, np.nan]):
+        with pytest.raises((TypeError, ValueError), match=r"obs\.phases"):
+            hmmjax.log_likelihood(params, hmmjax.Observations(np.array([said])))
+
+
+def test_tools_without_any_tool():
+    none = hmmjax.ToolChains(np.zeros((0, 2)), transitions.PhaseConditioned(np.zeros((0, 2, 2, 2))))
+    with pytest.raises(ValueError, match="has no tools"):
+        hmmjax.posterior(hmmjax.Params(PROBABILITY.params.phases, none), hmmjax.Observations(np.full((1, 3, 2), 0.5)))

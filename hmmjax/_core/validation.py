@@ -48,7 +48,7 @@ def check_params(params: Params) -> None:
     if tools is not None:
         check_array("tools.initial", tools.initial)
         if tools.initial.ndim == 0:
-            raise ValueError("tools.initial is a single number. It needs an axis over tools: (K, L), or (K,) without phases.")
+            raise ValueError("tools.initial is a single number. It needs an axis of tools: (K, L), or (K,) alone.")
         if tools.initial.shape[0] == 0:
             raise ValueError("tools.initial has no tools (axis 0 is empty). Pass tools=None instead.")
         if not isinstance(tools.transition, ToolTransition):

@@ -1,4 +1,4 @@
-"""Videos so long that not every message can be kept."""
+"""Peak memory, and videos too long for storing every message."""
 
 import json
 import subprocess
@@ -37,3 +37,34 @@ def test_memory_is_bounded(job):
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["peak resident memory, GiB"] - found["of which before the call"] < 1.2
+
+
+MEMORY = """
+import numpy as np
+import hmmjax
+params = hmmjax.init_params(7, 7)
+rng = np.random.default_rng(0)
+peaks = []
+for frames in (1000, 2000):
+    phases = rng.dirichlet(np.ones(7), (1, frames)).astype("f4")
+    obs = hmmjax.Observations(phases, rng.uniform(0, 1, (1, frames, 7)).astype("f4"))
+    hmmjax.fit(params, obs, max_iterations=1)
+    peaks += [int(line.split()[1]) / 1024 for line in open("/proc/self/status") if line.startswith("VmHWM")]
+print(*peaks)
+"""
+
+
+@pytest.mark.shipped
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc, which is Linux's")
+def test_memory_of_an_em_step_with_896_states():
+    """Under 1 GiB in total, and no S * S numbers per frame, which would take 3 GB for 1000 more frames."""
+    run = subprocess.run(
+        [sys.executable, "-c", MEMORY],
+        capture_output=True,
+        text=True,
+        cwd=Path(hmmjax.__file__).parents[1],
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    first, second = map(float, run.stdout.split())
+    assert first < 1024 and second - first < 200, run.stdout
