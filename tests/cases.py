@@ -1,4 +1,4 @@
-"""Random problems in two forms at once: what the library takes, and what the oracles take."""
+"""Random problems in two forms: the inputs of the library and those of the oracles."""
 
 import dataclasses
 
@@ -37,13 +37,13 @@ def to_params(model: oracles.Model, emissions: dict, phases: str, tools: str, dt
 
 
 def stack(videos):
-    """Arrays of one shape on a new first axis, or None when there is nothing."""
+    """Stack arrays of one shape on a new first axis; return None if they are None."""
     return None if videos[0] is None else np.stack(videos)
 
 
 @dataclasses.dataclass
 class Case:
-    """One batch: params, obs, mask and labels for the library; model and, per video, evidence for the oracles."""
+    """One batch: params, obs, mask and labels for the library; model and tables per video for the oracles."""
 
     params: hmmjax.Params
     obs: hmmjax.Observations
@@ -78,8 +78,8 @@ def make(
 ) -> Case:
     """A random case.
 
-    `holes` is the share of frames masked out before each video's end, `lengths` the frames up to that end, `known`
-    the share of labels given (true ones), `unobserved` the track that nobody watches.
+    `holes` is the fraction of frames masked before each video's end, `lengths` the frames up to that end, `known` the
+    fraction of (true) labels given, `unobserved` the track without observations.
     """
     rng = np.random.default_rng(seed)
     model = oracles.random_model(rng, num_phases, num_tools, sticky)
@@ -92,13 +92,13 @@ def make(
         hidden_phases, hidden_tools = oracles.simulate(rng, model, num_frames)
         mask = rng.uniform(size=num_frames) >= holes
         mask[length - 1 :] = np.arange(length - 1, num_frames) == length - 1
-        said_phases = said_tools = log_phases = log_tools = known_phases = known_tools = None
+        seen_phases = seen_tools = log_phases = log_tools = known_phases = known_tools = None
         if num_phases and unobserved != "phases":
-            said_phases = oracles.observe(rng, phases, emissions[phases], hidden_phases)
-            log_phases = oracles.log_densities(phases, emissions[phases], said_phases)
+            seen_phases = oracles.observe(rng, phases, emissions[phases], hidden_phases)
+            log_phases = oracles.log_densities(phases, emissions[phases], seen_phases)
         if num_tools and unobserved != "tools":
-            said_tools = oracles.observe(rng, tools, emissions[tools], hidden_tools)
-            log_tools = oracles.log_densities(tools, emissions[tools], said_tools)
+            seen_tools = oracles.observe(rng, tools, emissions[tools], hidden_tools)
+            log_tools = oracles.log_densities(tools, emissions[tools], seen_tools)
         if num_phases and known:
             known_phases = np.where(rng.uniform(size=num_frames) < known, hidden_phases, -1).astype(np.int32)
         if num_tools and known:
@@ -106,15 +106,15 @@ def make(
         evidence = oracles.evidence(
             num_frames, num_phases, num_tools, log_phases, log_tools, mask, (known_phases, known_tools)
         )
-        videos.append((said_phases, said_tools, mask, known_phases, known_tools, evidence))
-    said_phases, said_tools, mask, known_phases, known_tools = (stack(x) for x in list(zip(*videos, strict=True))[:5])
-    if said_phases is not None and said_phases.dtype.kind == "f":
-        said_phases = said_phases.astype(dtype)
-    if said_tools is not None and said_tools.dtype.kind == "f":
-        said_tools = said_tools.astype(dtype)
+        videos.append((seen_phases, seen_tools, mask, known_phases, known_tools, evidence))
+    seen_phases, seen_tools, mask, known_phases, known_tools = (stack(x) for x in list(zip(*videos, strict=True))[:5])
+    if seen_phases is not None and seen_phases.dtype.kind == "f":
+        seen_phases = seen_phases.astype(dtype)
+    if seen_tools is not None and seen_tools.dtype.kind == "f":
+        seen_tools = seen_tools.astype(dtype)
     return Case(
         params=to_params(model, emissions, phases, tools, dtype),
-        obs=hmmjax.Observations(said_phases, said_tools),
+        obs=hmmjax.Observations(seen_phases, seen_tools),
         mask=mask,
         labels=hmmjax.Labels(known_phases, known_tools) if known else None,
         model=model,
@@ -137,7 +137,7 @@ def video(case: Case, index: int):
 
 
 def fill(case, value):
-    """The case with `value` wherever nothing is observed (99 for labels)."""
+    """The case with `value` in unobserved frames (99 in those of labels)."""
 
     def put(x):
         x = x.copy()
@@ -153,7 +153,7 @@ def everything(*args):
 
 
 def check(case, method=oracles.enumerate_paths, tolerance=TIGHT, backend="auto"):
-    """Every answer of the library against the oracle's, and zeros and -1 after each video's end."""
+    """Compare every result of the library with the oracle's; after each video's end it must be 0 or -1."""
     answers = case.answers(method)
     posterior = hmmjax.posterior(*case.args, backend=backend)
     decoded = hmmjax.decode(*case.args, backend=backend)
@@ -176,7 +176,7 @@ def check(case, method=oracles.enumerate_paths, tolerance=TIGHT, backend="auto")
                 assert_allclose(past[i, :n], getattr(answer, f"filter_{track}"), **tolerance)
                 assert (past[i, n:] == 0).all()
     for i, answer in enumerate(answers):
-        # Ties are possible, so the path is judged by its probability.
+        # Paths may tie, so their probabilities are compared.
         n = len(case.evidence[i])
         path = [None if x is None else np.array(x)[i, :n] for x in (decoded.phases, decoded.tools)]
         path = [np.zeros(n, int) if path[0] is None else path[0], np.zeros((n, 0), int) if path[1] is None else path[1]]

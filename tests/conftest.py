@@ -10,7 +10,7 @@ import pytest
 # Before the first import of hmmjax, so that every annotation in it is checked on every call.
 jaxtyping.install_import_hook("hmmjax", "typecheck.check")
 
-# Most of the tests' time is compilation: workers, child processes and later runs share what they compile.
+# Most of the tests' time is compilation. Workers, child processes and later runs share compiled programs.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
@@ -22,14 +22,14 @@ DATA = Path(os.environ.get("HMMJAX_DATA", Path(__file__).parents[2] / "shared" /
 
 @pytest.fixture(autouse=True, scope="module")
 def forget_compiled_programs():
-    """A module's programs go with it: together they would hold gigabytes."""
+    """Drop a module's compiled programs at its end: those of all modules would take gigabytes."""
     yield
     jax.clear_caches()
 
 
 @pytest.fixture
 def unchecked():
-    """Annotations not enforced: for tests of the errors that users see, who run without the type checker."""
+    """Do not enforce annotations, for tests of errors: users run without the type checker."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)

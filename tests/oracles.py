@@ -1,4 +1,4 @@
-"""Slow, plain answers to check the library against: numpy float64 and scipy, sharing no code with it.
+"""Slow reference implementations in NumPy float64 and SciPy, which share no code with the library.
 
 `enumerate_paths` adds up every hidden path and fits on a page; `dense` runs log-space forward-backward over the joint
 space of L * 2^K states and reaches real sizes. Both take the parameters as arrays in the library's axis order and the
@@ -47,7 +47,7 @@ class Model:
 
 @dataclasses.dataclass
 class Evidence:
-    """Log-evidence of the frames that count: phases (T, L), tools (T, K, 2), and configurations (T, 2^K) or None."""
+    """Log-likelihoods of a video: phases (T, L), tools (T, K, 2), configurations (T, 2^K) or None."""
 
     phases: np.ndarray
     tools: np.ndarray
@@ -63,7 +63,7 @@ class Evidence:
 
 @dataclasses.dataclass
 class Answer:
-    """What an exact method says of one video; counts are expected counts, all in float64.
+    """The exact results for one video; counts are expected counts, all in float64.
 
     phases (T, L), tools (T, K) = P(present), filter_* the same given the past only, path_* the most probable path,
     count_initial (L,), count_transition (L, L), count_tool_initial (K, L, 2), count_tool_transition (K, L, 2, 2).
@@ -89,7 +89,7 @@ def _log(x):
 
 
 def evidence(num_frames, num_phases, num_tools, phases=None, tools=None, mask=None, labels=None) -> Evidence:
-    """Evidence tables of one video from emission tables, a mask and labels, cut after the last observed frame.
+    """Return log-likelihood tables of one video from emission tables, a mask and labels, up to the last observed frame.
 
     `phases` (T, L) and `tools` (T, K, 2) are log-densities or None; `labels` a pair of int arrays, -1 unknown.
     """
@@ -115,7 +115,7 @@ def evidence(num_frames, num_phases, num_tools, phases=None, tools=None, mask=No
 
 
 def path_log_prob(model: Model, table: Evidence, phases, tools) -> np.ndarray:
-    """Log-probability of hidden paths together with the evidence: phases (..., T), tools (..., T, K)."""
+    """Log-probability of hidden paths together with the observations: phases (..., T), tools (..., T, K)."""
     m = model.full()
     phases, tools = np.asarray(phases), np.asarray(tools)
     if model.initial is None:
@@ -202,7 +202,7 @@ def _enumerate(model: Model, table: Evidence):
 
 
 def enumerate_paths(model: Model, table: Evidence) -> Answer:
-    """Sum over every hidden path: (L * 2^K)^T of them, so keep that under a few hundred thousand."""
+    """Sum over every hidden path. There are (L * 2^K)^T of them: keep that under a few hundred thousand."""
     m = model.full()
     num_phases, num_tools, num_frames = len(m.initial), len(m.tool_initial), len(table)
     phases, tools, log_prob = _enumerate(m, table)
@@ -297,7 +297,7 @@ def dense(model: Model, table: Evidence) -> Answer:
 
 
 def _logsumexp0(x):
-    """Over the first axis; scipy's own is several times slower on the large arrays met here."""
+    """Compute logsumexp over the first axis, several times faster than SciPy's on the large arrays here."""
     top = x.max(0)
     top = np.where(np.isfinite(top), top, 0.0)
     return _log(np.exp(x - top).sum(0)) + top
@@ -413,7 +413,7 @@ def simulate(rng: np.random.Generator, model: Model, num_frames: int):
 
 
 def observe(rng: np.random.Generator, family: str, table: np.ndarray, states: np.ndarray) -> np.ndarray:
-    """Draw what a recognizer of `family` with parameters `table` says of hidden `states` (T,) or (T, K)."""
+    """Draw the output of a recognizer of `family` with parameters `table` for hidden `states` (T,) or (T, K)."""
     if family == "PhaseConfusion":
         return np.array([rng.choice(table.shape[1], p=table[p]) for p in states], np.int32)
     if family == "PhaseDirichlet":

@@ -1,4 +1,4 @@
-"""Run by test_sharding in processes of their own: the same videos on one device and on many."""
+"""Compare results on one device and on many. Run by test_sharding in separate processes."""
 
 import sys
 
@@ -7,13 +7,13 @@ import numpy as np
 
 
 def main(process: int, processes: int, port: int) -> None:
-    """Join the others, then compare every answer with one device's."""
+    """Join the other processes, then compare every result with that of one device."""
     if processes > 1:
         jax.distributed.initialize(f"localhost:{port}", processes, process)
     import hmmjax
 
     assert len(jax.devices()) == 8
-    # In float64: concentrations magnify the rounding of sums that are added up in another order.
+    # In float64, because concentrations magnify the rounding of sums in another order.
     start = jax.tree.map(lambda x: np.asarray(x, np.float64), hmmjax.init_params(2, 1))
     _, obs, mask = hmmjax.sample(start, jax.random.key(0), [16, 7, 0, 12, 9])
     obs, mask = jax.tree.map(np.asarray, (obs, mask))

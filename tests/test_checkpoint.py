@@ -1,4 +1,4 @@
-"""EM that was interrupted ends as if it had not been."""
+"""EM that is interrupted and resumed gives the result of uninterrupted EM."""
 
 import cases
 import jax

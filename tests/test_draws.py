@@ -1,4 +1,4 @@
-"""Paths from the posterior: as often as enumeration says, and figures on them."""
+"""Posterior paths, whose frequencies match enumeration, and quantities computed from them."""
 
 import dataclasses
 
@@ -16,7 +16,7 @@ N = 4000
 
 
 @pytest.mark.parametrize("shape", [(2, 1), (3, 0), (0, 2)])
-def test_paths_come_as_often_as_enumeration_says(shape):
+def test_frequencies_of_paths_match_enumeration(shape):
     case = make(2, *shape, num_frames=3, batch=2, lengths=[3, 2], known=0.2)
     drawn = hmmjax.sample_posterior(case.params, jax.random.key(0), *case.args[1:], num_samples=N)
     for i, evidence in enumerate(case.evidence):
@@ -35,7 +35,7 @@ def test_paths_come_as_often_as_enumeration_says(shape):
 
 
 def _code(phases, tools):
-    """A number for every path."""
+    """A number per path."""
     columns = [] if phases is None else [phases]
     columns += [] if tools is None else list(np.moveaxis(tools, -1, 0))
     code = 0
@@ -56,7 +56,7 @@ def test_paths_in_stages_agree_with_the_marginals():
     assert_allclose(np.asarray(drawn.tools).mean(0), expected.tools, atol=0.04)
 
 
-def test_figures_on_paths():
+def test_quantities_on_paths():
     phases = np.array([[0, 0, 2, 2, 2, -1], [0, 1, 1, 1, 2, -1]])
     assert_array_equal(draws.phase_starts(phases, 3, fps=2.0), [[0, np.nan, 1], [0, 0.5, 2]])
     assert_allclose(draws.phase_minutes(phases, 3, fps=0.5) * 30, [[2, 0, 3], [1, 3, 1]])
@@ -69,7 +69,7 @@ def test_figures_on_paths():
     assert np.isnan(draws.interval(np.full((3, 2), np.nan)).median).all()
 
 
-def test_intervals_cover_the_truth_as_often_as_they_say():
+def test_intervals_have_their_nominal_coverage():
     params = hmmjax.init_params(3, 1, emissions="confusion", stay=0.9)
     labels, obs, mask = hmmjax.sample(params, jax.random.key(3), [64] * 40)
     drawn = hmmjax.sample_posterior(params, jax.random.key(4), obs, mask, num_samples=200)

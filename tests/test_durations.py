@@ -21,7 +21,7 @@ FRAMES = 6
 
 
 def _staged(seed=0, stages=STAGES):
-    """A coupled model whose stages last; and the oracle's model, which has none."""
+    """A coupled model with stages, and the oracle's model without them."""
     rng = np.random.default_rng(seed)
     model = oracles.random_model(rng, 3, 1)
     emission = oracles.random_emissions(rng, 3, 1)
@@ -39,7 +39,7 @@ def _staged(seed=0, stages=STAGES):
         ),
     )
     phases, tools = oracles.simulate(rng, model, FRAMES)
-    said = Observations(
+    outputs = Observations(
         oracles.observe(rng, "PhaseConfusion", emission["PhaseConfusion"], phases),
         oracles.observe(rng, "ToolConfusion", emission["ToolConfusion"], tools),
     )
@@ -47,10 +47,10 @@ def _staged(seed=0, stages=STAGES):
         FRAMES,
         3,
         1,
-        oracles.phase_confusion(emission["PhaseConfusion"], said.phases),
-        oracles.tool_confusion(emission["ToolConfusion"], said.tools),
+        oracles.phase_confusion(emission["PhaseConfusion"], outputs.phases),
+        oracles.tool_confusion(emission["ToolConfusion"], outputs.tools),
     )
-    return params, said, model, table
+    return params, outputs, model, table
 
 
 def _semi_markov(model, table, stages):
@@ -70,7 +70,7 @@ def _semi_markov(model, table, stages):
                 duration = stats.nbinom.pmf(length - n, n, leave)
                 prior[path] *= duration * model.transition[phase, runs[i + 1][0]] / leave
             else:
-                # The last run goes on after the video.
+                # The last run is censored by the end of the video.
                 prior[path] *= stats.nbinom.sf(length - n - 1, n, leave)
     with np.errstate(divide="ignore"):
         return phases, tools, total + np.log([prior[tuple(p)] for p in phases])
@@ -78,15 +78,15 @@ def _semi_markov(model, table, stages):
 
 @pytest.mark.parametrize("backend", ["scan", "logspace"])
 def test_posterior_filter_and_likelihood_are_those_of_the_semi_markov_chain(backend):
-    params, said, model, table = _staged()
+    params, outputs, model, table = _staged()
     phases, tools, log_prob = _semi_markov(model, table, STAGES)
     total = logsumexp(log_prob)
     weight = np.exp(log_prob - total)
-    found = hmmjax.posterior(params, said, backend=backend)
+    found = hmmjax.posterior(params, outputs, backend=backend)
     assert float(found.log_likelihood) == pytest.approx(total, rel=1e-5)
     assert_allclose(found.phases, np.einsum("n,ntp->tp", weight, np.eye(3)[phases]), atol=1e-5)
     assert_allclose(found.tools, np.einsum("n,ntk->tk", weight, tools), atol=1e-5)
-    past = hmmjax.filter(params, said, backend=backend)
+    past = hmmjax.filter(params, outputs, backend=backend)
     for t in range(FRAMES):
         heads, head_tools, log_prob = _semi_markov(model, table[: t + 1], STAGES)
         weight = np.exp(log_prob - logsumexp(log_prob))
@@ -95,26 +95,26 @@ def test_posterior_filter_and_likelihood_are_those_of_the_semi_markov_chain(back
 
 
 def test_known_phases_are_evidence_in_any_stage():
-    params, said, model, table = _staged(3)
+    params, outputs, model, table = _staged(3)
     phases, _, log_prob = _semi_markov(model, table, STAGES)
     known = np.array([-1, -1, 1, -1, 0, -1])
     keep = ((known < 0) | (phases == known)).all(1)
-    value = hmmjax.log_likelihood(params, said, labels=Labels(phases=known))
+    value = hmmjax.log_likelihood(params, outputs, labels=Labels(phases=known))
     assert float(value) == pytest.approx(logsumexp(log_prob[keep]), rel=1e-5)
 
 
 def test_decoding_gives_the_probability_of_its_stages():
-    params, said, _, _ = _staged(1)
-    path = hmmjax.decode(params, said)
-    clamped = hmmjax.log_likelihood(params, said, labels=Labels(path.phases, path.tools))
+    params, outputs, _, _ = _staged(1)
+    path = hmmjax.decode(params, outputs)
+    clamped = hmmjax.log_likelihood(params, outputs, labels=Labels(path.phases, path.tools))
     assert float(path.log_prob) <= float(clamped) + 1e-5
     assert np.isfinite(float(path.log_prob)) and set(np.asarray(path.phases)) <= {0, 1, 2}
 
 
 def test_one_stage_each_is_the_plain_chain():
-    params, said, _, _ = _staged(2, (1, 1, 1))
+    params, outputs, _, _ = _staged(2, (1, 1, 1))
     plain = dataclasses.replace(params, phases=dataclasses.replace(params.phases, stages=None))
-    assert_allclose(hmmjax.posterior(params, said).phases, hmmjax.posterior(plain, said).phases, atol=1e-6)
+    assert_allclose(hmmjax.posterior(params, outputs).phases, hmmjax.posterior(plain, outputs).phases, atol=1e-6)
 
 
 def test_em_never_lowers_its_objective_and_learns_how_long_stages_last():
@@ -182,14 +182,14 @@ def test_bad_stages_are_named(unchecked):
         durations.choose(Labels(known), most=0)
 
 
-def test_labels_of_any_kind_and_videos_that_nobody_sees():
+def test_labels_of_any_integer_type_and_unobserved_videos():
     known, seen = np.array([[0, 0, 1], [0, 0, 1], [7, 7, 7]]), np.array([[True]] * 2 + [[False]]) & np.ones(3, bool)
     found = durations.choose(Labels(known), seen)
     assert found == durations.choose(Labels(known.astype(np.uint8)), seen) and len(found) == 2
 
 
 def test_a_phase_never_gets_more_stages_than_its_counted_mean():
-    """Runs whose start is unknown count for transitions, and made `spread` refuse what `choose` chose."""
+    """Runs with an unknown start count for transitions: `choose` must not choose what `spread` refuses."""
     rows = [[0] * 6 + [1] * 6] * 2 + [[-1] * 3 + [0] + [1] * 8] * 20
     labels = Labels(np.array(rows))
     assert durations.spread(hmmjax.estimate(labels), durations.choose(labels)).phases.stages == (1, 1)
@@ -215,7 +215,7 @@ def test_pseudo_counts_that_shorten_phases_take_stages_away():
 
 
 def test_a_phase_may_last_exactly_as_many_frames_as_it_has_stages():
-    """9 in 10 stay, in float32, is 1e-7 short of ten frames."""
+    """A probability of staying of 0.9 in float32 gives a mean of ten frames less 1e-7."""
     stay = np.float32(0.9)
     chain = hmmjax.PhaseChain(jnp.full(2, 0.5), np.array([[stay, 1 - stay], [1 - stay, stay]], np.float32))
     found = durations.spread(Params(chain), (10, 1)).phases.transition

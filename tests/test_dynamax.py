@@ -1,4 +1,4 @@
-"""To dynamax and back: both say the same."""
+"""Conversion to and from dynamax preserves the likelihood."""
 
 import dataclasses
 
@@ -59,11 +59,11 @@ def test_what_has_no_counterpart_is_named():
     with pytest.raises(ValueError, match="has no emissions"):
         chain = dataclasses.replace(hmmjax.init_params(2, emissions="confusion").phases, emission=None)
         dynamax.to_dynamax(Params(chain))
-    said = np.zeros((2, 4), int)
+    outputs = np.zeros((2, 4), int)
     for obs, error, named in (
-        (Observations(said), ValueError, "one video at a time"),
+        (Observations(outputs), ValueError, "one video at a time"),
         (Observations(np.full((4, 2), 0.5)), TypeError, "discretize"),
-        (Observations(said[0], said), ValueError, r"tracks of \[4, 2\] frames"),
+        (Observations(outputs[0], outputs), ValueError, r"\[4, 2\] frames"),
         (Observations(), ValueError, "obs is empty"),
     ):
         with pytest.raises(error, match=named):

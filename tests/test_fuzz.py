@@ -1,4 +1,4 @@
-"""Every file reader on damaged and invented bytes: an error that names the file, or values within bounds.
+"""Every file reader on damaged and random bytes: an error that names the file, or values within bounds.
 
 250 cases for each of six layouts, 100 for models and cost tables each; HMMJAX_FUZZ=10 makes them ten times as many.
 """
@@ -27,7 +27,7 @@ LAYOUTS = {
     "video06.csv": "imgpath;stepInt;stepStr;probas\n"
     + "".join(f"a/video06-{i}.jpg;2;Preparation;0.1,0.9\n" for i in range(6)),
 }
-#: What damage is made of: separators, numbers beyond reason, other alphabets, what other formats begin with.
+#: Damage is made of separators, extreme numbers, other alphabets and the first bytes of other formats.
 PIECES = [b"\t", b",", b";", b"\n", b"\r\n", b" ", b"-1", b"nan", b"1e999", b"9" * 40, b"\0", b"\xff\xfe", b"\x80\x04",
           b"\xc3\xa9", b"Frame", b"Phase", b"PK\x03\x04", b"\x93NUMPY", b"0x10", b"1_000", b"'", b'"', b""]  # fmt: skip
 
@@ -74,7 +74,7 @@ def test_damaged_text(tmp_path, name):
 
 
 @pytest.mark.parametrize("kind", ["random", "ascii"])
-def test_invented_bytes(tmp_path, kind):
+def test_random_bytes(tmp_path, kind):
     rng = np.random.default_rng(7)
     for case in range(100 * TIMES):
         suffix = ("txt", "csv", "npz", "npy", "tsv")[case % 5]

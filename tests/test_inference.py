@@ -51,11 +51,11 @@ def test_enumeration_of_single_tracks_with_confusion(num_phases, num_tools):
 
 
 @pytest.mark.parametrize(("unobserved", "known"), [("phases", 0.0), ("tools", 0.3)])
-def test_track_that_nobody_observes(unobserved, known):
+def test_unobserved_track(unobserved, known):
     check(cases.make(4, 2, 2, unobserved=unobserved, known=known, lengths=(5, 4)))
 
 
-def test_chain_without_emission_is_a_track_nobody_observes():
+def test_chain_without_emission_is_an_unobserved_track():
     case = cases.make(4, 2, 2, unobserved="phases")
     blind = dataclasses.replace(case.params.phases, emission=None)
     posterior = hmmjax.posterior(dataclasses.replace(case.params, phases=blind), case.obs)
@@ -64,7 +64,7 @@ def test_chain_without_emission_is_a_track_nobody_observes():
 
 @pytest.mark.parametrize("seed", range(5))
 def test_many_random_models(seed):
-    """Different numbers in compiled programs that other tests have paid for."""
+    """Other numbers in programs that other tests compile as well."""
     check(cases.make(200 + seed, 2, 2, holes=0.3, lengths=(4, 5)))
     check(cases.make(300 + seed, 3, 1))
 
@@ -72,7 +72,7 @@ def test_many_random_models(seed):
 @settings(deadline=None, max_examples=25, derandomize=True)
 @given(st.data())
 def test_any_mask_and_any_labels(data):
-    """Frames observed or not, states known or not, in every pattern; labels in the padding are padding."""
+    """Any pattern of observed frames and known states; labels in the padding are ignored."""
 
     def array(*shape, low=0, high=1):
         flat = data.draw(st.lists(st.integers(low, high), min_size=int(np.prod(shape)), max_size=int(np.prod(shape))))
@@ -81,8 +81,8 @@ def test_any_mask_and_any_labels(data):
     case = cases.make(data.draw(st.integers(0, 99)), 2, 1)
     mask, phases, tools = array(2, 5) == 1, array(2, 5, low=-1), array(2, 5, 1, low=-1)
     families = case.params.phases.emission, case.params.tools.emission
-    said = case.obs.phases, case.obs.tools
-    tables = [np.asarray(f.log_prob(x), float) for f, x in zip(families, said, strict=True)]
+    outputs = case.obs.phases, case.obs.tools
+    tables = [np.asarray(f.log_prob(x), float) for f, x in zip(families, outputs, strict=True)]
     evidence = [oracles.evidence(5, 2, 1, tables[0][i], tables[1][i], mask[i], (phases[i], tools[i])) for i in (0, 1)]
     posterior = hmmjax.posterior(case.params, case.obs, mask, hmmjax.Labels(phases, tools))
     for i, table in enumerate(evidence):
@@ -114,7 +114,7 @@ def test_dense_cholec80_size():
 
 
 def test_tools_only_are_independent_chains():
-    """K = 20 tools: a joint space of 2**20 states would not do."""
+    """K = 20 tools, whose joint space of 2**20 states would be too large."""
     case = cases.make(8, 0, 20, 30)
     posterior, decoded = hmmjax.posterior(*case.args), hmmjax.decode(*case.args)
     total = np.zeros(2)
@@ -133,7 +133,7 @@ def test_tools_only_are_independent_chains():
 
 
 def impossible():
-    """Phase 0 forever, a recognizer that never errs, and a second frame that says 1; the other video is fine."""
+    """Phase 0 forever, a recognizer that never errs, and an output of 1; the other video is possible."""
     emission = hmmjax.emissions.PhaseConfusion(jnp.eye(2))
     chain = hmmjax.PhaseChain(jnp.array([1.0, 0.0]), jnp.eye(2), emission)
     return hmmjax.Params(phases=chain), hmmjax.Observations(phases=np.array([[0, 0, 0], [0, 1, 0]]))
@@ -217,20 +217,20 @@ def test_label_on_an_unobserved_frame_counts():
     assert posterior.log_likelihood[0] < hmmjax.log_likelihood(case.params, case.obs, mask)[0]
 
 
-def test_deterministic_chain_with_overwhelming_evidence_against():
-    """float32 holds 87 nats below one: a state must survive a stretch of evidence against it that is far longer."""
+def test_deterministic_chain_with_overwhelming_observations_against_it():
+    """float32 holds 87 nats below one: a state must survive many frames that make it far less probable than that."""
     case = cases.make(22, 3, 1, 40, batch=1, families=("PhaseDirichlet", "ToolBeta"))
     forward_only = np.array([[0.99, 0.01, 0.0], [0.0, 0.99, 0.01], [0.0, 0.0, 1.0]])
     model = dataclasses.replace(case.model, transition=forward_only, initial=np.array([1.0, 0.0, 0.0]))
-    says_last = np.array([[[0.001, 0.001, 0.998]] * 20 + [[0.998, 0.001, 0.001]] * 20], np.float32)
+    contrary = np.array([[[0.001, 0.001, 0.998]] * 20 + [[0.998, 0.001, 0.001]] * 20], np.float32)
     emissions = case.emissions | {"PhaseDirichlet": 1 + 60 * np.eye(3)}
     params = cases.to_params(model, emissions, "PhaseDirichlet", "ToolBeta")
-    obs = dataclasses.replace(case.obs, phases=says_last)
+    obs = dataclasses.replace(case.obs, phases=contrary)
     evidence = oracles.evidence(
         40,
         3,
         1,
-        oracles.phase_dirichlet(emissions["PhaseDirichlet"], says_last[0]),
+        oracles.phase_dirichlet(emissions["PhaseDirichlet"], contrary[0]),
         oracles.tool_beta(emissions["ToolBeta"], case.obs.tools[0]),
     )
     check(

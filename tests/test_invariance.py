@@ -110,7 +110,7 @@ def test_gradient_of_log_parameters_is_expected_counts():
     count = sum(a.count_tool_initial for a in answers)
     expected = count[..., 1] / m.tool_initial - count[..., 0] / (1 - m.tool_initial)
     assert_allclose(grads.tools.initial, expected, rtol=1e-4, atol=1e-4)
-    # Emissions: posterior weights sorted by what was said.
+    # Emissions: posterior weights summed per output symbol.
     phases, tools = np.zeros((2, 2)), np.zeros((2, 2, 2))
     for i, answer in enumerate(answers):
         for t in range(len(case.evidence[i])):
@@ -125,7 +125,7 @@ def test_gradient_of_log_parameters_is_expected_counts():
 
 
 def test_gradient_of_observations_is_posterior_weighted():
-    """d log-likelihood / d log-evidence is the posterior, so d / d observation follows by the chain rule."""
+    """The derivative of emission log-likelihoods is the posterior; the chain rule gives that of observations."""
     case = cases.make(17, 2, 2, holes=0.3, lengths=(5, 3))
     grads = jax.grad(lambda obs: hmmjax.log_likelihood(case.params, obs, case.mask).sum())(case.obs)
     posterior = hmmjax.posterior(*case.args)

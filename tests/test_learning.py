@@ -1,4 +1,4 @@
-"""EM and counting: against the oracles' counts, never downhill, and true to labels, zeros and frozen blocks."""
+"""EM and counting: expected counts, monotone objectives, labels, structural zeros and frozen blocks."""
 
 import dataclasses
 import math
@@ -33,7 +33,7 @@ def rows_sum_to_one(params):
 
 
 def uphill(history, slack=2e-6):
-    """No step of the objective goes down by more than float32 can tell."""
+    """Check that the objective never decreases beyond rounding."""
     history = np.asarray(history, float)
     assert np.isfinite(history).all()
     assert (np.diff(history) >= -slack * np.maximum(1, np.abs(history[1:]))).all(), np.diff(history).min()
@@ -65,7 +65,7 @@ def test_one_iteration_is_normalized_expected_counts(pseudo, known):
     assert_allclose(fitted.phases.transition, share("count_transition"), **close)
     assert_allclose(fitted.tools.initial, share("count_tool_initial")[..., 1], **close)
     assert_allclose(fitted.tools.transition.matrix, share("count_tool_transition"), **close)
-    # What the history says of the start and of the result is what the oracle says.
+    # The history holds the oracle's log-likelihoods of the starting and the fitted parameters.
     after = oracles.Model(
         *(np.asarray(x, float) for x in (fitted.phases.initial, fitted.phases.transition)),
         *(np.asarray(x, float) for x in (fitted.tools.initial, fitted.tools.transition.matrix)),
@@ -100,7 +100,7 @@ def test_one_iteration_of_a_single_track(num_phases, num_tools):
         assert_allclose(fitted.phases.transition, share("count_transition"), **close)
 
 
-# Never downhill.
+# Monotonicity.
 
 
 @pytest.mark.parametrize("families", [(p, t) for p in cases.PHASE_FAMILIES for t in cases.TOOL_FAMILIES], ids="-".join)
@@ -165,9 +165,9 @@ def test_fully_labeled_fit_is_estimate(emissions):
     shares = tools / np.maximum(tools.sum(-1, keepdims=True), 1)
     assert_allclose(np.asarray(counted.tools.transition.matrix)[visited], shares[visited], atol=1e-6)
     if emissions == "confusion":
-        said = np.zeros((3, 3))
-        np.add.at(said, (case.labels.phases[case.mask], case.obs.phases[case.mask]), 1)
-        assert_allclose(counted.phases.emission.matrix, said / said.sum(1, keepdims=True), atol=1e-6)
+        outputs = np.zeros((3, 3))
+        np.add.at(outputs, (case.labels.phases[case.mask], case.obs.phases[case.mask]), 1)
+        assert_allclose(counted.phases.emission.matrix, outputs / outputs.sum(1, keepdims=True), atol=1e-6)
 
 
 def test_estimate_skips_unknown_labels_and_their_pairs():
@@ -222,7 +222,7 @@ def test_unknown_labels_are_no_labels():
     assert_allclose(with_labels.history, without.history, rtol=1e-6)
 
 
-# What must not change the fit.
+# Invariances of the fit.
 
 
 def test_fit_ignores_what_masked_frames_hold():
@@ -261,7 +261,7 @@ def test_frozen_blocks_stay_bit_equal(frozen):
         assert same == (block == frozen or track == frozen), block
 
 
-def test_fit_of_a_track_nobody_observes_keeps_its_emission():
+def test_fit_of_an_unobserved_track_keeps_its_emission():
     case = cases.make(12, 2, 2, unobserved="phases", families=CONFUSION)
     result = fit(case, max_iterations=5, tolerance=0.0)
     uphill(result.history)
@@ -365,7 +365,7 @@ def test_impossible_video_is_named():
 
 
 def test_learning_recovers_a_known_model():
-    """Data enough: EM from a rough start finds the transition behavior that made the data."""
+    """With enough data, EM from a rough start recovers the transitions that generated the data."""
     case = cases.make(17, 3, 2, 1000, batch=2, families=PROBABILITY, sticky=0.9)
     start = hmmjax.init_params(3, 2)
     result = hmmjax.fit(start, case.obs, max_iterations=30)
@@ -416,8 +416,8 @@ def test_a_symbol_absent_from_the_data_gets_probability_zero():
         "PhaseConfusion",
         "",
     )
-    said = np.random.default_rng(36).integers(0, 2, (2, 40))
-    result = hmmjax.fit(start, hmmjax.Observations(said), max_iterations=20, tolerance=0.0)
+    outputs = np.random.default_rng(36).integers(0, 2, (2, 40))
+    result = hmmjax.fit(start, hmmjax.Observations(outputs), max_iterations=20, tolerance=0.0)
     assert np.isfinite(result.history).all()
     assert (np.diff(result.history) >= -1e-4).all()
     assert_array_equal(np.asarray(result.params.phases.emission.matrix)[:, 2], 0)

@@ -16,9 +16,9 @@ from hmmjax.messages import logspace
 MILLION = Path(__file__).parents[1] / "benchmarks" / "million.py"
 
 
-def test_the_best_path_is_the_same_when_scores_are_found_again(monkeypatch):
+def test_the_best_path_is_the_same_when_scores_are_recomputed(monkeypatch):
     params = hmmjax.init_params(3, 2, emissions="confusion", stay=0.8)
-    # Not a whole number of chunks; under jit nothing is padded to a bucket.
+    # 150 is not a multiple of the chunk; inside jit there is no padding to a bucket.
     _, obs, mask = hmmjax.sample(params, jax.random.key(0), [150, 70, 64, 1])
     mask = np.asarray(mask) & (np.arange(150) % 7 != 3)
     decode = jax.jit(lambda obs, mask: hmmjax.decode(params, obs, mask))

@@ -53,19 +53,19 @@ def test_ten_thousand_frames_near_deterministic_and_rare():
     model = oracles.Model(*tables)
     emissions = case.emissions | {"PhaseDirichlet": 0.3 + 12 * np.eye(7)}
     hidden_phases, hidden_tools = oracles.simulate(rng, model, 10_000)
-    # The recognizer is wrong in stretches: what smoothing is for.
+    # The recognizer errs in one frame of ten.
     wrong = np.where(rng.uniform(size=10_000) < 0.1, rng.integers(0, 7, 10_000), hidden_phases)
-    said_phases = oracles.observe(rng, "PhaseDirichlet", emissions["PhaseDirichlet"], wrong)
-    said_tools = oracles.observe(rng, "ToolBeta", emissions["ToolBeta"], hidden_tools)
+    seen_phases = oracles.observe(rng, "PhaseDirichlet", emissions["PhaseDirichlet"], wrong)
+    seen_tools = oracles.observe(rng, "ToolBeta", emissions["ToolBeta"], hidden_tools)
     evidence = oracles.evidence(
         10_000,
         7,
         3,
-        oracles.phase_dirichlet(emissions["PhaseDirichlet"], said_phases),
-        oracles.tool_beta(emissions["ToolBeta"], said_tools),
+        oracles.phase_dirichlet(emissions["PhaseDirichlet"], seen_phases),
+        oracles.tool_beta(emissions["ToolBeta"], seen_tools),
     )
     params = cases.to_params(model, emissions, "PhaseDirichlet", "ToolBeta")
-    obs = hmmjax.Observations(said_phases[None], said_tools[None])
+    obs = hmmjax.Observations(seen_phases[None], seen_tools[None])
     agree(dataclasses.replace(case, params=params, obs=obs, model=model, emissions=emissions, evidence=[evidence]))
 
 
@@ -95,8 +95,8 @@ def test_a_hundred_and_fifty_thousand_frames():
 def test_concentrations_below_one_at_the_simplex_boundary(concentration):
     table = jnp.full((2, 2), concentration) + jnp.eye(2)
     chain = hmmjax.PhaseChain(jnp.array([0.5, 0.5]), jnp.full((2, 2), 0.5), hmmjax.emissions.PhaseDirichlet(table))
-    said = np.array([[[0.0, 1.0], [1.0, 0.0], [0.5, 0.5]]], np.float32)
-    posterior = hmmjax.posterior(hmmjax.Params(chain), hmmjax.Observations(said))
+    outputs = np.array([[[0.0, 1.0], [1.0, 0.0], [0.5, 0.5]]], np.float32)
+    posterior = hmmjax.posterior(hmmjax.Params(chain), hmmjax.Observations(outputs))
     assert np.isfinite(posterior.log_likelihood).all() and np.isfinite(posterior.phases).all()
 
 
@@ -105,7 +105,8 @@ def test_densities_that_float32_cannot_hold():
     table = np.array([[[20.0, 980.0], [30.0, 970.0]]])
     model = oracles.Model(tool_initial=np.array([0.5]), tool_transition=np.full((1, 2, 2), 0.5))
     params = cases.to_params(model, {"ToolBeta": table}, "", "ToolBeta")
-    said = np.array([[[0.02], [0.98]]], np.float32)
-    expected = oracles.dense(model, oracles.evidence(2, 0, 1, tools=oracles.tool_beta(table, said[0]))).log_likelihood
+    outputs = np.array([[[0.02], [0.98]]], np.float32)
+    evidence = oracles.evidence(2, 0, 1, tools=oracles.tool_beta(table, outputs[0]))
+    expected = oracles.dense(model, evidence).log_likelihood
     assert expected < -3000
-    assert_allclose(hmmjax.log_likelihood(params, hmmjax.Observations(tools=said)), [expected], rtol=1e-5)
+    assert_allclose(hmmjax.log_likelihood(params, hmmjax.Observations(tools=outputs)), [expected], rtol=1e-5)

@@ -1,4 +1,4 @@
-"""Other frame rates and gaps, against the old model with unobserved frames."""
+"""Other frame rates and gaps, against the original model with unobserved frames."""
 
 import dataclasses
 
@@ -13,7 +13,7 @@ from hmmjax import Labels, Observations, durations, rates
 
 
 @pytest.mark.parametrize("shape", [(3, 0), (0, 2)])
-def test_every_third_frame_says_the_same_to_the_rescaled_model(shape):
+def test_rescaled_model_gives_the_same_results_for_every_third_frame(shape):
     case = make(1, *shape, num_frames=13, batch=1)
     one = Observations(*(None if x is None else x[0] for x in (case.obs.phases, case.obs.tools)))
     mask = np.arange(13) % 3 == 0
@@ -53,7 +53,7 @@ def test_timestamps_become_frames_of_which_some_are_unseen():
 
 
 def test_what_is_unknown_stays_so_whatever_the_type():
-    """A boolean -1 is True: a tool that nobody labeled would be present."""
+    """-1 as a boolean is True, which would make an unlabeled tool present."""
     for kind in (bool, np.uint8):
         known = Labels(np.array([0, 1], np.uint8), np.array([[0, 1], [1, 0]], kind))
         _, _, labels, _ = rates.fill_gaps([0, 2], Observations(np.zeros(2, int)), known)
@@ -61,7 +61,7 @@ def test_what_is_unknown_stays_so_whatever_the_type():
 
 
 def test_high_powers_stay_chains_and_chains_that_only_go_forward_have_roots():
-    """Rows of float32 miss one by a rounding: to the power of a million by anything."""
+    """The rounding of float32 rows is not amplified by a power of a million."""
     slow = rates.rescale(hmmjax.init_params(3, 0), 1_000_000).phases.transition
     assert_allclose(slow, 1 / 3, atol=1e-6)
     forward = jnp.array([[0.9, 0.1, 0.0], [0.0, 0.9, 0.1], [0.0, 0.0, 1.0]])

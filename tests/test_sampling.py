@@ -1,4 +1,4 @@
-"""Draws follow the model's own tables."""
+"""Samples follow the tables of the model."""
 
 import cases
 import jax
@@ -13,7 +13,7 @@ import hmmjax
 FAMILIES = [("PhaseConfusion", "ToolConfusion"), ("PhaseDirichlet", "ToolBeta")]
 
 
-def shares_agree(counts, shares):
+def frequencies_agree(counts, shares):
     """Each row of counts within five standard errors of its distribution."""
     total = counts.sum(-1, keepdims=True)
     error = np.sqrt(np.maximum(shares * (1 - shares), 1e-4) / np.maximum(total, 1))
@@ -34,34 +34,34 @@ def test_statistics_of_hidden_states_and_observations(families):
     np.add.at(moves, (p[:, :-1][pair], p[:, 1:][pair]), 1)
     for k in range(2):
         np.add.at(tools[k], (p[:, 1:][pair], d[:, :-1, k][pair], d[:, 1:, k][pair]), 1)
-    shares_agree(moves, case.model.transition)
-    shares_agree(tools, case.model.tool_transition)
-    # What is said: against the families' means.
-    said_phases, said_tools = np.array(obs.phases)[mask], np.array(obs.tools)[mask]
+    frequencies_agree(moves, case.model.transition)
+    frequencies_agree(tools, case.model.tool_transition)
+    # Observations, against the means of their families.
+    seen_phases, seen_tools = np.array(obs.phases)[mask], np.array(obs.tools)[mask]
     table_phases, table_tools = (case.emissions[f] for f in families)
     if families[0] == "PhaseConfusion":
         counts = np.zeros((3, 3))
-        np.add.at(counts, (p[mask], said_phases), 1)
-        shares_agree(counts, table_phases)
+        np.add.at(counts, (p[mask], seen_phases), 1)
+        frequencies_agree(counts, table_phases)
     else:
         for q in range(3):
-            assert_allclose(said_phases[p[mask] == q].mean(0), table_phases[q] / table_phases[q].sum(), atol=0.03)
+            assert_allclose(seen_phases[p[mask] == q].mean(0), table_phases[q] / table_phases[q].sum(), atol=0.03)
     for k in range(2):
         for state in range(2):
             mean = table_tools[k, state]
             expected = mean[1] if families[1] == "ToolConfusion" else mean[0] / mean.sum()
-            assert_allclose(said_tools[:, k][d[mask][:, k] == state].mean(), expected, atol=0.03)
+            assert_allclose(seen_tools[:, k][d[mask][:, k] == state].mean(), expected, atol=0.03)
 
 
 def test_first_frame_follows_the_initial_tables():
     case = cases.make(2, 3, 2, families=FAMILIES[0])
     labels, _, _ = hmmjax.sample(case.params, jax.random.key(1), [1] * 4000)
     p, d = np.array(labels.phases)[:, 0], np.array(labels.tools)[:, 0]
-    shares_agree(np.bincount(p, minlength=3), case.model.initial)
+    frequencies_agree(np.bincount(p, minlength=3), case.model.initial)
     for q in range(3):
         present = d[p == q].sum(0)
         counts = np.stack([(p == q).sum() - present, present], -1)
-        shares_agree(counts, np.stack([1 - case.model.tool_initial[:, q], case.model.tool_initial[:, q]], -1))
+        frequencies_agree(counts, np.stack([1 - case.model.tool_initial[:, q], case.model.tool_initial[:, q]], -1))
 
 
 @pytest.mark.parametrize(("num_phases", "num_tools"), [(0, 2), (3, 0)])
@@ -73,12 +73,12 @@ def test_single_tracks(num_phases, num_tools):
     if num_phases:
         moves = np.zeros((3, 3))
         np.add.at(moves, (labels.phases[0, :-1], labels.phases[0, 1:]), 1)
-        shares_agree(moves, case.model.transition)
+        frequencies_agree(moves, case.model.transition)
     else:
         for k in range(2):
             moves = np.zeros((2, 2))
             np.add.at(moves, (labels.tools[0, :-1, k], labels.tools[0, 1:, k]), 1)
-            shares_agree(moves, case.model.tool_transition[k])
+            frequencies_agree(moves, case.model.tool_transition[k])
     assert np.isfinite(hmmjax.log_likelihood(case.params, obs, mask)).all()
 
 
@@ -118,7 +118,7 @@ def test_bad_lengths_are_refused():
             hmmjax.sample(case.params, jax.random.key(0), lengths)
 
 
-def test_chain_without_emission_says_nothing():
+def test_chain_without_emission_has_no_observations():
     chain = hmmjax.PhaseChain(jnp.array([0.5, 0.5]), jnp.eye(2), None)
     labels, obs, _ = hmmjax.sample(hmmjax.Params(chain), jax.random.key(0), [4])
     assert labels.phases.shape == (1, 4) and obs.phases is None

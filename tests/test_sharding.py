@@ -1,4 +1,4 @@
-"""Videos spread over devices and processes give one device's answers."""
+"""Results on several devices and processes equal those on one device."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""Frames one at a time, against the filter and the smoother of everything so far."""
+"""Streams, against the filter and the smoother of all frames so far."""
 
 import dataclasses
 
@@ -18,7 +18,7 @@ SHAPES = {"coupled": (3, 2), "phases": (3, 0), "tools": (0, 2)}
 
 
 def _frame(case, t):
-    """What is seen at frame t of the only video; None where the mask is False."""
+    """Observations of frame t of the only video; None if its mask is False."""
     if not case.mask[0, t]:
         return None
     return map_tracks(lambda x: x[0, t], case.obs)
@@ -39,7 +39,7 @@ def test_equals_the_batch_filter_and_the_smoother_of_the_frames_so_far(shape):
         now = stream.step(_frame(case, t))
         assert now.frame == t and now.lagged_frame == (t - LAG if t >= LAG else -1)
         so_far = map_tracks(lambda x, t=t: x[0, : t + 1], case.obs)
-        # Frames are given up to now, so an unseen one at the end is no padding here: it is asked for by its label.
+        # An unobserved last frame would count as padding; a mask of True keeps it.
         smooth = hmmjax.posterior(case.params, so_far, case.mask[0, : t + 1])
         for track in ("phases", "tools"):
             if getattr(batch, track) is None:
@@ -59,7 +59,7 @@ def test_equals_the_batch_filter_and_the_smoother_of_the_frames_so_far(shape):
 
 
 def test_tools_that_cannot_switch_keep_their_only_path():
-    """Where scaled numbers would lose it: certain tools, and evidence against them for a long time."""
+    """Tools that cannot switch, and many frames against them, which scaled recursions would lose."""
     params = hmmjax.init_params(2, 2)
     matrix = jnp.broadcast_to(jnp.eye(2), (2, 2, 2, 2))
     stuck = dataclasses.replace(params.tools, transition=hmmjax.transitions.PhaseConditioned(matrix))
@@ -69,7 +69,7 @@ def test_tools_that_cannot_switch_keep_their_only_path():
     stream = Stream(params)
     for t in range(40):
         now = stream.step(Observations(tools=scores[t]))
-        # The evidence sums to a hundred nats before it turns: float32 keeps that to a few 1e-5.
+        # Log-likelihoods reach a hundred nats, which float32 resolves to a few 1e-5.
         assert_allclose(now.tools, batch.tools[t], atol=2e-4)
 
 
@@ -138,7 +138,7 @@ def test_many_streams_at_once_with_the_pure_functions():
         obs = map_tracks(lambda x, t=t: x[:, t], case.obs)
         states, now = jax.jit(jax.vmap(lambda s, o: streaming.step(case.params, s, o)))(states, obs)
         assert_allclose(now.phases, batch.phases[:, t], atol=1e-6)
-    one, _ = streaming.step(case.params, streaming.start(case.params), Observations())  # a frame that nobody saw
+    one, _ = streaming.step(case.params, streaming.start(case.params), Observations())  # an unobserved frame
     assert one.frames == 1
 
 
@@ -153,7 +153,7 @@ def test_bad_frames_are_named_and_leave_the_stream_where_it_was():
     with pytest.raises(ValueError, match="its symbols are"):
         stream.step(Observations(np.int32(7), np.array([0, 1])))
     with pytest.raises(ValueError, match="its symbols are"):
-        stream.step(Observations(np.int64(2**32), np.array([0, 1])))  # 0, were its upper half cut off
+        stream.step(Observations(np.int64(2**32), np.array([0, 1])))  # 0 if truncated to int32
     with pytest.raises(TypeError, match="integer labels"):
         stream.step(Observations(np.array([0.5, 0.5], np.float32), np.array([0, 1])))
     with pytest.raises(ValueError, match="must be"):

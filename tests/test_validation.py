@@ -85,7 +85,7 @@ def test_kinds_of_parameters():
 
 
 def test_rows_may_miss_one_by_float32_rounding():
-    """A row of seven thirds of a seventh is a distribution."""
+    """Rows that sum to one up to float32 rounding are accepted."""
     rows = np.random.default_rng(0).dirichlet(np.ones(2), 2).astype(np.float32) * np.float32(1 + 3e-7)
     hmmjax.log_likelihood(phases(transition=jnp.asarray(rows)), PROBABILITY.obs)
 
@@ -94,7 +94,7 @@ def test_rows_may_miss_one_by_float32_rounding():
 
 
 def test_family_and_observations_must_suit():
-    """The error names the call that helps."""
+    """The error names the fix."""
     refused(TypeError, "obs.phases", "PhaseConfusion", "discretize", params=CONFUSION.params)
     refused(TypeError, "obs.phases", "PhaseDirichlet", "probabilities", obs=CONFUSION.obs)
     mixed = hmmjax.Observations(PROBABILITY.obs.phases, CONFUSION.obs.tools)
@@ -106,20 +106,20 @@ def test_family_and_observations_must_suit():
 
 @pytest.mark.parametrize("symbol", [2, -1, 99])
 def test_symbols_out_of_range(symbol):
-    said = CONFUSION.obs.phases.copy()
-    said[1, 3] = symbol
-    obs = dataclasses.replace(CONFUSION.obs, phases=said)
+    outputs = CONFUSION.obs.phases.copy()
+    outputs[1, 3] = symbol
+    obs = dataclasses.replace(CONFUSION.obs, phases=outputs)
     refused(ValueError, "obs.phases", str(symbol), "video 1", "frame 3", "mask", params=CONFUSION.params, obs=obs)
     hmmjax.log_likelihood(CONFUSION.params, obs, np.array([[True] * 5, [True, True, True, False, True]]))
-    said = CONFUSION.obs.tools.copy()
-    said[1, 3, 0] = symbol
+    outputs = CONFUSION.obs.tools.copy()
+    outputs[1, 3, 0] = symbol
     refused(
         ValueError,
         "obs.tools",
         "video 1",
         "frame 3",
         params=CONFUSION.params,
-        obs=dataclasses.replace(CONFUSION.obs, tools=said),
+        obs=dataclasses.replace(CONFUSION.obs, tools=outputs),
     )
 
 
@@ -129,15 +129,15 @@ def test_symbols_out_of_range(symbol):
     [(np.nan, ["NaN", "mask"]), (1.5, ["outside [0, 1]", "softmax"]), (-0.5, ["outside [0, 1]"]), (np.inf, ["inf"])],
 )
 def test_probabilities_out_of_range(track, value, words):
-    said = getattr(PROBABILITY.obs, track).copy()
-    said[0, 2, 1] = value
+    outputs = getattr(PROBABILITY.obs, track).copy()
+    outputs[0, 2, 1] = value
     refused(
         ValueError,
         f"obs.{track}",
         "video 0",
         "frame 2",
         *words,
-        obs=dataclasses.replace(PROBABILITY.obs, **{track: said}),
+        obs=dataclasses.replace(PROBABILITY.obs, **{track: outputs}),
     )
 
 
@@ -226,26 +226,26 @@ def test_options_of_fit_and_the_starts():
 
 
 def test_a_family_of_which_one_table_is_alike_is_not_warned_of():
-    """Logit-normal phases differ in their means, not at first in their spreads."""
+    """Logit-normal phases start with different means and equal scales."""
     start = hmmjax.init_params(2, 1, emissions="logit-normal")
     _, obs, mask = hmmjax.sample(start, jax.random.key(0), [4])
     hmmjax.fit(start, obs, mask, max_iterations=0)
 
 
 def test_equal_emissions_are_warned_of():
-    """EM cannot tell the states apart."""
+    """EM cannot tell identical states apart."""
     start = phases(emission=emissions.PhaseDirichlet(jnp.ones((2, 2))))
     with pytest.warns(UserWarning, match=r"phases\.emission is the same for every state.*init_params"):
         hmmjax.fit(start, PROBABILITY.obs, max_iterations=1)
 
 
 def test_checks_stand_aside_inside_jit():
-    """There are no values to look at."""
+    """Inside jit, values are unknown."""
     value = jax.jit(hmmjax.log_likelihood)(phases(initial=jnp.array([0.5, 0.6])), PROBABILITY.obs)
     assert np.isfinite(value).all()
 
 
-def test_a_family_that_says_too_little_is_named():
+def test_a_family_that_declares_too_little_is_named():
     @hmmjax.pytree
     class PhaseOne(emissions.PhaseEmission):
         scale: jax.Array
@@ -264,12 +264,12 @@ def test_a_family_that_says_too_little_is_named():
 def test_symbols_that_the_model_does_not_have():
     emission = hmmjax.emissions.PhaseConfusion(jnp.array([[0.9, 0.1], [0.1, 0.9]]))
     params = hmmjax.Params(hmmjax.PhaseChain(jnp.array([0.5, 0.5]), jnp.full((2, 2), 0.5), emission))
-    for said in ([0, 2], [1, 2, 4], [0, -1]):
+    for outputs in ([0, 2], [1, 2, 4], [0, -1]):
         with pytest.raises(ValueError, match=r"symbols are 0\.\.1"):
-            hmmjax.log_likelihood(params, hmmjax.Observations(np.array([said])))
-    for said in ([0.0, 1.7], [0.0, np.nan]):
+            hmmjax.log_likelihood(params, hmmjax.Observations(np.array([outputs])))
+    for outputs in ([0.0, 1.7], [0.0, np.nan]):
         with pytest.raises((TypeError, ValueError), match=r"obs\.phases"):
-            hmmjax.log_likelihood(params, hmmjax.Observations(np.array([said])))
+            hmmjax.log_likelihood(params, hmmjax.Observations(np.array([outputs])))
 
 
 def test_tools_without_any_tool():

@@ -4,6 +4,6 @@ from typing import Any, Self
 
 from beartype import BeartypeConf, FrozenDict, beartype
 
-# jaxtyping decorates methods one by one, where beartype cannot know what Self is.
-# The numeric tower: an int is welcome where a float is annotated, as every type checker has it.
+# jaxtyping decorates methods one by one, so beartype cannot resolve Self.
+# The numeric tower accepts an int for an annotated float, as static type checkers do.
 check = beartype(conf=BeartypeConf(hint_overrides=FrozenDict({Self: Any}), is_pep484_tower=True))

@@ -154,7 +154,7 @@ def pad_lists(
 
     Raises:
         TypeError: an entry of a list is not an array, or some hold floats and others integers.
-        ValueError: lists beside arrays, or lists whose videos disagree.
+        ValueError: lists alongside arrays, or lists whose videos disagree.
     """
     _check_records(obs, labels)
     given = dict(_entries(obs, mask, labels))
