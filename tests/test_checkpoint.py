@@ -89,3 +89,8 @@ def test_fewer_than_no_iterations_are_refused(job, tmp_path):
     with pytest.raises(ValueError, match="max_iterations=-3 must be at least 0"):
         fit_with_checkpoint(tmp_path / "em.npz", *job, max_iterations=-3)
     assert fit_with_checkpoint(tmp_path / "em.npz", *job, max_iterations=0).num_iterations == 0
+
+
+def test_the_old_name_is_deprecated():
+    with pytest.warns(DeprecationWarning, match=r"Use hmmjax\.checkpoint\.fit_with_checkpoint"):
+        assert io.fit_with_checkpoint is fit_with_checkpoint

@@ -1,7 +1,7 @@
 """Keep renamed public names and arguments working for one release."""
 
 import functools
-import sys
+import importlib
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -14,14 +14,15 @@ def renamed(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
 
     Args:
         module: the module's `__name__`.
-        names: new names by old name.
+        names: new names by old name, with their module if that is another one.
     """
 
     def __getattr__(name: str) -> Any:
         if name not in names:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        _warn(f"{module}.{name}", f"{module}.{names[name]}")
-        return getattr(sys.modules[module], names[name])
+        home, _, new = (names[name] if "." in names[name] else f"{module}.{names[name]}").rpartition(".")
+        _warn(f"{module}.{name}", f"{home}.{new}")
+        return getattr(importlib.import_module(home), new)
 
     return __getattr__
 

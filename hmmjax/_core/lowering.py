@@ -92,13 +92,12 @@ PER_TOOL = Potentials(0, 0, 0, 0, 0, None)
 def structure_of(params: Params, table: Tables | None = None) -> Structure:
     """Return the structure of a model; from `table`, if given, whether tool emissions are joint."""
     phases, tools = params.phases, params.tools
-    joint = True
-    if tools is not None:
-        joint = table.configs is not None if table is not None else getattr(tools.emission, "is_joint", False)
-        joint = joint or tools.transition.is_joint
-    return Structure(
-        phases is not None, params.num_tools, None if phases is None else phases.stages, phases is None and not joint
-    )
+    independent = phases is None and tools is not None and not tools.transition.is_joint
+    if independent and table is not None:
+        independent = table.configs is None
+    elif independent and tools.emission is not None:
+        independent = not tools.emission.is_joint
+    return Structure(phases is not None, params.num_tools, None if phases is None else phases.stages, independent)
 
 
 def lower(params: Params, table: Tables, lengths: Array) -> Potentials:

@@ -71,4 +71,6 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    __getattr__ = renamed(__name__, {"atomic": "write_atomically"})
+    __getattr__ = renamed(
+        __name__, {"atomic": "write_atomically", "fit_with_checkpoint": "hmmjax.checkpoint.fit_with_checkpoint"}
+    )
