@@ -115,12 +115,12 @@ def _estimate(start: Params, data: Batch, priors: Priors) -> Params:
     phase = tool = None
     if start.phases is not None:
         # A label of -1, or one in the padding, becomes a row of zeros and so enters no count.
-        phase = jax.nn.one_hot(data.phase_labels, start.num_phases, dtype=dtype) * real[..., None]
+        phase = jnp.where(real[..., None], jax.nn.one_hot(data.phase_labels, start.num_phases, dtype=dtype), 0)
         expected["phase_initial"] = phase[:, 0].sum(0)
         expected["phase_transition"] = num.einsum("btp,btq->pq", phase[:, :-1], phase[:, 1:])
         expected["phase_emission"] = statistics(start.phases, data.phases, phase, data)
     if start.tools is not None:
-        tool = jax.nn.one_hot(data.tool_labels, 2, dtype=dtype) * real[..., None, None]
+        tool = jnp.where(real[..., None, None], jax.nn.one_hot(data.tool_labels, 2, dtype=dtype), 0)
         first, into = tool[:, 0], None
         if phase is None:
             expected["tool_initial"] = first.sum(0)
