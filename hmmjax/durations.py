@@ -14,8 +14,9 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax._core.batch import collect, pad_lists
+from hmmjax._core.batch import collect
 from hmmjax._core.checks import check_label_dtype, check_mask, is_concrete
+from hmmjax._core.inputs import pad_lists
 from hmmjax._core.stages import Stages, check_stages
 from hmmjax._core.typing import ArrayLike
 from hmmjax.types import Labels, Observations, Params

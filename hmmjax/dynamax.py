@@ -13,16 +13,23 @@ from hmmjax._core import configurations, lowering
 from hmmjax._core.batch import Batch
 from hmmjax._core.stages import phase_of_stage
 from hmmjax._core.tables import tabulate
+from hmmjax._core.typing import Array
 from hmmjax._core.validation import check_params
 from hmmjax.emissions import PhaseConfusion, ToolConfusion
 from hmmjax.transitions import PhaseConditioned
 from hmmjax.types import Observations, Params, PhaseChain, ToolChains
 
+DynamaxModel = Any
+"""A `dynamax.hidden_markov_model.CategoricalHMM`; dynamax is imported only if it is needed."""
+
+DynamaxParams = Any
+"""The parameters of a `DynamaxModel`."""
+
 MAX_STATES = 1024
 """Maximum number of joint states, whose dense transition matrix is built."""
 
 
-def to_dynamax(params: Params) -> tuple[Any, Any]:
+def to_dynamax(params: Params) -> tuple[DynamaxModel, DynamaxParams]:
     """Convert a model to dynamax.
 
     Args:
@@ -72,7 +79,7 @@ def to_dynamax(params: Params) -> tuple[Any, Any]:
     return model, given
 
 
-def to_emissions(obs: Observations) -> Any:
+def to_emissions(obs: Observations) -> Array:
     """Return one video's labels in the order of the emissions of `to_dynamax`.
 
     Args:
@@ -139,7 +146,7 @@ def _expand(params: Params, stage: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(p.initial, np.float64).reshape(-1), np.concatenate(columns, 1)
 
 
-def from_dynamax(params: Any) -> Params:
+def from_dynamax(params: DynamaxParams) -> Params:
     """Convert dynamax's `ParamsCategoricalHMM` to a model of phases; for tools see `tool_from_dynamax`.
 
     Args:
@@ -169,7 +176,7 @@ def from_dynamax(params: Any) -> Params:
     )
 
 
-def tool_from_dynamax(*params: Any) -> Params:
+def tool_from_dynamax(*params: DynamaxParams) -> Params:
     """Convert dynamax models, one per tool, to a model of tools.
 
     Args:

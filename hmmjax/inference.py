@@ -14,7 +14,7 @@ from hmmjax._core.batch import Batch, canonical, prepare
 from hmmjax._core.numerics import as_probability
 from hmmjax._core.split import Split
 from hmmjax._core.tables import tabulate
-from hmmjax._core.typing import Array
+from hmmjax._core.typing import Array, ArrayLike
 from hmmjax.types import Decoded, Labels, Observations, Params, Posterior
 
 
@@ -91,7 +91,7 @@ def _decode(params: Params, batch: Batch, backend: str) -> tuple[Array, tuple]:
 
 
 def log_likelihood(
-    params: Params, obs: Observations, mask: Any = None, labels: Labels | None = None, *, backend: str = "auto"
+    params: Params, obs: Observations, mask: ArrayLike = None, labels: Labels | None = None, *, backend: str = "auto"
 ) -> Array:
     """Return the log-probability of the observations (and labels), in nats.
 
@@ -120,7 +120,7 @@ def log_likelihood(
 
 
 def conditional_log_likelihood(
-    params: Params, obs: Observations, mask: Any = None, labels: Labels | None = None, *, backend: str = "auto"
+    params: Params, obs: Observations, mask: ArrayLike = None, labels: Labels | None = None, *, backend: str = "auto"
 ) -> Array:
     """Return the log-probability of the labels given the observations, in nats.
 
@@ -146,7 +146,7 @@ def conditional_log_likelihood(
 
 
 def posterior(
-    params: Params, obs: Observations, mask: Any = None, labels: Labels | None = None, *, backend: str = "auto"
+    params: Params, obs: Observations, mask: ArrayLike = None, labels: Labels | None = None, *, backend: str = "auto"
 ) -> Posterior:
     """Return the marginal distribution of every hidden state given all frames of the video (smoothing).
 
@@ -171,7 +171,7 @@ def posterior(
     return Posterior(phases, tools, value)
 
 
-def filter(params: Params, obs: Observations, mask: Any = None, *, backend: str = "auto") -> Posterior:
+def filter(params: Params, obs: Observations, mask: ArrayLike = None, *, backend: str = "auto") -> Posterior:
     """Return the marginal distribution of every hidden state given the frames up to its own (filtering).
 
     Args:
@@ -194,7 +194,7 @@ def filter(params: Params, obs: Observations, mask: Any = None, *, backend: str 
 
 
 def decode(
-    params: Params, obs: Observations, mask: Any = None, labels: Labels | None = None, *, backend: str = "auto"
+    params: Params, obs: Observations, mask: ArrayLike = None, labels: Labels | None = None, *, backend: str = "auto"
 ) -> Decoded:
     """Return the jointly most probable path of phases and tools.
 

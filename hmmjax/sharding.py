@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from hmmjax._core.batch import pad_lists
+from hmmjax._core.inputs import pad_lists
 from hmmjax._core.typing import Array, ArrayLike
 from hmmjax.types import Labels, Observations
 

@@ -22,7 +22,8 @@ import numpy as np
 
 from hmmjax._core import lowering, validation
 from hmmjax._core import numerics as num
-from hmmjax._core.batch import Batch, canonical, collect, event_axes
+from hmmjax._core.batch import Batch, canonical, collect
+from hmmjax._core.inputs import event_axes
 from hmmjax._core.pytree import pytree
 from hmmjax._core.tables import tabulate
 from hmmjax._core.typing import Array, ArrayLike
