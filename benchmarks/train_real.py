@@ -25,8 +25,9 @@ import numpy as np
 from hmmjax.io import save_npz
 from hmmjax.metrics import average_precision
 from models.data.cache import load_images, read_cache, write_cache
-from models.data.frames import Source, m2cai16_locations, pack, read_packed, take
+from models.data.frames import Source, pack, read_packed, take
 from models.data.loader import epoch_order, prefetch, read_batches
+from models.data.m2cai_source import m2cai16_locations
 from models.detect import LOCATORS, box_scores, detect
 from models.detection.scores import pointing
 from models.predict import Reading, predict

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from hmmjax.io import write_atomically
 from models.backbones import Backbone
 from models.backbones.attention import WindowAttention, relative_position_index
 from models.backbones.layers import BatchNorm
@@ -158,10 +159,11 @@ def read_state(path: str | Path) -> State:
 
 
 def save_state(path: str | Path, state: State) -> None:
-    """Write a state dict as ``.safetensors``."""
+    """Write a state dict as ``.safetensors``; an existing file is replaced."""
     from safetensors.numpy import save_file
 
-    save_file(state, path)
+    with write_atomically(path, force=True) as temporary:
+        save_file(state, temporary)
 
 
 def load_weights(network: Backbone, path: str | Path) -> None:

@@ -1,1 +1,1 @@
-"""Readers, builders and generators of surgical data."""
+"""Readers, caches, simulated videos and tensorflow-datasets builders for surgical video."""

@@ -1,4 +1,4 @@
-"""Frames scaled once and kept as uint8, mapped into memory: reading one is a copy of its bytes.
+"""Caches of frames, scaled once and stored as memory-mapped uint8 arrays, so that reading a frame copies its bytes.
 
 A cache is a folder with ``images.npy`` (n, H, W, 3) uint8 and ``table.npz`` (see `FrameTable`).
 
@@ -7,7 +7,6 @@ A cache is a folder with ``images.npy`` (n, H, W, 3) uint8 and ``table.npz`` (se
 
 import argparse
 import dataclasses
-import os
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,20 +15,22 @@ from pathlib import Path
 import numpy as np
 
 from hmmjax.data.splits import CHOLEC80_SPLITS, cholec80_split
-from hmmjax.io import FormatError
+from hmmjax.io import FormatError, write_atomically
+from hmmjax.io.atomic import remove_partial_files
 from models.data.cholec80 import cholec80
 from models.data.collections import Collection
 from models.data.collections_manifest import read_manifest
-from models.data.frames import FrameTable, Source, m2cai16_locations, read_packed
+from models.data.frames import FrameTable, Source, read_packed
+from models.data.m2cai_source import m2cai16_locations
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ArrayImages:
-    """Pictures of one size, in memory or mapped from a file.
+    """Frames of one size, in memory or mapped from a file.
 
     Attributes:
-        table: of n frames.
-        images: (n, H, W, 3) uint8.
+        table: labels of n frames.
+        images: (n, H, W, 3) uint8 RGB.
     """
 
     table: FrameTable
@@ -43,19 +44,19 @@ class ArrayImages:
 
 
 def write_cache(source: Source, folder: str | Path, *, workers: int = 4, progress: bool = False) -> ArrayImages:
-    """Decode all frames of a source, which must give them in one size, into a cache.
+    """Decode all frames of a source into a cache.
 
     Args:
-        source: for instance `m2cai16_locations` with a size.
-        folder: to write to.
-        workers: threads that decode; Pillow decodes outside Python's lock.
+        source: of frames in one size, for example `m2cai16_locations` with a size.
+        folder: of the cache. An existing cache is replaced after everything is written.
+        workers: number of threads that decode; Pillow releases Python's lock.
         progress: show a progress bar.
 
     Returns:
-        The cache, opened. An earlier one in the folder stays until all is written.
+        The cache, opened.
 
     Raises:
-        FormatError: when pictures differ in size or cannot be read.
+        FormatError: if images differ in size or cannot be read.
     """
     return _write(Path(folder), source.table, _common_size(source), _decoded(source, workers, progress))
 
@@ -63,35 +64,35 @@ def write_cache(source: Source, folder: str | Path, *, workers: int = 4, progres
 def write_collection(
     collection: Collection, folder: str | Path, size: tuple[int, int], *, crop: bool = False, progress: bool = False
 ) -> ArrayImages:
-    """Decode the used frames of all videos of a collection into a cache, one video after the other.
+    """Decode the used frames of all videos of a collection into a cache, video by video.
 
     Args:
-        collection: for instance a manifest, or Cholec80.
-        folder: to write to.
+        collection: for example from a manifest, or Cholec80.
+        folder: of the cache. An existing cache is replaced after everything is written.
         size: (height, width) to scale to.
-        crop: cut black borders off first.
-        progress: show a progress bar for each video.
+        crop: cut off black borders first.
+        progress: show a progress bar per video.
 
     Returns:
         The cache, opened.
 
     Raises:
-        FormatError: when the videos count frames at different rates: a cache has one counter for all.
+        FormatError: if the videos have different frame rates: a cache has a single one.
     """
     rates = {recording.fps for recording in collection.recordings}
     if len(rates) != 1:
         raise FormatError(
-            f"the videos of {collection.name} count frames at {len(rates)} rates "
-            f"({', '.join(f'{rate:g}' for rate in sorted(rates))} a second), and a cache has one",
-            fix="list the videos of each rate in a manifest of its own and cache them apart",
+            f"the videos of {collection.name} have {len(rates)} frame rates "
+            f"({', '.join(f'{rate:g}' for rate in sorted(rates))} fps), but a cache has one",
+            fix="write a manifest and a cache for the videos of each rate",
         )
-    known = [collection.annotation(video) for video in collection.ids]
-    lengths = [len(annotation) for annotation in known]
+    annotations = [collection.annotation(video) for video in collection.ids]
+    lengths = [len(annotation) for annotation in annotations]
     table = FrameTable(
         videos=np.repeat(collection.ids, lengths),
-        frames=np.concatenate([annotation.frames for annotation in known]),
-        phases=np.concatenate([annotation.phases for annotation in known]),
-        tools=np.concatenate([annotation.tools for annotation in known]),
+        frames=np.concatenate([annotation.frames for annotation in annotations]),
+        phases=np.concatenate([annotation.phases for annotation in annotations]),
+        tools=np.concatenate([annotation.tools for annotation in annotations]),
         parts=np.repeat([recording.part for recording in collection.recordings], lengths),
         phase_names=collection.phase_names,
         tool_names=collection.tool_names,
@@ -99,7 +100,7 @@ def write_collection(
     )
     pictures = (
         picture
-        for annotation in known
+        for annotation in annotations
         for _, picture in collection.pictures(annotation.id, annotation.frames, size=size, crop=crop, progress=progress)
     )
     return _write(Path(folder), table, size, enumerate(pictures))
@@ -108,57 +109,59 @@ def write_collection(
 def _write(
     folder: Path, table: FrameTable, size: tuple[int, int], pictures: Iterable[tuple[int, np.ndarray]]
 ) -> ArrayImages:
-    folder.mkdir(parents=True, exist_ok=True)
-    # Under other names until all is there: an earlier cache survives a failure, and may even be the source.
-    unfinished = folder / ".images.npy", folder / ".table.npz"
-    try:
-        images = np.lib.format.open_memmap(unfinished[0], "w+", np.uint8, (len(table), *size, 3))
+    remove_partial_files(folder)  # the images of a killed run may take gigabytes
+    # An earlier cache survives a failure, and may even be the source: nothing is replaced before all is written.
+    with (
+        write_atomically(folder / "table.npz", force=True) as new_table,
+        write_atomically(folder / "images.npy", force=True) as new_images,
+    ):
+        images = np.lib.format.open_memmap(new_images, "w+", np.uint8, (len(table), *size, 3))
         for index, image in pictures:
             if image.shape != images.shape[1:]:
-                raise FormatError(f"frame {index} is {image.shape}, the first {images.shape[1:]}", fix="give a size")
+                raise FormatError(
+                    f"frame {index} has shape {image.shape}, the first {images.shape[1:]}",
+                    fix="give a size to scale all frames to",
+                )
             images[index] = image
         images.flush()
-        np.savez(unfinished[1], allow_pickle=False, **table.arrays())
-        # A cache without a table is unfinished: no moment has the old table with the new pictures.
+        np.savez(new_table, allow_pickle=False, **table.arrays())
+        # A cache without a table is unfinished, so the old table is never read with the new images.
         (folder / "table.npz").unlink(missing_ok=True)
-        os.replace(unfinished[0], folder / "images.npy")
-        os.replace(unfinished[1], folder / "table.npz")
-    finally:
-        for path in unfinished:
-            path.unlink(missing_ok=True)
     return read_cache(folder)
 
 
 def read_cache(folder: str | Path) -> ArrayImages:
-    """Open a cache; nothing is read until it is asked for.
+    """Open a cache; images are read when they are accessed.
 
     Raises:
-        FormatError: when the folder holds no finished cache, or a damaged one.
+        FormatError: if the folder contains no finished cache, or a damaged one.
     """
     folder = Path(folder)
     if not (folder / "table.npz").exists():
-        raise FormatError("no finished cache", file=folder, fix="write it with python -m models.data.cache")
+        raise FormatError(
+            "no finished cache in this folder", file=folder, fix="write it with python -m models.data.cache"
+        )
     try:
         with open(folder / "table.npz", "rb") as file, np.load(file, allow_pickle=False) as arrays:
             table = FrameTable.from_arrays(dict(arrays))
         images = np.load(folder / "images.npy", mmap_mode="r")
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise FormatError(f"damaged cache ({error})", file=folder, fix="write it again") from error
+        raise FormatError(f"damaged cache ({error})", file=folder, fix="write the cache again") from error
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3 or not images.size:
         raise FormatError(
-            f"pictures are {images.dtype} {images.shape}, uint8 (n, height, width, 3) expected",
+            f"the images are {images.dtype} {images.shape}, expected uint8 (n, height, width, 3)",
             file=folder,
             fix="write the cache again",
         )
     if len(images) != len(table):
         raise FormatError(
-            f"{len(images)} pictures and labels of {len(table)} frames", file=folder, fix="write the cache again"
+            f"{len(images)} images but labels of {len(table)} frames", file=folder, fix="write the cache again"
         )
     return ArrayImages(table, images)
 
 
 def load_images(source: Source, *, workers: int = 4, progress: bool = False) -> ArrayImages:
-    """All frames of a source decoded into memory."""
+    """Decode all frames of a source into memory."""
     images = np.empty((len(source), *_common_size(source), 3), np.uint8)
     for index, image in _decoded(source, workers, progress):
         images[index] = image
@@ -166,11 +169,14 @@ def load_images(source: Source, *, workers: int = 4, progress: bool = False) -> 
 
 
 def open_source(place: str, size: tuple[int, int] | None = None) -> Source:
-    """A source by the words of a configuration.
+    """Open a source of frames named on a command line or in a configuration.
 
     Args:
-        place: a cache folder, a packed ``.npz``, or ``m2cai16:FOLDER``.
-        size: (height, width) to scale pictures to; a cache has its own.
+        place: the folder of a cache, a packed ``.npz``, or ``m2cai16:FOLDER``.
+        size: (height, width) to scale images to; None keeps their size. A cache must have this size already.
+
+    Raises:
+        FormatError: if it is missing, damaged, or a cache of another size.
     """
     kind, colon, folder = place.partition(":")
     if colon and kind == "m2cai16":
@@ -179,7 +185,11 @@ def open_source(place: str, size: tuple[int, int] | None = None) -> Source:
         return read_packed(place, size)
     source = read_cache(place)
     if size is not None and source.images.shape[1:3] != tuple(size):
-        raise FormatError(f"pictures are {source.images.shape[1:3]}, not {tuple(size)}", file=place)
+        raise FormatError(
+            f"the images of this cache are {source.images.shape[1:3]}, not {tuple(size)}",
+            file=place,
+            fix="write a cache of this size, or use its own",
+        )
     return source
 
 
@@ -199,16 +209,18 @@ def _decoded(source: Source, workers: int, progress: bool) -> Iterator[tuple[int
 
 
 def _collection(place: str, split: str | None) -> Collection | None:
-    """The videos that a source of the command line names; None for sources of frames.
+    """Open a collection of videos named on the command line, or return None for a source of frames.
 
     Raises:
-        FormatError: for what is neither, and for a split of anything but Cholec80.
+        FormatError: for anything else, and for a split of a source that is not Cholec80.
     """
     kind, _, folder = place.partition(":")
     if kind == "cholec80":
         return cholec80(folder, split=None if split is None else cholec80_split(split))
     if split is not None:
-        raise FormatError("--split is of Cholec80", file=place, fix="say cholec80:FOLDER, or leave --split out")
+        raise FormatError(
+            "--split applies only to Cholec80", file=place, fix="give cholec80:FOLDER as the source, or omit --split"
+        )
     if Path(place).suffix.lower() in (".yaml", ".yml", ".csv"):
         return read_manifest(place)
     if kind != "m2cai16" and not place.endswith(".npz") and not (Path(place) / "table.npz").exists():
@@ -221,20 +233,27 @@ def _collection(place: str, split: str | None) -> Collection | None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Write a cache from the command line; what cannot be read is one line and exit code 2.
+    """Run the command line: write a cache; a FormatError is one line on stderr and exit code 2.
 
     Args:
-        arguments: words of the command line; those of this process when left out.
+        arguments: of the command line; None takes those of this process.
     """
-    parser = argparse.ArgumentParser(prog="python -m models.data.cache", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m models.data.cache",
+        description="Decode videos or images into a cache of frames.",
+    )
     parser.add_argument(
         "source", help="m2cai16:FOLDER, cholec80:FOLDER, a packed .npz, or a manifest of videos (.yaml, .csv)"
     )
-    parser.add_argument("cache", help="folder to write")
-    parser.add_argument("--size", type=int, nargs=2, metavar=("HEIGHT", "WIDTH"), required=True)
-    parser.add_argument("--workers", type=int, default=4, help="threads that decode pictures")
-    parser.add_argument("--crop", action="store_true", help="cut black borders off videos")
-    parser.add_argument("--split", choices=CHOLEC80_SPLITS, help="of Cholec80: which videos are train, val and test")
+    parser.add_argument("cache", help="folder of the cache to write")
+    parser.add_argument(
+        "--size", type=int, nargs=2, metavar=("HEIGHT", "WIDTH"), required=True, help="of the frames, in pixels"
+    )
+    parser.add_argument("--workers", type=int, default=4, help="number of threads that decode images (4)")
+    parser.add_argument("--crop", action="store_true", help="cut off the black borders of videos")
+    parser.add_argument(
+        "--split", choices=CHOLEC80_SPLITS, help="for Cholec80: the split into train, val and test videos"
+    )
     options = parser.parse_args(arguments)
     size = (options.size[0], options.size[1])
     try:

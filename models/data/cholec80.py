@@ -1,4 +1,4 @@
-"""Cholec80: 80 cholecystectomies at 25 fps, a phase row for every frame and a tool row for every 25th.
+"""Cholec80: 80 cholecystectomies at 25 fps, with one phase row per frame and one tool row per 25 frames.
 
 videos/video01.mp4 ... video80.mp4
 phase_annotations/video01-phase.txt ...
@@ -25,20 +25,20 @@ def cholec80(
     rate: float = 1.0,
     pictures: bool = True,
 ) -> Collection:
-    """Open a copy of Cholec80, or of anything laid out like it.
+    """Open a copy of Cholec80, or of a dataset with the same layout.
 
     Args:
-        directory: holds videos/, phase_annotations/ and tool_annotations/.
-        split: names the parts, see `splits.cholec80_split`; videos outside it are left out.
-        images: folder with one subfolder of dumped pictures per video, in place of videos/.
-        naming: what the numbers in the pictures' names count, see `video_images.find_images`.
+        directory: contains videos/, phase_annotations/ and tool_annotations/.
+        split: the videos of each part, see `hmmjax.data.splits.cholec80_split`; videos in no part are skipped.
+        images: folder with one subfolder of extracted images per video, in place of videos/.
+        naming: meaning of the numbers in the images' names, see `models.data.video_images.find_images`.
         rate: frames per second to use.
-        pictures: False opens annotations only, without looking for videos.
+        pictures: whether videos or images are needed; False opens annotations only.
 
     Raises:
-        FormatError: when folders are missing, when an annotated video lacks its other annotation, its video or its
-            folder of pictures (videos without annotations are passed over), when two folders are of one video, when the
-            split names a video that is not there, or one recording twice.
+        FormatError: if folders are missing, if an annotated video lacks its other annotation, its video or its folder
+            of images (videos without annotations are ignored), if two folders belong to one video, or if the split
+            names a missing video or one recording twice.
     """
     root = Path(directory)
     phases = video_files(root / "phase_annotations", (".txt",))
@@ -51,16 +51,16 @@ def cholec80(
     for have, other, where in pairs:
         missing = sorted(set(have) - set(other), key=natural)
         if missing:
-            raise FormatError(f"{where} has no file of {', '.join(missing[:5])}", file=root, fix="complete the copy")
+            raise FormatError(f"{where} has no file for {', '.join(missing[:5])}", file=root, fix="complete the copy")
     check_disjoint(split or {})
     part_of = {video: part for part, videos in (split or {}).items() for video in videos}
     lost = sorted(set(part_of) - set(phases), key=natural)
     if lost:
         raise FormatError(
-            f"the split names {', '.join(lost[:5])}{' ...' if len(lost) > 5 else ''}: {len(lost)} of its "
-            f"{len(part_of)} videos are not among the {len(phases)} here",
+            f"{len(lost)} of the {len(part_of)} videos of the split are not among the {len(phases)} of this copy: "
+            f"{', '.join(lost[:5])}{' ...' if len(lost) > 5 else ''}",
             file=root,
-            fix="complete the copy, or give a split of the videos that there are",
+            fix="complete the copy, or give a split of the available videos",
         )
     recordings = tuple(
         Recording(
@@ -80,12 +80,12 @@ def cholec80(
 
 
 def _folders(root: Path) -> dict[str, str]:
-    """Folders of pictures by the video that they belong to."""
+    """Return the folder of images of each video."""
     if not root.is_dir():
-        raise FormatError("no such folder", file=root, fix="give the folder with one folder of pictures per video")
+        raise FormatError("no such folder", file=root, fix="give the folder with one subfolder of images per video")
     found: dict[str, str] = {}
     for path in sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith(".")):
         twin = found.setdefault(video_id(path.name), str(path))
         if twin != str(path):
-            raise FormatError(f"the same video as {os.path.basename(twin)}", file=path, fix="keep one of them")
+            raise FormatError(f"this is the same video as {os.path.basename(twin)}", file=path, fix="keep one of them")
     return found

@@ -3,18 +3,18 @@
     name: lobectomy
     phases: [Exploration, Dissection, Stapling, Extraction]
     tools: [Grasper, Hook, Stapler]
-    fps: 25          # what Frame columns and videos count; may be given per video
-    rate: 1          # frames a second to use
+    fps: 25          # frames per second of Frame columns and videos; may be given per video
+    rate: 1          # frames per second to use
     videos:
       - {id: case001, video: videos/case001.mp4, phases: labels/case001-phase.txt, tools: labels/case001-tool.txt}
       - {id: case002, video: videos/case002.mp4, tools: labels/case002-tool.txt, partial: true}
       - {id: case003, images: frames/case003, naming: second, part: test}
 
-Paths are relative to the manifest. A CSV has the columns id, video, images, naming, phases, tools, partial, fps, part
-(those that are needed), and takes phases.txt and tools.txt, one name a line, from its own folder. It is called like its
-file, counts 25 frames a second where fps is blank, and uses one a second from 0 on: name, rate and offset need YAML.
-Annotation files are Cholec80's (Frame, then a phase's name or a column a tool); in a partial one rows may be missing
-and -1 is unknown.
+Paths are relative to the manifest. A CSV file has the columns id, video, images, naming, phases, tools, partial, fps
+and part (only id is required); class names are in phases.txt and tools.txt in the same folder, one name per line. The
+collection is named like the file, fps is 25 if blank, and one frame per second from 0 is used: setting name, rate and
+offset requires YAML. Annotation files have Cholec80's format (Frame, then a phase name, or one column per tool); in a
+partial annotation rows may be missing, and -1 is unknown.
 """
 
 import csv
@@ -37,46 +37,50 @@ _TOP = ("name", "phases", "tools", "fps", "rate", "offset", "videos")
 
 
 def read_manifest(path: str | os.PathLike[str], *, allow_overlap: bool = False) -> Collection:
-    """A collection from its manifest.
+    """Read a collection from its manifest.
 
     Args:
         path: a .yaml, .yml or .csv file.
-        allow_overlap: whether one recording may be listed in several parts.
+        allow_overlap: whether one recording may be in several parts.
 
     Raises:
-        FormatError: naming the manifest and the line or video: unknown or repeated fields, files that do not exist,
-            repeated videos, a recording in two parts, annotations without class names, numbers that make no sense.
+        FormatError: for unknown or repeated fields, missing files, repeated videos, a recording in two parts,
+            annotations without class names, and invalid numbers; with the manifest and the line or video.
     """
     path = Path(path)
     if not path.is_file():
-        raise FormatError("no such manifest", file=path)
+        raise FormatError("no such manifest", file=path, fix="check the path")
     if path.suffix.lower() == ".csv":
         top, rows = _read_csv(path)
     elif path.suffix.lower() in (".yaml", ".yml"):
         top, rows = _read_yaml(path)
     else:
-        raise FormatError("a manifest is a .yaml or a .csv file", file=path)
+        raise FormatError("not a manifest", file=path, fix="give a .yaml or .csv file")
     fps = _number(top.get("fps", 25), "fps", path)
     recordings = [_recording(row, line, fps, path) for line, row in rows]
     if not recordings:
-        raise FormatError("no videos", file=path)
+        raise FormatError("the manifest lists no videos", file=path, fix="add videos")
     parts: dict[str, list[str]] = {}
     for recording in recordings:
         parts.setdefault(recording.part, []).append(recording.id)
     names = [recording.id for recording in recordings]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise FormatError(f"{twice} is listed twice", file=path, fix="give every video a name of its own")
+        raise FormatError(f"{twice} is listed twice", file=path, fix="give every video a different id")
     if not allow_overlap:
         check_disjoint({part or "no part": ids for part, ids in parts.items()})
     phases, tools = (resolve_names(top.get(kind), kind) or () for kind in ("phases", "tools"))
     offset = _number(top.get("offset", 0), "offset", path)
     if not offset.is_integer():
-        raise FormatError(f"offset is {offset:g}, the number of a frame expected", file=path)
+        raise FormatError(f"offset is {offset:g}, expected a frame number", file=path, fix="give a whole number")
     for recording in recordings:
         for kind, have in (("phases", phases), ("tools", tools)):
             if getattr(recording, kind) is not None and not have:
-                raise FormatError(f"{recording.id} has {kind} but the manifest does not name any", file=path)
+                raise FormatError(
+                    f"{recording.id} has annotated {kind}, but the manifest does not name any",
+                    file=path,
+                    fix=f"list the names of the {kind} in the manifest",
+                )
     return Collection(
         name=str(top.get("name", path.stem)),
         recordings=tuple(sorted(recordings, key=lambda r: natural(r.id))),
@@ -97,7 +101,7 @@ def _read_yaml(path: Path) -> tuple[dict[str, Any], list[tuple[int | None, dict[
         line = None if mark is None else mark.line + 1
         raise FormatError(f"damaged YAML ({getattr(error, 'problem', error)})", file=path, line=line) from None
     if not isinstance(top, Mapping) or not isinstance(top.get("videos"), list):
-        raise FormatError("a list called videos is missing", file=path)
+        raise FormatError("the manifest has no list called videos", file=path, fix="add one")
     _only_known(top, _TOP, "", None, path)
     for kind in ("phases", "tools"):
         names = top.get(kind)
@@ -105,22 +109,22 @@ def _read_yaml(path: Path) -> tuple[dict[str, Any], list[tuple[int | None, dict[
             for name in names:
                 if isinstance(name, bool) or not isinstance(name, str | int | float):
                     raise FormatError(
-                        f"{kind} has {name!r}, a name expected", file=path, fix="put names between quotes"
+                        f"{kind} contains {name!r}, expected a name", file=path, fix="put names in quotes"
                     )
             top = {**top, kind: [str(name) for name in names]}
         elif not isinstance(names, str | None):
-            raise FormatError(f"{kind} is {names!r}, a list of names expected", file=path)
+            raise FormatError(f"{kind} is {names!r}, expected a list of names", file=path)
     rows = []
     for position, row in enumerate(top["videos"], 1):
         if not isinstance(row, Mapping):
-            raise FormatError(f"video {position} should be a mapping with an id, {row!r} found", file=path)
+            raise FormatError(f"video {position} should be a mapping with an id, found {row!r}", file=path)
         rows.append((None, dict(row)))
     return dict(top), rows
 
 
 def _strict_loader() -> type:
-    """YAML without what hides mistakes: of a key that is there twice the last would win, and aliases can grow a small
-    file without bound.
+    """Return a YAML loader that rejects repeated keys, of which the last would win, and aliases, which can expand a
+    small file without bound.
     """
     import yaml
 
@@ -128,14 +132,16 @@ def _strict_loader() -> type:
         def compose_node(self, parent: Any, index: Any) -> Any:
             if self.check_event(yaml.AliasEvent):
                 mark = self.peek_event().start_mark
-                raise yaml.MarkedYAMLError(problem="an alias: write the value out", problem_mark=mark)
+                raise yaml.MarkedYAMLError(problem="an alias is not allowed: repeat the value", problem_mark=mark)
             return super().compose_node(parent, index)
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             seen: list[Any] = []
             for key, _ in node.value:
                 if key.value in seen:
-                    raise yaml.MarkedYAMLError(problem=f"{key.value!r} is there twice", problem_mark=key.start_mark)
+                    raise yaml.MarkedYAMLError(
+                        problem=f"the key {key.value!r} is repeated", problem_mark=key.start_mark
+                    )
                 seen.append(key.value)
             return super().construct_mapping(node, deep)
 
@@ -146,7 +152,7 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
-        raise FormatError("this is no text file in UTF-8", file=path, fix="save it as UTF-8") from None
+        raise FormatError("not a text file in UTF-8", file=path, fix="save it as UTF-8") from None
 
 
 def _read_csv(path: Path) -> tuple[dict[str, Any], list[tuple[int | None, dict[str, Any]]]]:
@@ -154,16 +160,19 @@ def _read_csv(path: Path) -> tuple[dict[str, Any], list[tuple[int | None, dict[s
     columns = [column.strip() for column in reader.fieldnames or ()]
     if len(columns) == 1 and ";" in columns[0]:
         raise FormatError(
-            "cells are separated by ';'", file=path, line=1, fix="export with commas, and points in numbers"
+            "cells are separated by ';'",
+            file=path,
+            line=1,
+            fix="export with commas as separators and points in numbers",
         )
     if "id" not in columns:
-        raise FormatError("no column called id", file=path, line=1, fix=f"columns are {', '.join(_FIELDS)}")
+        raise FormatError("the column id is missing", file=path, line=1, fix=f"columns are {', '.join(_FIELDS)}")
     if twice := [column for column, count in Counter(columns).items() if count > 1]:
-        raise FormatError(f"the column {twice[0]} is there twice", file=path, line=1, fix="keep one")
+        raise FormatError(f"the column {twice[0]} is repeated", file=path, line=1, fix="keep one")
     rows: list[tuple[int | None, dict[str, Any]]] = []
     for row in reader:
         if None in row or None in row.values():
-            raise FormatError("not as many cells as columns", file=path, line=reader.line_num)
+            raise FormatError("the number of cells differs from that of columns", file=path, line=reader.line_num)
         rows.append((reader.line_num, {k.strip(): v.strip() for k, v in row.items() if v.strip()}))
     top = {kind: str(path.parent / f"{kind}.txt") for kind in ("phases", "tools")}
     return {kind: file for kind, file in top.items() if os.path.isfile(file)}, rows
@@ -172,9 +181,11 @@ def _read_csv(path: Path) -> tuple[dict[str, Any], list[tuple[int | None, dict[s
 def _recording(row: dict[str, Any], line: int | None, fps: float, path: Path) -> Recording:
     name = row.get("id", "")
     if not isinstance(name, str):
-        raise FormatError(f"id {name!r} is no text", file=path, fix=f'put it between quotes, "{name}", zeros and all')
+        raise FormatError(
+            f"the id {name!r} is not text", file=path, fix=f'put it in quotes, such as "{name}", with leading zeros'
+        )
     if not name.strip():
-        raise FormatError("a video without id", file=path, line=line)
+        raise FormatError("a video has no id", file=path, line=line)
     _only_known(row, _FIELDS, f"{name}: ", line, path)
     values: dict[str, Any] = {"fps": fps, **row, "id": name.strip()}
     for kind in _FILES:
@@ -185,7 +196,7 @@ def _recording(row: dict[str, Any], line: int | None, fps: float, path: Path) ->
             values[kind] = str(target)
     if values.get("images") is not None and values.get("naming") is None:
         raise FormatError(
-            f"{name}: what do the numbers in the pictures' names count?",
+            f"{name}: the meaning of the numbers in the image names is not declared",
             file=path,
             line=line,
             fix="declare naming: frame, second or counter",
@@ -193,7 +204,7 @@ def _recording(row: dict[str, Any], line: int | None, fps: float, path: Path) ->
     partial = values.get("partial", False)
     if isinstance(partial, str):
         if partial.lower() not in ("true", "false", "yes", "no", "1", "0"):
-            raise FormatError(f"{name}: partial is {partial!r}, true or false expected", file=path, line=line)
+            raise FormatError(f"{name}: partial is {partial!r}, expected true or false", file=path, line=line)
         partial = partial.lower() in ("true", "yes", "1")
     values["partial"] = bool(partial)
     values["fps"] = _number(values["fps"], f"{name}: fps", path, line)
@@ -212,7 +223,11 @@ def _number(value: Any, what: str, path: Path, line: int | None = None) -> float
     try:
         number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
-        raise FormatError(f"{what} should be a number, {value!r} found", file=path, line=line) from None
+        raise FormatError(f"{what} should be a number, found {value!r}", file=path, line=line) from None
     if not math.isfinite(number) or number < 0 or (number == 0 and "offset" not in what):
-        raise FormatError(f"{what} is {value}, which makes no sense", file=path, line=line)
+        raise FormatError(
+            f"{what} is {value}, expected a {'number from 0' if 'offset' in what else 'positive number'}",
+            file=path,
+            line=line,
+        )
     return number

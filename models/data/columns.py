@@ -1,4 +1,4 @@
-"""What the columns of a table of frames have to be: caches and packs come from other hands and older versions too."""
+"""Checks of the columns of a table of frames, which may come from other programs or earlier versions."""
 
 from collections.abc import Mapping
 
@@ -19,25 +19,25 @@ _AXES = {
     "phase_weights": "n",
     "tool_weights": "nK",
 }
-_WORDS = ("videos", "parts", "phase_names", "tool_names")
-_WHOLE = ("frames", "phases", "tools", "box_tools")
+_TEXT = ("videos", "parts", "phase_names", "tool_names")
+_INTEGERS = ("frames", "phases", "tools", "box_tools")
 
 
 def check_columns(arrays: Mapping[str, np.ndarray]) -> None:
-    """See that columns agree with each other, and hold what they should.
+    """Raise ValueError unless columns have consistent lengths, valid types and labels in range.
 
     Args:
-        arrays: the columns of `models.data.frames.FrameTable` by name; of those that it may lack, those there are.
+        arrays: the columns of `models.data.frames.FrameTable` by name; optional columns may be missing.
 
     Raises:
-        ValueError: for the first that does not, with its name.
-        KeyError: when n, K or L cannot be told for want of a column.
+        ValueError: for the first invalid column, with its name.
+        KeyError: if a column that gives n, K or L is missing.
     """
     for name in ("frames", "phase_names", "tool_names"):
         if np.ndim(arrays[name]) != 1:
-            raise ValueError(f"{name} has {np.ndim(arrays[name])} axes, 1 expected")
+            raise ValueError(f"{name} has {np.ndim(arrays[name])} axes, expected 1")
     if ("boxes" in arrays) != ("box_tools" in arrays):
-        raise ValueError("boxes and box_tools go together, and one is missing")
+        raise ValueError("one of boxes and box_tools is missing: give both or neither")
     sizes = {"n": len(arrays["frames"]), "L": len(arrays["phase_names"]), "K": len(arrays["tool_names"]), "4": 4}
     if "boxes" in arrays:
         sizes["M"] = int(np.prod(np.shape(arrays["box_tools"])[1:2]))
@@ -47,24 +47,24 @@ def check_columns(arrays: Mapping[str, np.ndarray]) -> None:
     for name, count in (("phases", sizes["L"]), ("tools", 2), ("box_tools", sizes["K"])):
         labels = np.asarray(arrays.get(name, -1))
         if labels.size and not -1 <= labels.min() <= labels.max() < count:
-            raise ValueError(f"{name} from {labels.min()} to {labels.max()}, -1 to {count - 1} expected")
+            raise ValueError(f"{name} has values from {labels.min()} to {labels.max()}, expected -1 to {count - 1}")
     for name in ("phase_names", "tool_names"):
         if len(set(map(str, arrays[name]))) < len(arrays[name]):
-            raise ValueError(f"{name} has a name twice")
+            raise ValueError(f"{name} has duplicate names")
     if not arrays["fps"] > 0:
-        raise ValueError(f"fps is {arrays['fps']}")
+        raise ValueError(f"fps is {arrays['fps']}, expected a positive number")
     for name in ("phase_weights", "tool_weights"):
         if name in arrays and arrays[name].size and arrays[name].min() < 0:
-            raise ValueError(f"{name} is negative somewhere")
+            raise ValueError(f"{name} has negative values")
 
 
 def _check_column(name: str, column: np.ndarray, shape: tuple[int, ...]) -> None:
     if column.shape != shape:
-        raise ValueError(f"{name} is {column.shape}, {shape} expected")
+        raise ValueError(f"{name} has shape {column.shape}, expected {shape}")
     if not column.size:
         return
-    kinds = "UO" if name in _WORDS else "iu" if name in _WHOLE else "iuf"
+    kinds = "UO" if name in _TEXT else "iu" if name in _INTEGERS else "iuf"
     if column.dtype.kind not in kinds:
-        raise ValueError(f"{name} holds {column.dtype}, {'words' if name in _WORDS else 'numbers'} expected")
+        raise ValueError(f"{name} has type {column.dtype}, expected {'text' if name in _TEXT else 'numbers'}")
     if column.dtype.kind == "f" and not np.isfinite(column).all():
-        raise ValueError(f"{name} is not finite somewhere")
+        raise ValueError(f"{name} has values that are not finite")

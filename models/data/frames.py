@@ -1,12 +1,9 @@
-"""Labeled frames that are read at random: files on disk, JPEG bytes in memory, or arrays.
+"""Labeled frames with random access: the table of labels, and images in files or as JPEG bytes in memory.
 
 A source has a length, a `table` of labels, and ``source[i]``, frame i as (H, W, 3) uint8 RGB.
 """
 
-import csv
 import dataclasses
-import io
-import warnings
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,33 +11,39 @@ from typing import Protocol
 
 import numpy as np
 
-from hmmjax.data.splits import recording
-from hmmjax.io import CHOLEC80_PHASES, CHOLEC80_TOOLS, FormatError
+from hmmjax.io import CHOLEC80_PHASES, CHOLEC80_TOOLS, FormatError, write_atomically
 from models.data.columns import check_columns
-from models.data.m2cai_locations import read_frames, read_image_sets
+from models.data.picture import decode, encode_jpeg
 
 #: Columns that a table may lack.
 OPTIONAL = ("boxes", "box_tools", "phase_weights", "tool_weights")
+#: Part of frames that are not labeled, and its spelling in caches and manifests of earlier versions.
+UNLABELED, _EARLIER_UNLABELED = "unlabeled", "unlabelled"
+
+
+def part_name(part: str) -> str:
+    """Return the current spelling of a part's name: "unlabelled" of earlier versions becomes "unlabeled"."""
+    return UNLABELED if part == _EARLIER_UNLABELED else part
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FrameTable:
-    """Where frames come from and what is known of them.
+    """The origin and the labels of n frames.
 
     Attributes:
         videos: (n,) names of videos, such as "video67".
-        frames: (n,) int64 numbers on each video's own counter.
-        phases: (n,) int32, -1 unknown.
-        tools: (n, K) int32 0 or 1, -1 unknown.
-        parts: (n,) names of the split's parts, such as "train".
+        frames: (n,) int64 frame numbers in each video.
+        phases: (n,) int32, -1 if unknown.
+        tools: (n, K) int32, 0 or 1, -1 if unknown.
+        parts: (n,) names of parts, such as "train". The earlier spelling "unlabelled" is replaced by "unlabeled".
         phase_names: L names.
         tool_names: K names.
-        fps: frames per second of the counter.
-        boxes: (n, M, 4) float32 xmin, ymin, xmax, ymax of each frame's boxes, as shares of the picture, all of them;
-            None where boxes are not known.
-        box_tools: (n, M) int32 the tool in each, -1 for padding.
-        phase_weights: (n,) float32, how much each frame's phase counts in training; None is 1 throughout.
-        tool_weights: (n, K) float32, likewise.
+        fps: frames per second that the frame numbers count.
+        boxes: (n, M, 4) float32, all boxes of each frame: xmin, ymin, xmax, ymax as fractions of the image; None if
+            boxes are unknown.
+        box_tools: (n, M) int32, tool in each box, -1 for padding.
+        phase_weights: (n,) float32, weight of each phase label in the training loss; None is 1 everywhere.
+        tool_weights: (n, K) float32, weight of each tool label in the training loss; None is 1 everywhere.
     """
 
     videos: np.ndarray
@@ -56,35 +59,41 @@ class FrameTable:
     phase_weights: np.ndarray | None = None
     tool_weights: np.ndarray | None = None
 
+    def __post_init__(self) -> None:
+        earlier = np.asarray(self.parts) == _EARLIER_UNLABELED
+        if np.any(earlier):
+            object.__setattr__(self, "parts", np.where(earlier, UNLABELED, self.parts))
+
     def __len__(self) -> int:
         return len(self.frames)
 
     def rows(self, part: str | None) -> np.ndarray:
-        """Row numbers of one part, or of all for None.
+        """Return the row indices of one part, or of all frames for None.
 
         Raises:
-            FormatError: when no frame is in it.
+            FormatError: if the part has no frames.
         """
-        found = np.arange(len(self)) if part is None else np.flatnonzero(self.parts == part)
+        found = np.arange(len(self)) if part is None else np.flatnonzero(self.parts == part_name(part))
         if not len(found):
+            parts = ", ".join(sorted(set(self.parts)))
             raise FormatError(
-                f"no frame is in the part {part!r}", fix=f"there are {', '.join(sorted(set(self.parts))) or 'none'}"
+                f"the part {part!r} has no frames", fix=f"choose one of {parts}" if parts else "add frames"
             )
         return found
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """All of it as arrays without Python objects."""
+        """Return the table as arrays that can be saved without pickling."""
         known = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         values = {name: np.asarray(x) for name, x in known.items() if x is not None}
         return {name: x.astype(np.str_) if x.dtype.kind == "O" else x for name, x in values.items()}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "FrameTable":
-        """The table that `arrays` gave.
+        """Build a table from the result of `arrays`.
 
         Raises:
-            ValueError: for columns that do not agree, or do not hold what they should.
-            KeyError: for one that is missing.
+            ValueError: for columns with inconsistent lengths, wrong types or labels out of range.
+            KeyError: for a missing column.
         """
         check_columns(arrays)
         names = [field.name for field in dataclasses.fields(cls)]
@@ -96,7 +105,7 @@ class FrameTable:
 
 
 class Source(Protocol):
-    """Frames read at random."""
+    """Frames with random access, see the module's docstring."""
 
     table: FrameTable
 
@@ -107,12 +116,12 @@ class Source(Protocol):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ImageFiles:
-    """Pictures in files.
+    """Frames in image files.
 
     Attributes:
-        table: of n frames.
+        table: labels of n frames.
         paths: n files.
-        size: (height, width) to scale to; None keeps each as it is.
+        size: (height, width) to scale to; None keeps the size of each image.
     """
 
     table: FrameTable
@@ -129,13 +138,13 @@ class ImageFiles:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PackedImages:
-    """Pictures as encoded bytes in one array: small to carry, quick to open.
+    """Frames as encoded images in one array, which is small and quick to open.
 
     Attributes:
-        table: of n frames.
-        data: all files one after the other, uint8.
-        ends: (n,) where each ends.
-        size: (height, width) to scale to; None keeps each as it is.
+        table: labels of n frames.
+        data: the concatenated image files, uint8.
+        ends: (n,) end of each image in `data`.
+        size: (height, width) to scale to; None keeps the size of each image.
     """
 
     table: FrameTable
@@ -151,162 +160,77 @@ class PackedImages:
         return decode(self.data[start : self.ends[index]].tobytes(), self.size)
 
     def save(self, path: str | Path) -> None:
-        """Write an NPZ that `read_packed` reads."""
-        np.savez(path, allow_pickle=False, data=self.data, ends=self.ends, **self.table.arrays())
+        """Write an NPZ file for `read_packed`; an existing file is replaced."""
+        path = Path(path)
+        with write_atomically(path if path.suffix == ".npz" else f"{path}.npz", force=True) as temporary:
+            np.savez(temporary, allow_pickle=False, data=self.data, ends=self.ends, **self.table.arrays())
 
 
 def read_packed(path: str | Path, size: tuple[int, int] | None = None) -> PackedImages:
-    """Frames that `PackedImages.save` wrote.
+    """Read frames written by `PackedImages.save`.
 
     Args:
         path: the file.
-        size: (height, width) to scale to.
+        size: (height, width) to scale to; None keeps the size of each image.
 
     Returns:
         The frames.
 
     Raises:
-        FormatError: when the file is missing, damaged or of another kind.
+        FormatError: if the file is missing, damaged or of another kind.
     """
     try:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as held:
             arrays = dict(held)
         packed = PackedImages(FrameTable.from_arrays(arrays), arrays["data"], arrays["ends"], size)
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise FormatError(f"no readable packed pictures ({error})", file=path, fix="write them again") from error
+        raise FormatError(f"not a readable file of packed images ({error})", file=path, fix="write it again") from error
     if len(packed) != len(packed.table) or (len(packed) and packed.ends[-1] != len(packed.data)):
         raise FormatError(
-            f"{len(packed)} pictures and labels of {len(packed.table)} frames", file=path, fix="write them again"
+            f"{len(packed)} images but labels of {len(packed.table)} frames", file=path, fix="write the file again"
         )
     return packed
 
 
 def pack(source: Source, rows: Sequence[int] | None = None, *, quality: int = 90) -> PackedImages:
-    """Encode frames of a source, as the source scales them, as JPEG."""
-    from PIL import Image
+    """Encode frames of a source as JPEG, in the size that the source gives them.
 
-    encoded = []
-    for row in range(len(source)) if rows is None else rows:
-        buffer = io.BytesIO()
-        Image.fromarray(source[row]).save(buffer, "JPEG", quality=quality)
-        encoded.append(np.frombuffer(buffer.getvalue(), np.uint8))
+    Args:
+        source: of the frames.
+        rows: indices of the frames; None packs all.
+        quality: JPEG quality, at most 95.
+
+    Returns:
+        The packed frames.
+    """
+    chosen = range(len(source)) if rows is None else rows
+    encoded = [np.frombuffer(encode_jpeg(source[row], quality), np.uint8) for row in chosen]
     ends = np.cumsum([len(x) for x in encoded])
     table = source.table if rows is None else take(source.table, np.asarray(rows))
     return PackedImages(table, np.concatenate(encoded), ends)
 
 
 def take(table: FrameTable, rows: np.ndarray) -> FrameTable:
-    """Some rows of a table."""
+    """Select rows of a table."""
     names = ("videos", "frames", "phases", "tools", "parts", *OPTIONAL)
     columns = {name: getattr(table, name) for name in names}
     return dataclasses.replace(table, **{name: x[rows] for name, x in columns.items() if x is not None})
 
 
 def stack_boxes(boxes: Sequence[np.ndarray], tools: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-    """Boxes of n frames as a table keeps them.
+    """Pad the boxes of n frames to the columns of a table.
 
     Args:
-        boxes: for each frame (N, 4), any number N.
-        tools: for each frame (N,).
+        boxes: (N, 4) per frame, for any N.
+        tools: (N,) per frame.
 
     Returns:
-        "boxes" (n, M, 4) and "box_tools" (n, M), where M is the largest N, and 1 at least.
+        "boxes" (n, M, 4) and "box_tools" (n, M), where M is the maximum N, and at least 1.
     """
     most = max([1, *map(len, tools)])
-    out = np.zeros((len(boxes), most, 4), np.float32)
-    which = np.full((len(boxes), most), -1, np.int32)
+    padded = np.zeros((len(boxes), most, 4), np.float32)
+    box_tools = np.full((len(boxes), most), -1, np.int32)
     for row, (corners, inside) in enumerate(zip(boxes, tools, strict=True)):
-        out[row, : len(inside)] = corners
-        which[row, : len(inside)] = inside
-    return {"boxes": out, "box_tools": which}
-
-
-def decode(data: bytes, size: tuple[int, int] | None = None, *, file: str | Path | None = None) -> np.ndarray:
-    """An encoded picture as (H, W, 3) uint8 RGB, scaled to (height, width) when a size is given.
-
-    Args:
-        data: the picture's bytes.
-        size: (height, width) to scale to.
-        file: where they are from, for messages.
-
-    Returns:
-        The picture.
-
-    Raises:
-        FormatError: when this is no picture, is cut off, or has another depth than eight bits.
-    """
-    from PIL import Image
-
-    try:
-        with Image.open(io.BytesIO(data)) as image:
-            if image.mode.startswith(("I", "F")):
-                raise FormatError(
-                    f"its values are of kind {image.mode!r}, not eight bits", file=file, fix="convert it to 8-bit RGB"
-                )
-            if size is not None:
-                # A JPEG can be decoded at a half or a quarter for a fraction of the time.
-                image.draft("RGB", (2 * size[1], 2 * size[0]))
-            picture = image.convert("RGB")
-            if size is not None and picture.size != (size[1], size[0]):
-                picture = picture.resize((size[1], size[0]), Image.Resampling.BILINEAR)
-            return np.asarray(picture)
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-        raise FormatError(f"not a readable picture ({error})", file=file, fix="get the file again") from error
-
-
-def m2cai16_locations(root: str | Path, size: tuple[int, int] | None = None) -> ImageFiles:
-    """The frames of m2cai16-tool-locations that have a picture, of all its image sets.
-
-    Tools are those that have a box; there are no frames without any. Phases come from ``frame_labels.csv``, which
-    matches frames with Cholec80's annotation, and are unknown without it.
-
-    Args:
-        root: holds Annotations, ImageSets and JPEGImages.
-        size: (height, width) to scale to.
-
-    Returns:
-        The frames; those listed without a picture are left out, with a warning.
-
-    Raises:
-        FormatError: when nothing is there, when a frame is in two image sets, and for damaged files.
-    """
-    root = Path(root)
-    frames, parts = [], []
-    for part, listed in read_image_sets(root).items():
-        names = [name for name in listed if (root / "JPEGImages" / f"{name}.jpg").exists()]
-        if len(names) < len(listed):
-            warnings.warn(f"{root}: {len(listed) - len(names)} of {len(listed)} frames of {part} have no picture")
-        frames += read_frames(root, names)
-        parts += [part] * len(names)
-    if not frames:
-        raise FormatError("no pictures", file=root, fix="give the folder that holds ImageSets and JPEGImages")
-    known = _phases(root / "frame_labels.csv")
-    table = FrameTable(
-        videos=np.array([recording(frame.name) for frame in frames]),
-        frames=np.array([frame.frame for frame in frames], np.int64),
-        phases=np.array([known.get(frame.name, -1) for frame in frames], np.int32),
-        tools=np.stack([frame.presence for frame in frames]),
-        parts=np.array(parts),
-        **stack_boxes([frame.boxes for frame in frames], [frame.tools for frame in frames]),
-    )
-    return ImageFiles(table, tuple(Path(frame.image) for frame in frames), size)
-
-
-def _phases(path: Path) -> dict[str, int]:
-    if not path.exists():
-        return {}
-    found: dict[str, int] = {}
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file)
-        if not {"frame", "cholec80_phase"} <= set(reader.fieldnames or ()):
-            raise FormatError("the columns frame and cholec80_phase expected", file=path, line=1)
-        for row in reader:
-            frame, phase = row["frame"], (row["cholec80_phase"] or "").strip()
-            if frame in found:
-                raise FormatError(f"{frame} is there twice", file=path, line=reader.line_num)
-            if phase not in map(str, range(-1, len(CHOLEC80_PHASES))):
-                raise FormatError(
-                    f"phase {phase!r}, -1 to {len(CHOLEC80_PHASES) - 1} expected", file=path, line=reader.line_num
-                )
-            found[frame] = int(phase)
-    return found
+        padded[row, : len(inside)] = corners
+        box_tools[row, : len(inside)] = inside
+    return {"boxes": padded, "box_tools": box_tools}

@@ -1,4 +1,4 @@
-"""Batches in an order that seed and epoch alone decide, read by this process or by Grain's threads."""
+"""Batches of frames in an order determined by seed and epoch, read by this process or by Grain's threads."""
 
 import queue
 import threading
@@ -16,15 +16,15 @@ U = TypeVar("U")
 
 
 def epoch_order(rows: np.ndarray, batch: int, seed: int, epoch: int) -> np.ndarray:
-    """Row numbers of one pass, shuffled, in whole batches: (batches, batch).
+    """Return the shuffled row indices of one epoch in full batches: (batches, batch).
 
-    What is left over at the end is dropped; with fewer rows than a batch, rows repeat.
+    An incomplete batch at the end is dropped; with fewer rows than one batch, rows repeat.
 
     Raises:
-        ValueError: without any row.
+        ValueError: if there are no rows.
     """
     if not len(rows):
-        raise ValueError("no rows to make batches of. Fix: check the part that they are taken from")
+        raise ValueError("there are no frames to make batches of. Fix: choose a part of the data that has frames")
     order = np.random.default_rng((seed, epoch)).permutation(rows)
     if len(order) < batch:
         order = np.resize(order, batch)
@@ -32,25 +32,25 @@ def epoch_order(rows: np.ndarray, batch: int, seed: int, epoch: int) -> np.ndarr
 
 
 def even_batches(rows: np.ndarray, batch: int) -> np.ndarray:
-    """Row numbers in their order, in whole batches; the last is filled up with the first row."""
+    """Return row indices in order in full batches (batches, batch); the last is padded with the first row."""
     return np.concatenate([rows, np.repeat(rows[:1], -len(rows) % batch)]).reshape(-1, batch)
 
 
 def read_batches(source: Source, order: np.ndarray, *, workers: int = 0) -> Iterator[Arrays]:
-    """Frames with their labels.
+    """Read batches of frames with their labels.
 
     Args:
         source: of frames in one size.
-        order: (batches, batch) row numbers.
-        workers: Grain's reading threads; 0 reads here, without Grain.
+        order: (batches, batch) row indices.
+        workers: number of Grain's reading threads; 0 reads in this thread, without Grain.
 
     Yields:
-        images (batch, H, W, 3) uint8, phases (batch,), tools (batch, K), and where the table has them boxes
-        (batch, M, 4), box_tools (batch, M), phase_weights (batch,) and tool_weights (batch, K).
+        "images" (batch, H, W, 3) uint8, "phases" (batch,) and "tools" (batch, K); and if the table has them, "boxes"
+        (batch, M, 4), "box_tools" (batch, M), "phase_weights" (batch,) and "tool_weights" (batch, K).
     """
-    known = {name: x for name in ("phases", "tools", *OPTIONAL) if (x := getattr(source.table, name)) is not None}
+    labels = {name: x for name in ("phases", "tools", *OPTIONAL) if (x := getattr(source.table, name)) is not None}
     for images, rows in zip(_images(source, order, workers), order, strict=True):
-        yield {"images": images, **{name: x[rows] for name, x in known.items()}}
+        yield {"images": images, **{name: x[rows] for name, x in labels.items()}}
 
 
 def _images(source: Source, order: np.ndarray, workers: int) -> Iterable[np.ndarray]:
@@ -66,7 +66,7 @@ def _images(source: Source, order: np.ndarray, workers: int) -> Iterable[np.ndar
 
 
 class _Ordered:
-    """A source's pictures in a given order, as Grain asks for them."""
+    """A source's images in a given order, with the interface that Grain expects."""
 
     def __init__(self, source: Source, order: np.ndarray):
         self._source = source
@@ -80,7 +80,7 @@ class _Ordered:
 
 
 def prefetch(items: Iterable[T], prepare: Callable[[T], U], depth: int = 2) -> Iterator[U]:
-    """Prepare items in a thread, `depth` ahead of their use: reading and copying overlap with computing."""
+    """Prepare items in a thread, up to `depth` ahead of their use, so that reading overlaps with computation."""
     ready: queue.Queue = queue.Queue(depth)
     stop = threading.Event()
     end = object()
@@ -98,7 +98,7 @@ def prefetch(items: Iterable[T], prepare: Callable[[T], U], depth: int = 2) -> I
                 put((prepare(item), None))
                 if stop.is_set():
                     return
-        except BaseException as error:  # handed over to whoever waits for items
+        except BaseException as error:  # re-raised in the consuming thread
             put((end, error))
         else:
             put((end, None))

@@ -1,8 +1,8 @@
 """m2cai16-tool-locations: 2,811 frames of Cholec80 videos 67 to 76 with boxes around every instrument.
 
-Boxes are given as shares of the picture, since each XML's <size> is the native one and pictures may have been shrunk.
-Frames are seconds to minutes apart, at irregular times, and the usual split puts neighbors into different parts: see
-`neighbor_share`.
+Boxes are fractions of the image, because each XML's <size> is that of the native image and images may have been scaled.
+Frames are seconds to minutes apart, at irregular times, and the usual split puts neighboring frames into different
+parts, see `neighbor_share`.
 """
 
 import dataclasses
@@ -28,15 +28,15 @@ class BoxedFrame:
     """One frame and its boxes.
 
     Attributes:
-        name: "v01_002250".
-        video: "v01".
-        frame: number at 25 fps.
-        image: path of the picture; it may not exist where only annotations were copied.
-        width: native pixels, as the XML has them.
-        height: native pixels.
-        tools: (N,) int32, the tool in each box.
-        boxes: (N, 4) float32 xmin, ymin, xmax, ymax as shares of width and height, clipped to the picture.
-        clipped: how many boxes reached outside.
+        name: such as "v01_002250".
+        video: such as "v01".
+        frame: frame number at 25 fps.
+        image: path of the image; it may not exist if only annotations were copied.
+        width: native width in pixels, from the XML file.
+        height: native height in pixels, from the XML file.
+        tools: (N,) int32, tool in each box.
+        boxes: (N, 4) float32 xmin, ymin, xmax, ymax as fractions of width and height, clipped to the image.
+        clipped: number of boxes that extended outside the image.
     """
 
     name: str
@@ -51,60 +51,62 @@ class BoxedFrame:
 
     @property
     def presence(self) -> np.ndarray:
-        """(K,) int32, 1 for each tool that has a box."""
+        """The presence (K,) int32 of tools: 1 for each tool that has a box."""
         present = np.zeros(len(CHOLEC80_TOOLS), np.int32)
         present[self.tools] = 1
         return present
 
 
 def read_image_set(directory: str | os.PathLike[str], name: str) -> tuple[str, ...]:
-    """Names of the frames in train, val, trainval or test. (ImageSets/Layout is stale and is never read.)
+    """Read the names of the frames in train, val, trainval or test. (ImageSets/Layout is outdated and not read.)
 
     Raises:
-        FormatError: for an unknown or missing set, an empty or repeated name.
+        FormatError: for an unknown or missing image set, and for an invalid or repeated name.
     """
     if name not in IMAGE_SETS:
-        raise FormatError(f"unknown image set {name!r}", fix=f"give one of {', '.join(IMAGE_SETS)}")
+        raise FormatError(f"unknown image set {name!r}", fix=f"choose one of {', '.join(IMAGE_SETS)}")
     path = Path(directory) / "ImageSets" / "Main" / f"{name}.txt"
     if not path.is_file():
-        raise FormatError("no such image set", file=path, fix=f"give one of {', '.join(IMAGE_SETS)} that is there")
+        raise FormatError("no such image set", file=path, fix="check the folder, or choose another image set")
     names: dict[str, int] = {}
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError:
-        raise FormatError("this is no text file in UTF-8", file=path, fix="get the file again") from None
+        raise FormatError("not a text file in UTF-8", file=path, fix="get the file again") from None
     for number, line in enumerate(lines, 1):
-        # Lists of VOC may say beside each name whether a class is there.
+        # VOC lists may have a flag after each name: whether a class is present.
         stem, *flags = line.split() or [""]
         stem = re.sub(r"\.(jpg|jpeg|png|xml)$", "", stem, flags=re.IGNORECASE)
         if not stem:
             continue
         if flags not in ([], ["1"], ["0"], ["-1"]):
-            raise FormatError(f"the name of a frame expected, {line.strip()!r} found", file=path, line=number)
+            raise FormatError(f"expected the name of a frame, found {line.strip()!r}", file=path, line=number)
         if stem in names:
-            raise FormatError(f"{stem} is there twice (first on line {names[stem]})", file=path, line=number)
+            raise FormatError(f"{stem} is listed twice, first on line {names[stem]}", file=path, line=number)
         names[stem] = number
     return tuple(names)
 
 
 def read_image_sets(directory: str | os.PathLike[str]) -> dict[str, tuple[str, ...]]:
-    """Names of the frames in each image set that a copy has; trainval, which is train and val, only in their place.
+    """Read the names of the frames in each image set of a copy.
+
+    trainval, the union of train and val, is used only if both are missing.
 
     Args:
-        directory: holds ImageSets/Main.
+        directory: contains ImageSets/Main.
 
     Returns:
         Names by image set.
 
     Raises:
-        FormatError: when there are none, when one is empty, and when a frame is in two.
+        FormatError: if there are no image sets, if one is empty, or if a frame is in two.
     """
     folder = Path(directory) / "ImageSets" / "Main"
     have = [name for name in IMAGE_SETS if (folder / f"{name}.txt").is_file()]
     if {"train", "val"} & set(have):
         have = [name for name in have if name != "trainval"]
     if not have:
-        raise FormatError("no image sets", file=folder, fix="give the folder that holds ImageSets and JPEGImages")
+        raise FormatError("no image sets", file=folder, fix="give the folder that contains ImageSets and JPEGImages")
     sets = {name: read_image_set(directory, name) for name in have}
     where: dict[str, str] = {}
     for part, names in sets.items():
@@ -113,27 +115,27 @@ def read_image_sets(directory: str | os.PathLike[str]) -> dict[str, tuple[str, .
         for name in names:
             if where.setdefault(name, part) != part:
                 raise FormatError(
-                    f"{name} is in the image sets {where[name]} and {part}", file=folder, fix="take it out of one"
+                    f"{name} is in the image sets {where[name]} and {part}", file=folder, fix="remove it from one"
                 )
     return sets
 
 
 def read_frames(directory: str | os.PathLike[str], names: Sequence[str]) -> tuple[BoxedFrame, ...]:
-    """Frames with their boxes, in the order given."""
+    """Read frames with their boxes, in the given order."""
     return tuple(read_frame(directory, name) for name in names)
 
 
 def read_frame(directory: str | os.PathLike[str], name: str) -> BoxedFrame:
-    """One frame with its boxes.
+    """Read one frame with its boxes.
 
     Raises:
-        FormatError: for a missing or damaged XML, an unknown tool, or a box that is empty.
+        FormatError: for a missing or damaged XML file, an unknown tool, or an empty box.
     """
     root = Path(directory)
     path = root / "Annotations" / f"{name}.xml"
     video, _, number = name.partition("_")
     if not number.isdigit():
-        raise FormatError("a name like v01_002250 expected", file=path)
+        raise FormatError(f"the frame's name is {name!r}", file=path, fix="use names such as v01_002250")
     try:
         tree = ET.parse(path).getroot()
     except FileNotFoundError:
@@ -144,7 +146,7 @@ def read_frame(directory: str | os.PathLike[str], name: str) -> BoxedFrame:
         raise FormatError(f"damaged XML ({error})", file=path) from None
     width, height = (_number(tree, f"size/{side}", path) for side in ("width", "height"))
     if width <= 0 or height <= 0:
-        raise FormatError(f"the picture's size is {width:g}x{height:g}", file=path)
+        raise FormatError(f"the image's size is {width:g}x{height:g}", file=path)
     tools, corners = [], []
     for thing in tree.iter("object"):
         label = (thing.findtext("name") or "").strip()
@@ -153,13 +155,13 @@ def read_frame(directory: str | os.PathLike[str], name: str) -> BoxedFrame:
             raise unknown_name(label, CHOLEC80_TOOLS, "tools", file=path)
         tools.append(tool)
         corners.append([_number(thing, f"bndbox/{edge}", path) for edge in ("xmin", "ymin", "xmax", "ymax")])
-    # reshape: a frame without objects has no boxes, (0, 4), like any other number of them.
+    # The reshape gives (0, 4) for a frame without objects.
     pixels = np.array(corners, np.float32).reshape(-1, 4)
-    shares = pixels / np.array([width, height] * 2, np.float32)
-    boxes = np.clip(shares, 0, 1)
+    fractions = pixels / np.array([width, height] * 2, np.float32)
+    boxes = np.clip(fractions, 0, 1)
     if (boxes[:, 2:] <= boxes[:, :2]).any():
         bad = pixels[(boxes[:, 2:] <= boxes[:, :2]).any(1)][0].tolist()
-        raise FormatError(f"an empty box, or one outside the picture: {bad}", file=path)
+        raise FormatError(f"the box {bad} is empty or outside the image", file=path)
     return BoxedFrame(
         name=name,
         video=video,
@@ -169,23 +171,23 @@ def read_frame(directory: str | os.PathLike[str], name: str) -> BoxedFrame:
         height=int(height),
         tools=np.array(tools, np.int32),
         boxes=boxes,
-        clipped=int((shares != boxes).any(1).sum()),
+        clipped=int((fractions != boxes).any(1).sum()),
     )
 
 
 def to_batch(frames: Sequence[BoxedFrame], *, step: int = FPS) -> tuple[Labels, np.ndarray, tuple[str, ...]]:
-    """Tool labels on a regular time axis that keeps the gaps, for gap-aware inference.
+    """Convert frames to tool labels on a regular time axis with gaps, for gap-aware inference.
 
     Args:
-        frames: any order; grouped by video and sorted in time.
-        step: 25 fps frames per position of the axis; the frames' numbers are multiples of 25.
+        frames: in any order; they are grouped by video and sorted in time.
+        step: number of frames at 25 fps per position of the time axis; the frames' numbers are multiples of 25.
 
     Returns:
-        Labels with tools (B, T, K), -1 where no frame was annotated; mask (B, T), True at annotated frames, False
-        between them (time passes) and on padding; the B videos.
+        Labels with tools (B, T, K), -1 where no frame is annotated; mask (B, T), True at annotated frames and False
+        in gaps and padding; and the names of the B videos.
 
     Raises:
-        FormatError: when a frame does not fall on the axis, or is there twice.
+        FormatError: if a frame lies between two positions, or occurs twice.
     """
     videos = tuple(sorted({frame.video for frame in frames}, key=natural))
     origin = {v: min(f.frame for f in frames if f.video == v) for v in videos}
@@ -195,18 +197,23 @@ def to_batch(frames: Sequence[BoxedFrame], *, step: int = FPS) -> tuple[Labels, 
     for frame in frames:
         row, position = videos.index(frame.video), frame.frame - origin[frame.video]
         if position % step:
-            raise FormatError(f"{frame.name} lies between two steps of {step} frames", fix="choose a step of 25")
+            raise FormatError(f"{frame.name} lies between two steps of {step} frames", fix="use step=25")
         if mask[row, position // step]:
-            raise FormatError(f"{frame.name} is there twice")
+            raise FormatError(f"{frame.name} is listed twice", fix="remove one")
         mask[row, position // step] = True
         tools[row, position // step] = frame.presence
     return Labels(tools=tools), mask, videos
 
 
 def neighbor_share(names: Sequence[str], others: Sequence[str], seconds: float) -> float:
-    """The share of frames that have a frame of another set within so many seconds, in the same video.
+    """Compute the fraction of frames with a frame of another set at most `seconds` away in the same video.
 
-    Of the usual test set 47 % have one of trainval within a second: its figures are optimistic.
+    In the usual test set, 47 % have a frame of trainval within a second, so results on it are optimistic.
+
+    Args:
+        names: of the frames.
+        others: names of the frames of the other set.
+        seconds: maximum distance in time.
     """
     times: dict[str, list[int]] = {}
     for name in others:
@@ -227,5 +234,5 @@ def _number(element: ET.Element, tag: str, path: Path) -> float:
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise FormatError(f"{tag} should be a number, {text!r} found", file=path)
+        raise FormatError(f"{tag} should be a number, found {text!r}", file=path)
     return number

@@ -1,7 +1,7 @@
-"""What is labeled: the paper's scenarios, as labels with -1 for everything that nobody looked at.
+"""The paper's labeling scenarios, as labels with -1 for everything that is not labeled.
 
-S_C labels videos from beginning to end; S_D labels single frames, a number of positive and negative ones for each
-tool; S_C+D trains on both. Networks skip entries of -1, and `hmmjax.fit` takes the same arrays as `hmmjax.Labels`.
+S_C labels complete videos. S_D labels single frames: a number of positive and of negative frames per tool. S_C+D trains
+on both. Networks skip entries of -1, and `hmmjax.fit` takes the same arrays as `hmmjax.Labels`.
 """
 
 import dataclasses
@@ -12,16 +12,16 @@ import numpy as np
 from hmmjax.data.splits import check_disjoint
 from hmmjax.io import FormatError
 from hmmjax.types import Labels
-from models.data.collections import Annotation
+from models.data.annotation import Annotation
 
 
 @dataclasses.dataclass(frozen=True)
 class Scenario:
-    """Videos to learn from, and what is known of each.
+    """Training videos and their labels.
 
     Attributes:
-        name: "S_C", "S_D", "S_C+D".
-        annotations: one per video, with -1 where nothing is known.
+        name: "S_C", "S_D" or "S_C+D".
+        annotations: one per video, with -1 for unknown labels.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Scenario:
 
     @property
     def cost(self) -> dict[str, int]:
-        """Number of labels that somebody had to give: of phases and of tools, and of frames that have any label."""
+        """The number of labels to annotate: of "phases" and of "tools", and of "frames" that have any label."""
         known_phases = [a.phases >= 0 for a in self.annotations]
         known_tools = [a.tools >= 0 for a in self.annotations]
         frames = sum(int((p | t.any(1)).sum()) for p, t in zip(known_phases, known_tools, strict=True))
@@ -40,14 +40,14 @@ class Scenario:
         }
 
     def labels(self) -> tuple[Labels, np.ndarray]:
-        """The same as padded arrays for `hmmjax.fit`.
+        """Return the labels as padded arrays for `hmmjax.fit`.
 
         Returns:
-            Labels with phases (B, T) and tools (B, T, K), -1 where unknown and on padding; and mask (B, T), True at
-            the videos' frames.
+            Labels with phases (B, T) and tools (B, T, K), -1 if unknown and for padding; and mask (B, T), True at valid
+            frames.
 
         Raises:
-            FormatError: when the videos have different classes.
+            FormatError: if the videos have different classes.
         """
         _check_classes(self.annotations)
         longest = max(map(len, self.annotations), default=0)
@@ -62,7 +62,7 @@ class Scenario:
 
 
 def continuous(annotations: Iterable[Annotation]) -> Scenario:
-    """S_C: everything that is annotated."""
+    """Return the scenario S_C: all annotated labels."""
     return Scenario("S_C", tuple(annotations))
 
 
@@ -76,31 +76,32 @@ def discrete(
     whole_frames: bool = False,
     at_most: bool = False,
 ) -> Scenario:
-    """S_D: for each tool so many frames with it and so many without, chosen at random over all videos.
+    """Return the scenario S_D: labels of random frames with and without each tool, drawn from all videos.
 
-    With the same seed a larger number keeps the frames of a smaller one.
+    With the same seed, a larger number of frames includes those of a smaller one.
 
     Args:
-        annotations: fully annotated videos to choose from.
-        positives: N_p, frames per tool in which it is present.
-        negatives: N_n, frames per tool in which it is absent.
-        seed: of the choice.
-        apart: least distance in seconds between two frames chosen for one tool in one video for the same reason.
-        whole_frames: label all tools of a chosen frame, not only the one that it was chosen for.
-        at_most: take what there is of a tool that has fewer frames.
+        annotations: fully annotated videos to draw from.
+        positives: number N_p of frames per tool in which it is present.
+        negatives: number N_n of frames per tool in which it is absent.
+        seed: of the random draw.
+        apart: minimum distance in seconds between two frames of one video that are drawn for the same tool with the
+            same label.
+        whole_frames: label all tools of a drawn frame, not only the one for which it was drawn.
+        at_most: accept fewer frames for a tool that does not have enough.
 
     Returns:
-        The scenario; phases are all unknown.
+        The scenario; all phases are unknown.
 
     Raises:
-        FormatError: when a tool has not as many frames, unless `at_most`; when a number of frames is none; when the
-            videos have different classes.
+        FormatError: if a tool does not have enough frames, unless `at_most`; if a number of frames is negative or not
+            whole; and if the videos have different classes.
     """
     videos = tuple(annotations)
     _check_classes(videos)
     for name, count in (("positives", positives), ("negatives", negatives)):
         if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 0:
-            raise FormatError(f"{name} is {count!r}, a number of frames expected", fix="give a whole number, 0 or more")
+            raise FormatError(f"{name} is {count!r}, expected a number of frames", fix="give a whole number, 0 or more")
     chosen = [np.full_like(video.tools, -1) for video in videos]
     num_tools = videos[0].tools.shape[1] if videos else 0
     for tool in range(num_tools):
@@ -121,11 +122,16 @@ def discrete(
 
 
 def combined(whole: Scenario, single: Scenario, *, allow_overlap: bool = False) -> Scenario:
-    """S_C+D: whole videos and single frames together.
+    """Return the scenario S_C+D: complete videos and single frames together.
+
+    Args:
+        whole: the scenario of complete videos.
+        single: the scenario of single frames.
+        allow_overlap: accept that both have a recording, under different names.
 
     Raises:
-        FormatError: when both have a recording, under whatever name, unless asked for; and then names must differ; when
-            the two have different classes.
+        FormatError: if both have a recording, under any of its names, unless `allow_overlap`; if two videos have the
+            same name; and if the two have different classes.
     """
     _check_classes((*whole.annotations, *single.annotations))
     if not allow_overlap:
@@ -133,21 +139,24 @@ def combined(whole: Scenario, single: Scenario, *, allow_overlap: bool = False) 
         check_overlap({whole.name: whole, single.name + again: single})
     names = [a.id for a in (*whole.annotations, *single.annotations)]
     if len(set(names)) < len(names):
-        raise FormatError("a video is in both scenarios under one name", fix="take it out of one")
+        raise FormatError("a video is in both scenarios under one name", fix="remove it from one")
     return Scenario(f"{whole.name}+{single.name.removeprefix('S_')}", (*whole.annotations, *single.annotations))
 
 
 def check_overlap(scenarios: Mapping[str, Scenario | Iterable[str]]) -> None:
-    """No recording may be in two of these: scenarios, or lists of videos such as the test set.
+    """Raise FormatError if a recording is in two scenarios or lists of videos, such as the test set.
+
+    Args:
+        scenarios: by name, for the message.
 
     Raises:
-        FormatError: naming what is shared.
+        FormatError: with the recordings that occur twice.
     """
     check_disjoint({k: [a.id for a in v.annotations] if isinstance(v, Scenario) else v for k, v in scenarios.items()})
 
 
 def _check_classes(annotations: tuple[Annotation, ...]) -> None:
-    """All have as many tools, and where they name classes the same ones in the same order."""
+    """Raise FormatError unless all have the same number of tools and, if named, the same classes in the same order."""
     first: dict[str, tuple[Annotation, object]] = {}
     for annotation in annotations:
         facts = {
@@ -175,7 +184,7 @@ def _pick(
     rng: np.random.Generator,
     at_most: bool,
 ) -> list[tuple[int, int]]:
-    """`count` (video, frame) places where the tool has this value, in random order."""
+    """Draw `count` pairs (video, frame) at which the tool has this value."""
     places = [(n, int(t)) for n, video in enumerate(videos) for t in np.flatnonzero(video.tools[:, tool] == value)]
     picked: list[tuple[int, int]] = []
     taken: dict[int, list[float]] = {}
@@ -193,7 +202,7 @@ def _pick(
         raise FormatError(
             f"{names[tool] if names else f'tool {tool}'} has only {len(picked)} frames with value {value}"
             + (f" that are {apart:g} s apart" if apart else "")
-            + f", {count} wanted",
-            fix="ask for fewer, or give more videos",
+            + f", but {count} are requested",
+            fix="request fewer, or give more videos",
         )
     return picked

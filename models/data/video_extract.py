@@ -1,7 +1,6 @@
-"""Videos to folders of pictures, for training: ``python -m models.data.video_extract VIDEO... --out FOLDER``.
+"""Extract the frames of videos to folders of images: ``python -m models.data.video_extract VIDEO... --out FOLDER``.
 
-Pictures are named by frame number (naming rule "frame"), so that no reader has to guess: 000025.jpg is one second into
-a 25 fps video.
+Images are named by frame number (naming rule "frame"): 000025.jpg is at one second in a video of 25 fps.
 """
 
 import argparse
@@ -27,40 +26,40 @@ def extract(
     quality: int = 92,
     progress: bool = False,
 ) -> int:
-    """Write a video's frames as JPEG.
+    """Write a video's frames as JPEG files.
 
-    The folder appears under its name only when all frames are there: what a stopped or failed run leaves behind ends
-    in ".part", is never taken for a whole video, and is removed by the next run.
+    Images are written to a folder with the suffix ".part", which is renamed when it is complete. One left by an
+    interrupted or failed run is removed by the next run.
 
     Args:
-        path: the video.
-        folder: where to; must not exist.
+        path: of the video.
+        folder: to create; must not exist.
         rate: frames per second to keep.
-        size: (height, width) to scale to.
-        crop: cut black borders off.
-        quality: JPEG's, up to 95.
+        size: (height, width) to scale to; None keeps the size.
+        crop: cut off black borders.
+        quality: JPEG quality, at most 95.
         progress: show a progress bar.
 
     Returns:
-        The number of pictures.
+        The number of images.
 
     Raises:
-        FormatError: when the folder exists, or the video is missing or damaged; before anything is written, unless
-            only decoding shows the damage.
+        FormatError: if the folder exists, or if the video is missing or damaged. Nothing is written then, unless the
+            damage is found only in decoding.
     """
     from PIL import Image
 
     target = Path(folder)
     if target.exists():
-        raise FormatError("this folder exists", file=target, fix="remove it, or give another")
+        raise FormatError("this folder exists already", file=target, fix="remove it, or choose another")
     partial = target.with_name(target.name + ".part")
     box = content_box(path) if crop else None
     pictures = read_frames(path, rate=rate, size=size, crop=box, progress=progress)
     first = next(pictures, None)
     if first is None:
-        raise FormatError("no pictures in this video", file=path)
+        raise FormatError("no frames in this video", file=path, fix="get the file again")
     if partial.exists():
-        # Pictures of an earlier run, perhaps at another rate, must not be taken for this one's.
+        # It may contain images at another rate, from an earlier run.
         shutil.rmtree(partial)
     partial.mkdir(parents=True)
     count = 0
@@ -72,36 +71,36 @@ def extract(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line: a folder per video, named like it.
+    """Run the command line: write one folder per video, with its name.
 
-    Videos whose folder is there are passed over, so that a batch that was stopped goes on where it was; one that fails
-    is named, and the others are still written.
+    Videos whose folder exists are skipped, so an interrupted batch resumes. If a video fails, its error is printed and
+    the others are still written.
 
     Args:
-        argv: words of the command line; those of this process when left out.
+        argv: arguments of the command line; None takes those of this process.
 
     Returns:
-        0, or 2 when a video could not be written.
+        0, or 2 if a video could not be written.
     """
-    parser = argparse.ArgumentParser(description="Write videos' frames as pictures, one a second.")
-    parser.add_argument("videos", nargs="+")
-    parser.add_argument("--out", required=True, help="folder that gets a folder for each video")
-    parser.add_argument("--rate", type=float, default=1.0, help="pictures per second")
-    parser.add_argument("--height", type=int, help="pixels; with --width")
-    parser.add_argument("--width", type=int, help="pixels; with --height")
-    parser.add_argument("--crop", action="store_true", help="cut black borders off")
+    parser = argparse.ArgumentParser(description="Extract the frames of videos to folders of images, one per second.")
+    parser.add_argument("videos", nargs="+", help="video files")
+    parser.add_argument("--out", required=True, help="folder in which one folder per video is created")
+    parser.add_argument("--rate", type=float, default=1.0, help="images per second (1)")
+    parser.add_argument("--height", type=int, help="of the images, in pixels; requires --width")
+    parser.add_argument("--width", type=int, help="of the images, in pixels; requires --height")
+    parser.add_argument("--crop", action="store_true", help="cut off black borders")
     options = parser.parse_args(argv)
     if (options.height is None) != (options.width is None):
-        parser.error("give --height and --width, or neither")
+        parser.error("give both --height and --width, or neither")
     size = None if options.height is None else (options.height, options.width)
     twice = [stem for stem, count in Counter(Path(video).stem for video in options.videos).items() if count > 1]
     if twice:
-        parser.error(f"several videos are called {twice[0]}: write them to different folders")
+        parser.error(f"several videos are named {twice[0]}: write them to different folders")
     failed = 0
     for video in options.videos:
         folder = Path(options.out) / Path(video).stem
         if folder.exists():
-            print(f"{folder}: is there, passed over; remove it to write it anew")
+            print(f"{folder}: exists, skipped; remove it to extract the video again")
             continue
         try:
             count = extract(video, folder, rate=options.rate, size=size, crop=options.crop, progress=True)
@@ -109,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"error: {error}", file=sys.stderr)
             failed += 1
             continue
-        print(f"{folder}: {count} pictures")
+        print(f"{folder}: {count} images")
     return 2 if failed else 0
 
 

@@ -1,7 +1,7 @@
-"""Folders of pictures dumped from a video: what their numbers mean, and whether there are as many as there should be.
+"""Folders of images extracted from a video: the meaning of their numbers, and checks that they are complete.
 
-A number in a file name can be a frame of the video, a second, or ffmpeg's 1-based counter; nothing in the folder says
-which, so the rule is declared, never guessed.
+The number in a file name is a frame of the video, a second, or ffmpeg's counter from 1. The folder does not tell which,
+so the naming rule must be declared and is never guessed.
 """
 
 import os
@@ -13,65 +13,69 @@ from pathlib import Path
 import numpy as np
 
 from hmmjax.io import FormatError, natural
-from models.data.picture import Box, common_content, find_content, resize
+from models.data.picture import Box, common_content, find_content, open_image, resize
 
 RULES = ("frame", "second", "counter")
-#: Of the pictures that are read.
+#: Suffixes of the images that are read.
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 
 
 def find_images(folder: str | os.PathLike[str], rule: str, *, fps: float = 25.0, rate: float = 1.0) -> dict[int, str]:
-    """Pictures of one video by frame number.
+    """Find the images of one video.
 
     Args:
-        folder: holds the pictures; the last number in each name counts. Mirrored copies (``_flip``) are passed over.
-        rule: "frame" (25.jpg is frame 25 of the video), "second" (00001.png is one second in, the first is 0) or
-            "counter" (video01_000001.png is ffmpeg's first picture).
-        fps: the video's frames per second.
-        rate: pictures per second, for "counter".
+        folder: of the images; the last number in each name is used. Mirrored copies (``_flip``) are ignored.
+        rule: "frame" (25.jpg is frame 25 of the video), "second" (00001.png is at one second, the first is 0) or
+            "counter" (video01_000001.png is the first image that ffmpeg wrote).
+        fps: frames per second of the video.
+        rate: images per second, for "counter".
 
     Returns:
-        Paths by frame number on the video's own counter, ascending.
+        Paths by frame number in the video, ascending.
 
     Raises:
-        FormatError: for an unknown rule, a name without a number, two pictures of one frame, an empty folder,
-            names that differ before their numbers, as those of several videos do, or a counter that starts at 0.
+        FormatError: for an unknown rule, an empty folder, a name without a number, two images of one frame, a counter
+            that starts at 0, and names that differ before their numbers, as those of several videos do.
     """
     if rule not in RULES:
-        raise FormatError(f"unknown naming rule {rule!r}", fix=f"say one of {', '.join(RULES)}")
+        raise FormatError(f"unknown naming rule {rule!r}", fix=f"choose one of {', '.join(RULES)}")
     root = Path(folder)
     if not root.is_dir():
-        raise FormatError("no such folder", file=root)
+        raise FormatError("no such folder", file=root, fix="check the path")
     files = [p for p in root.iterdir() if _is_frame(p)]
     if not files:
-        raise FormatError("no pictures in this folder", file=root)
+        raise FormatError("no images in this folder", file=root, fix="give a folder of images")
     step = fps if rule == "second" else fps / rate if rule == "counter" else 1.0
     found: dict[int, str] = {}
     first: dict[str, str] = {}
     for path in sorted(files, key=lambda p: natural(p.name)):
         numbers = re.findall(r"\d+", path.stem)
         if not numbers:
-            raise FormatError("no number in this name", file=path, fix="name pictures by frame, second or counter")
+            raise FormatError("no number in this name", file=path, fix="name images by frame, second or counter")
         first.setdefault(path.stem[: path.stem.rindex(numbers[-1])], path.name)
         number = int(numbers[-1]) - (rule == "counter")
         if number < 0:
-            raise FormatError("a counter starts at 1", file=path, fix="say 'second' or 'frame' if it starts at 0")
+            raise FormatError(
+                "a counter starts at 1", file=path, fix="use the naming rule 'second' or 'frame' if it starts at 0"
+            )
         frame = round(number * step)
         if len(first) > 1:
             raise FormatError(
-                f"what stands before the numbers differs, as in {' and '.join(first.values())}: these look like "
-                "pictures of several videos",
+                f"names differ before their numbers, as in {' and '.join(first.values())}: these look like images of "
+                "several videos",
                 file=root,
-                fix="give each video a folder of its own, or call one video's pictures alike",
+                fix="give each video its own folder, or name the images of one video consistently",
             )
         if frame in found:
-            raise FormatError(f"frame {frame} is also {os.path.basename(found[frame])}", file=path, fix="keep one")
+            raise FormatError(
+                f"frame {frame} is also {os.path.basename(found[frame])}", file=path, fix="keep one of them"
+            )
         found[frame] = str(path)
     return dict(sorted(found.items()))
 
 
 def _is_frame(path: Path) -> bool:
-    # A leading dot marks what macOS and unfinished copies leave beside files.
+    # macOS and unfinished copies leave files that start with a dot.
     hidden = path.name.startswith(".")
     return path.suffix.lower() in SUFFIXES and not path.stem.endswith("_flip") and not hidden
 
@@ -79,30 +83,30 @@ def _is_frame(path: Path) -> bool:
 def align_images(
     images: dict[int, str], frames: Sequence[int] | np.ndarray, *, tolerance: int = 2, complete: bool = True
 ) -> list[str]:
-    """The picture of each annotated frame.
+    """Return the image of each annotated frame.
 
-    ffmpeg may write one or two pictures too many at the end; those are dropped with a warning.
+    ffmpeg may write one or two extra images at the end, which are dropped with a warning.
 
     Args:
         images: from `find_images`.
         frames: (n,) annotated frames, ascending.
-        tolerance: how many pictures after the last annotated frame are put down to ffmpeg.
-        complete: whether the pictures should be those of the annotated frames only.
+        tolerance: maximum number of images after the last annotated frame that are attributed to ffmpeg.
+        complete: whether `frames` should cover all images.
 
     Returns:
         n paths.
 
     Raises:
-        FormatError: when an annotated frame has no picture, or when more pictures are left over than ffmpeg explains.
+        FormatError: if an annotated frame has no image, or if there are more extra images than `tolerance`.
     """
     wanted = {int(frame) for frame in frames}
     folder = os.path.dirname(next(iter(images.values())))
     missing = [frame for frame in sorted(wanted) if frame not in images]
     if missing:
         raise FormatError(
-            f"{len(missing)} of {len(wanted)} annotated frames have no picture, the first is frame {missing[0]}",
+            f"{len(missing)} of {len(wanted)} annotated frames have no image, the first is frame {missing[0]}",
             file=folder,
-            fix="check the naming rule, or dump the video again",
+            fix="check the naming rule, or extract the images again",
         )
     if complete:
         _check_surplus([frame for frame in images if frame not in wanted], max(wanted), folder, tolerance)
@@ -110,16 +114,16 @@ def align_images(
 
 
 def check_spacing(frames: Sequence[int], step: int, folder: str | os.PathLike[str], *, offset: int = 0) -> None:
-    """Pictures must be one step apart: by a wrong naming rule they seem to be many steps apart, or parts of one.
+    """Raise FormatError unless images are one step apart, as they are not under a wrong naming rule.
 
     Args:
-        frames: of all pictures of a video, ascending.
-        step: frames from one used frame to the next.
-        folder: of the pictures, for the message.
-        offset: the first used frame.
+        frames: frame numbers of all images of a video, ascending.
+        step: number of frames from one used frame to the next.
+        folder: of the images, for the message.
+        offset: number of the first used frame.
 
     Raises:
-        FormatError: when the closest pictures are not one step apart, or when some lie between used frames.
+        FormatError: if the closest images are not one step apart, or if some lie between used frames.
     """
     numbers = np.asarray(frames, np.int64)
     spacing = int(np.diff(numbers).min()) if len(numbers) > 1 else step
@@ -127,62 +131,54 @@ def check_spacing(frames: Sequence[int], step: int, folder: str | os.PathLike[st
     if spacing != step or len(off):
         where = f"every {spacing} frames" if spacing != step else f"at frame {off[0]}"
         raise FormatError(
-            f"by the declared naming rule there are pictures {where}; used are {offset}, {offset + step}, "
-            f"{offset + 2 * step} ...",
+            f"by the declared naming rule there are images {where}, but used frames are {offset}, {offset + step}, "
+            f"{offset + 2 * step} and so on",
             file=folder,
             fix="check naming (models.data.video_extract names by frame), rate and fps",
         )
 
 
 def common_box(paths: Sequence[str], samples: int = 5) -> Box:
-    """The smallest box that holds the content of pictures spread over a folder, so that all are cut alike.
+    """Find one box for all images of a video: the smallest that contains the content of a sample of them.
 
     Args:
-        paths: of all pictures of one video, in one size.
-        samples: how many are looked at.
+        paths: of all images of one video, in one size.
+        samples: number of images that are examined.
 
     Returns:
-        (top, bottom, left, right), as `find_content`.
+        (top, bottom, left, right) in pixels, see `models.data.picture.find_content`.
 
     Raises:
-        FormatError: when one of them is no picture, or the sizes differ.
+        FormatError: if one of them is not an image, or if the sizes differ.
     """
     numbers = dict.fromkeys(np.linspace(0, len(paths) - 1, samples + 2).astype(int)[1:-1].tolist())
     pictures = [load_image(paths[number]) for number in numbers]
     for number, picture in zip(numbers, pictures, strict=True):
         if picture.shape != pictures[0].shape:
-            raise FormatError("not of the size of other pictures", file=paths[number], fix="dump the video again")
+            raise FormatError(
+                "the image differs in size from the others", file=paths[number], fix="extract the images again"
+            )
     return common_content(pictures)
 
 
 def load_image(
     path: str | os.PathLike[str], *, size: tuple[int, int] | None = None, crop: Box | bool | None = False
 ) -> np.ndarray:
-    """A picture as (height, width, 3) uint8 RGB, scaled to (height, width).
+    """Read an image as (height, width, 3) uint8 RGB.
 
     Args:
-        path: the file.
-        size: (height, width) to scale to.
-        crop: (top, bottom, left, right) to cut out first, as `common_box` gives for a folder; True finds this picture's
-            own content.
+        path: of the image.
+        size: (height, width) to scale to; None keeps the size.
+        crop: (top, bottom, left, right) to cut out first, see `common_box`; True finds the content of this image.
 
     Returns:
-        The picture.
+        The image.
 
     Raises:
-        FormatError: when the file is no picture, is cut off, or has another depth than eight bits.
+        FormatError: if the file is not an image, is truncated, or does not have eight bits per channel.
     """
-    from PIL import Image
-
-    try:
-        with Image.open(path) as image:
-            if image.mode.startswith(("I", "F")):
-                raise FormatError(
-                    f"its values are of kind {image.mode!r}, not eight bits", file=path, fix="convert it to 8-bit RGB"
-                )
-            picture = np.asarray(image.convert("RGB"))
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-        raise FormatError(f"not a readable picture ({error})", file=path, fix="get the file again") from error
+    with open_image(path, path) as image:
+        picture = np.asarray(image.convert("RGB"))
     if crop is True:
         crop = find_content(picture)
     if crop:
@@ -196,15 +192,15 @@ def _check_surplus(surplus: Iterable[int], last: int, folder: str, tolerance: in
     tail = [frame for frame in surplus if frame > last]
     if len(tail) < len(surplus):
         raise FormatError(
-            f"{len(surplus) - len(tail)} pictures lie between annotated frames, the first is frame {surplus[0]}",
+            f"{len(surplus) - len(tail)} images lie between annotated frames, the first is frame {surplus[0]}",
             file=folder,
-            fix="check the naming rule and the rate: the pictures may be denser than the annotation",
+            fix="check the naming rule and the rate: the images may be denser than the annotation",
         )
     if len(tail) > tolerance:
         raise FormatError(
-            f"{len(tail)} pictures come after the last annotated frame {last}",
+            f"{len(tail)} images come after the last annotated frame {last}",
             file=folder,
-            fix=f"up to {tolerance} are put down to ffmpeg; check the naming rule, or that the video is the same",
+            fix=f"check the naming rule and the video (ffmpeg writes at most {tolerance} extra images)",
         )
     if tail:
-        warnings.warn(f"{folder}: {len(tail)} picture(s) after the last annotated frame {last} dropped", stacklevel=3)
+        warnings.warn(f"{folder}: dropped {len(tail)} image(s) after the last annotated frame {last}", stacklevel=3)

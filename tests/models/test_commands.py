@@ -116,7 +116,7 @@ def test_pictures_of_several_videos_are_never_one(run, tmp_path, capsys):
     for name in ("v01_000000.png", "v01_000025.png", "v02_000050.png"):
         Image.fromarray(frames(4).images[0]).save(folder / name)
     words = [run / "run", folder, "--naming", "frame", "--out", tmp_path / "a.npz", "--quiet"]
-    assert "pictures of several videos. Fix: give each video a folder" in said(predict_main, words, capsys)[1]
+    assert "images of several videos. Fix: give each video its own folder" in said(predict_main, words, capsys)[1]
     (folder / "v02_000050.png").unlink()
     predict_main([str(word) for word in words])
     with np.load(tmp_path / "a.npz") as found:

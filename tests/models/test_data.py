@@ -1,4 +1,4 @@
-"""Frame sources, caches and loaders."""
+"""Sources of frames, caches and loaders."""
 
 # ruff: noqa: E402 (what may be missing is skipped before it is imported)
 
@@ -12,8 +12,9 @@ from tiny import boxed_frames, frames
 
 from hmmjax.io import FormatError
 from models.data.cache import load_images, main, open_source, read_cache, write_cache
-from models.data.frames import FrameTable, ImageFiles, m2cai16_locations, pack, read_packed, take
+from models.data.frames import FrameTable, ImageFiles, pack, read_packed, take
 from models.data.loader import epoch_order, even_batches, prefetch, read_batches
+from models.data.m2cai_source import m2cai16_locations
 
 
 @pytest.fixture(scope="module")
@@ -28,11 +29,11 @@ def test_m2cai16_is_read(m2cai16):
     source = m2cai16_locations(m2cai16, (60, 106))
     table = source.table
     assert {part: len(table.rows(part)) for part in ("train", "val")} == {"train": 1405, "val": 843}
-    assert (table.tools.sum(1) >= 1).all()  # no frame is without boxes
+    assert (table.tools.sum(1) >= 1).all()  # every frame has a box
     assert (table.frames % 25 == 0).all() and set(table.videos) == {f"video{n}" for n in range(67, 77)}
     assert set(table.phases) <= set(range(7))
     assert source[0].shape == (60, 106, 3) and source[0].std() > 10
-    with pytest.raises(FormatError, match="no frame is in the part 'test'"):
+    with pytest.raises(FormatError, match="the part 'test' has no frames"):
         table.rows("test")
 
 
@@ -53,7 +54,7 @@ def test_packed_and_cached_frames(m2cai16, tmp_path):
         open_source(str(tmp_path / "cache"), (30, 53))
 
 
-def test_tables_survive_files(tmp_path):
+def test_caches_preserve_the_table(tmp_path):
     source = frames()
     cache = write_cache(source, tmp_path / "cache")
     for name, value in source.table.arrays().items():
@@ -63,13 +64,13 @@ def test_tables_survive_files(tmp_path):
     assert (take(source.table, rows).parts == "val").all()
 
 
-def test_an_unfinished_cache_is_refused(tmp_path):
+def test_an_unfinished_cache_is_rejected(tmp_path):
     with pytest.raises(FormatError, match="no finished cache"):
         read_cache(tmp_path)
 
 
 def test_a_cache_survives_what_is_written_over_it(tmp_path):
-    """Its own pictures as the source, and a source that fails half way."""
+    """The old cache is kept until the new one is complete, also if it is itself the source."""
     cache = write_cache(frames(), tmp_path)
     before = np.array(cache.images)
     np.testing.assert_array_equal(write_cache(read_cache(tmp_path), tmp_path).images, before)
@@ -97,14 +98,14 @@ def test_damaged_caches_and_packs_name_the_file(tmp_path):
     cache = tmp_path / "cache"
     write_cache(frames(), cache)
     np.save(cache / "images.npy", np.zeros((3, 4, 4, 3), np.uint8))
-    with pytest.raises(FormatError, match=r"cache: 3 pictures and labels of \d+ frames"):
+    with pytest.raises(FormatError, match=r"cache: 3 images but labels of \d+ frames"):
         read_cache(cache)
     (cache / "images.npy").write_bytes(b"\x93NUMPY")
     with pytest.raises(FormatError, match="cache: damaged cache"):
         read_cache(cache)
     whole = (tmp_path / "packed.npz").read_bytes()
     (tmp_path / "packed.npz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(FormatError, match=r"packed\.npz: no readable"):
+    with pytest.raises(FormatError, match=r"packed\.npz: not a readable file of packed images"):
         read_packed(tmp_path / "packed.npz")
 
 
@@ -112,8 +113,8 @@ def test_errors_of_the_command_are_one_line(tmp_path, capsys):
     for source in ("nowhere.npz", "nowhere", "nowhere.yaml"):
         with pytest.raises(SystemExit) as caught:
             main([str(tmp_path / source), str(tmp_path / "out"), "--size", "8", "8"])
-        said = capsys.readouterr().err
-        assert caught.value.code == 2 and said.startswith("error: ") and said.count("\n") == 1
+        printed = capsys.readouterr().err
+        assert caught.value.code == 2 and printed.startswith("error: ") and printed.count("\n") == 1
 
 
 def test_videos_of_several_rates_are_cached_apart(tmp_path):
@@ -121,7 +122,7 @@ def test_videos_of_several_rates_are_cached_apart(tmp_path):
     from models.data.collections import Collection, Recording
 
     both = Collection("both", (Recording("a", fps=25), Recording("b", fps=30)), (), ())
-    with pytest.raises(FormatError, match=r"2 rates \(25, 30 a second\).*a manifest of its own"):
+    with pytest.raises(FormatError, match=r"2 frame rates \(25, 30 fps\).*a manifest and a cache"):
         write_collection(both, tmp_path / "cache", (8, 8))
 
 
@@ -133,7 +134,7 @@ def test_frames_of_several_sizes_need_one(tmp_path):
         files.append(tmp_path / f"{i}.png")
         Image.new("RGB", size).save(files[-1])
     table = take(frames().table, np.arange(2))
-    with pytest.raises(FormatError, match="frame 1 is"):
+    with pytest.raises(FormatError, match="frame 1 has shape"):
         write_cache(ImageFiles(table, tuple(files)), tmp_path / "cache")
     assert write_cache(ImageFiles(table, tuple(files), (6, 8)), tmp_path / "cache").images.shape == (2, 6, 8, 3)
 
@@ -161,16 +162,16 @@ def test_grain_reads_the_same_batches():
             np.testing.assert_array_equal(a[name], b[name])
 
 
-def test_nothing_is_no_batch():
-    with pytest.raises(ValueError, match="no rows"):
+def test_no_rows_are_rejected():
+    with pytest.raises(ValueError, match="there are no frames to make batches of"):
         epoch_order(np.arange(0), 4, 0, 0)
 
 
-def test_prefetching_hands_over_what_is_nothing():
+def test_prefetch_yields_none():
     assert list(prefetch(range(4), lambda x: None if x == 1 else x)) == [0, None, 2, 3]
 
 
-def test_prefetching_hands_errors_over():
+def test_prefetch_raises_errors():
     assert list(prefetch(range(5), lambda x: x + 1)) == [1, 2, 3, 4, 5]
     ahead = prefetch(range(5), lambda x: 1 // (3 - x))
     assert [next(ahead) for _ in range(3)] == [0, 0, 1]
@@ -207,10 +208,10 @@ COLUMNS = boxed_frames().table.arrays()
         ("tool_names", np.array(["Lamp", "Lamp"])),
     ],
 )
-def test_columns_that_do_not_fit(column, values):
-    """Each is refused by name, when it is read, and not by a wrong figure at the end."""
+def test_invalid_columns(column, values):
+    """Each invalid column is rejected by name when the table is read."""
     FrameTable.from_arrays(COLUMNS)
-    # The number of frames is that of their numbers.
+    # "frames" defines the number of frames, so the first column of another length is named.
     with pytest.raises(ValueError, match={"frames": "frames|videos"}.get(column, column.partition("_")[0])):
         FrameTable.from_arrays(COLUMNS | {column: values})
 
@@ -220,8 +221,26 @@ def test_damaged_columns_and_pictures_name_the_cache(tmp_path):
     images = np.load(tmp_path / "cache" / "images.npy")
     for wrong in (images.astype(np.float32), images[..., 0], images[:, :0]):
         np.save(tmp_path / "cache" / "images.npy", wrong)
-        with pytest.raises(FormatError, match=r"cache: pictures are .* expected"):
+        with pytest.raises(FormatError, match=r"cache: the images are .* expected"):
             read_cache(tmp_path / "cache")
     np.savez(tmp_path / "cache" / "table.npz", **(frames().table.arrays() | {"parts": np.array(["val"])}))
-    with pytest.raises(FormatError, match=r"cache: damaged cache \(parts is"):
+    with pytest.raises(FormatError, match=r"cache: damaged cache \(parts has shape"):
         read_cache(tmp_path / "cache")
+
+
+def test_the_earlier_spelling_of_unlabeled_is_read(tmp_path):
+    """Caches and packs that name the part "unlabelled" are read, and the current spelling is written."""
+    cache, current = tmp_path / "cache", write_cache(frames(), tmp_path / "cache").table.arrays()
+    parts = np.where(current["parts"] == "val", "unlabelled", "train")
+    np.savez(cache / "table.npz", **(current | {"parts": parts}))
+    earlier = read_cache(cache)
+    assert set(earlier.table.parts) == {"train", "unlabeled"}
+    for part in ("unlabeled", "unlabelled"):
+        np.testing.assert_array_equal(earlier.table.rows(part), np.flatnonzero(parts == "unlabelled"))
+    packed = pack(earlier)
+    packed.save(tmp_path / "packed.npz")
+    for written in (write_cache(earlier, tmp_path / "copy"), read_packed(tmp_path / "packed.npz")):
+        assert set(written.table.parts) == {"train", "unlabeled"}
+    for file in (tmp_path / "copy" / "table.npz", tmp_path / "packed.npz"):
+        with np.load(file) as arrays:
+            assert set(arrays["parts"]) == {"train", "unlabeled"}

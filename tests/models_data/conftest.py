@@ -1,11 +1,11 @@
-"""A small generated copy of Cholec80, with videos, for the readers' tests."""
+"""Small simulated copies of Cholec80 for tests of the readers."""
 
 import pytest
 
 
 @pytest.fixture(scope="session")
 def layout(tmp_path_factory):
-    """A folder laid out like Cholec80 with three short videos, and the truth that was written."""
+    """Return a folder in Cholec80's layout with three short videos, and the simulated surgeries."""
     pytest.importorskip("av", reason="videos need PyAV (the vision extra)")
     from models.data.simsurg import write_cholec80
 
@@ -15,7 +15,7 @@ def layout(tmp_path_factory):
 
 @pytest.fixture
 def annotations(tmp_path):
-    """The same without videos, fresh for every test to damage."""
+    """Return such a folder without videos, new for each test, and the simulated surgeries."""
     from hmmjax.simulate import simulate_surgeries
     from models.data.simsurg import write_annotations
 

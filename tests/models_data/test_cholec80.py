@@ -1,4 +1,4 @@
-"""Cholec80's layout and its traps, on generated copies; its statistics, on the real labels where they are."""
+"""Cholec80: its layout on simulated copies, and its statistics on the real labels if they are available."""
 
 import dataclasses
 
@@ -55,7 +55,7 @@ def test_pictures_come_with_their_frame_numbers(layout):
 
 
 def test_pictures_are_those_that_were_drawn(layout):
-    """Frame 25 s shows second s, up to what video compression loses."""
+    """Frame 25 s shows second s, up to compression loss."""
     from models.data.simsurg import Renderer, make_scene
 
     root, surgeries = layout
@@ -75,7 +75,7 @@ def test_dumped_pictures_replace_videos(layout, tmp_path):
     for n in (1, 2, 3):
         extract(root / "videos" / f"video{n:02d}.mp4", tmp_path / f"video{n:02d}")
     collection = cholec80(root, images=tmp_path, naming="frame")
-    with pytest.warns(UserWarning, match=r"1 picture\(s\) after"):  # the second that tools lack
+    with pytest.warns(UserWarning, match=r"1 image\(s\) after"):  # the second without a tool row
         frames = [number for number, _ in collection.pictures("video01")]
     assert len(frames) == len(surgeries[0])
     assert len(cholec80(root, images=tmp_path).annotation("video01")) == len(surgeries[0])
@@ -119,9 +119,11 @@ def test_split_names_the_parts(layout):
     root, _ = layout
     collection = cholec80(root, split={"train": ("video01", "video03"), "test": ("video02",)})
     assert collection.part("train") == ("video01", "video03") and collection.part("test") == ("video02",)
-    with pytest.raises(FormatError, match="no part 'val'"):
+    with pytest.raises(FormatError, match="has no part 'val'"):
         collection.part("val")
-    with pytest.raises(FormatError, match=r"the split names video04, .* 77 of its 80 videos are not among the 3 here"):
+    with pytest.raises(
+        FormatError, match=r"77 of the 80 videos of the split are not among the 3 of this copy: video04"
+    ):
         cholec80(root, split=cholec80_split("40/40"))
     with pytest.raises(FormatError, match="both in test and in train: video01"):
         cholec80(root, split={"train": ("video01",), "test": ("video02", "video01")})
@@ -140,13 +142,13 @@ def test_43326_phase_rows_and_1733_tool_rows_are_1733_frames(tmp_path):
     found = opened(tmp_path).annotation("video01")
     assert len(found) == 1733 and found.frames[-1] == 25 * 1732
     np.testing.assert_array_equal(found.phases, [0] * 800 + [1] * 933)
-    assert found.notices == ("video01: 1 frame(s) from 43325 left out, no tools there",)
+    assert found.notices == ("video01: skipped 1 frame(s) from 43325, where tools are missing",)
 
 
 def test_tail_is_reported_not_shifted(annotations):
     root, surgeries = annotations
     notices = opened(root).annotation("video01").notices
-    assert notices == (f"video01: 1 frame(s) from {25 * len(surgeries[0])} left out, no tools there",)
+    assert notices == (f"video01: skipped 1 frame(s) from {25 * len(surgeries[0])}, where tools are missing",)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +162,7 @@ def test_tail_is_reported_not_shifted(annotations):
         lambda text: "\ufeff" + text,
         lambda text: text.rstrip("\n"),
     ],
-    ids=["CRLF", "constraints", "trailing tab", "words", "underscores", "byte order mark", "no last line end"],
+    ids=["CRLF", "spaces", "trailing tab", "words", "underscores", "byte order mark", "no last line end"],
 )
 def test_harmless_differences(annotations, change):
     root, surgeries = annotations
@@ -226,22 +228,22 @@ def test_one_line_with_another_separator_is_named(annotations):
 def test_the_folders_must_hold_the_same_videos(annotations):
     root, _ = annotations
     tool_file(root, 2).rename(tool_file(root, 3))
-    with pytest.raises(FormatError, match="tool_annotations has no file of video02"):
+    with pytest.raises(FormatError, match="tool_annotations has no file for video02"):
         opened(root)
     with pytest.raises(FormatError, match="videos"):
         cholec80(root)
 
 
-def test_time_stamps_beside_videos_are_no_videos(layout):
+def test_files_of_time_stamps_are_not_videos(layout):
     root, _ = layout
     assert (root / "videos" / "video01-timestamp.txt").exists()
     assert cholec80(root).ids == ("video01", "video02", "video03")
 
 
 def test_other_rates(annotations):
-    """Tools are known once a second: at 5 fps they are refused, never repeated or thinned out silently."""
+    """Tools are annotated once per second, so 5 fps is an error and labels are never repeated."""
     root, surgeries = annotations
-    with pytest.raises(FormatError, match=r"annotated every 25 frames, but 5 frames a second are every 5.*rate=1"):
+    with pytest.raises(FormatError, match=r"annotated every 25 frames, but 5 frames per second are every 5.*rate=1"):
         dataclasses.replace(opened(root), rate=5.0).annotation("video01")
     slow = dataclasses.replace(opened(root), rate=0.5).annotation("video01")
     np.testing.assert_array_equal(slow.tools, surgeries[0].tools[::2])
@@ -304,7 +306,7 @@ def test_two_folders_of_one_video_are_refused(layout, tmp_path):
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
-def test_rates_that_are_none(annotations, rate):
+def test_invalid_rates(annotations, rate):
     root, _ = annotations
     with pytest.raises(FormatError, match="rate is"):
         cholec80(root, pictures=False, rate=rate)
@@ -347,7 +349,7 @@ def test_differences_are_found(real):
 
 
 def test_swapped_phase_order_is_found(real):
-    """TF-Cholec80 numbers packaging and retraction the other way round."""
+    """TF-Cholec80 numbers packaging and retraction in reverse order."""
     swap = np.array([0, 1, 2, 3, 6, 5, 4])
     swapped = {video: (swap[phases], tools) for video, (phases, tools) in real.items()}
     lines = cholec80_check.differences(cholec80_check.statistics(swapped))
@@ -374,7 +376,7 @@ def test_an_annotation_of_another_length_than_its_video_is_refused(layout, tmp_p
     (tmp_path / "videos" / "video01.mp4").write_bytes((root / "videos" / "video01.mp4").read_bytes())
     with pytest.raises(FormatError, match=r"video01-phase\.txt: the phases of video01 end at frame 199, \d+ s before"):
         cholec80(tmp_path).annotation("video01")
-    assert len(opened(tmp_path).annotation("video01")) == 8  # without videos nobody knows
+    assert len(opened(tmp_path).annotation("video01")) == 8  # without videos there is no check
 
 
 def test_another_rate_of_the_video_is_found_by_the_annotation_too(layout, tmp_path):
@@ -384,7 +386,7 @@ def test_another_rate_of_the_video_is_found_by_the_annotation_too(layout, tmp_pa
     (tmp_path / "m.yaml").write_text(f"tools: [a]\nvideos:\n  - {{id: x, video: {root}/videos/video01.mp4, fps: 30}}\n")
     collection = read_manifest(tmp_path / "m.yaml")
     for read in (collection.annotation, lambda video: list(collection.pictures(video, [0]))):
-        with pytest.raises(FormatError, match="25 frames a second, but x is declared to count 30"):
+        with pytest.raises(FormatError, match="25 frames per second, but x is declared to have 30"):
             read("x")
 
 

@@ -1,4 +1,4 @@
-"""Any surgery: a manifest of fully labeled, partly labeled and unlabeled videos, and the scenarios on top."""
+"""Manifests of fully labeled, partially labeled and unlabeled videos, and labeling scenarios."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ import pytest
 import hmmjax
 from hmmjax.io import CHOLEC80_TOOLS, FormatError
 from hmmjax.simulate import simulate_surgeries, stack
-from models.data.collections import Annotation
+from models.data.collections import Annotation, Collection, Recording
 from models.data.collections_manifest import read_manifest
 from models.data.scenarios import check_overlap, combined, continuous, discrete
 
@@ -67,7 +67,7 @@ def test_pictures_of_a_manifest(folder):
     assert [round(float(p[..., 0].mean())) for _, p in shown] == [20 * n for n in range(10)]
     assert shown[0][1].shape == (6, 8, 3)
     assert [n for n, _ in collection.pictures("case3")] == [30 * n for n in range(6)]
-    with pytest.raises(FormatError, match="neither video nor pictures"):
+    with pytest.raises(FormatError, match="neither a video nor images"):
         list(collection.pictures("case10"))
 
 
@@ -76,7 +76,7 @@ def test_other_rates_divide(folder):
     collection = read_manifest(folder / "manifest.yaml")
     np.testing.assert_array_equal(collection.annotation("case10").frames, [0, 50, 100, 150, 200])
     (folder / "manifest.yaml").write_text(MANIFEST.replace("name: lobectomy", "name: x\nrate: 4"))
-    with pytest.raises(FormatError, match="4 frames a second cannot be taken from"):
+    with pytest.raises(FormatError, match="4 frames per second cannot be taken from"):
         read_manifest(folder / "manifest.yaml")
 
 
@@ -99,25 +99,29 @@ def test_csv_manifest_is_the_same_collection(folder):
         ("naming: second", "nameing: second", "unknown field 'nameing'"),
         (", naming: counter", "", "declare naming"),
         ("id: case3", "id: case2", "case2 is listed twice"),
-        ("id: case3", "id: 003", "put it between quotes"),
-        ("fps: 30", "fps: fast", "case3: fps should be a number, 'fast' found"),
+        ("id: case3", "id: 003", "put it in quotes"),
+        ("fps: 30", "fps: fast", "case3: fps should be a number, found 'fast'"),
         ("phases: [Exploration, Dissection, Stapling]\n", "", "does not name any"),
-        ("videos:", "movies:", "a list called videos is missing"),
+        ("videos:", "movies:", "has no list called videos"),
         ("name: lobectomy", "name: [lobectomy", "damaged YAML"),
         ("  - {id: case3", "  - {id: case010, part: test}\n  - {id: case3", "in train: case10 = case010"),
         ("fps: 30", "fps: .nan", "case3: fps is nan"),
         ("fps: 30", "fps: .inf", "case3: fps is inf"),
         ("fps: 30", "fps: yes", "case3: fps is True"),
         ("name: lobectomy", "rate: .nan", "rate is nan"),
-        ("name: lobectomy", "offset: 0.5", r"offset is 0\.5, the number of a frame"),
+        ("name: lobectomy", "offset: 0.5", r"offset is 0\.5, expected a frame number"),
         ("name: lobectomy", "offset: .nan", "offset is nan"),
-        ("phases: [Exploration, Dissection, Stapling]", "phases: 5", "phases is 5, a list of names expected"),
-        ("Dissection, Stapling]", "[Dissection, Stapling]]", r"phases has \['Dissection', 'Stapling'\], a name"),
-        ("Dissection, Stapling]", "yes]", "phases has True, a name expected"),
-        ("name: lobectomy", "name: a\nname: b", "line 3: damaged YAML .'name' is there twice"),
-        ("videos:", "videos: []\nvideos:", "'videos' is there twice"),
-        ("fps: 30, part: test", "fps: 30, part: test, part: train", "'part' is there twice"),
-        ("name: lobectomy", "name: &a x\nname2: *a", "an alias: write the value out"),
+        ("phases: [Exploration, Dissection, Stapling]", "phases: 5", "phases is 5, expected a list of names"),
+        (
+            "Dissection, Stapling]",
+            "[Dissection, Stapling]]",
+            r"phases contains \['Dissection', 'Stapling'\], expected a name",
+        ),
+        ("Dissection, Stapling]", "yes]", "phases contains True, expected a name"),
+        ("name: lobectomy", "name: a\nname: b", "line 3: damaged YAML .the key 'name' is repeated"),
+        ("videos:", "videos: []\nvideos:", "'videos' is repeated"),
+        ("fps: 30, part: test", "fps: 30, part: test, part: train", "'part' is repeated"),
+        ("name: lobectomy", "name: &a x\nname2: *a", "an alias is not allowed"),
     ],
 )
 def test_bad_manifests_name_the_fault(folder, old, new, message):
@@ -138,17 +142,17 @@ def test_csv_errors_name_the_line(folder):
     with pytest.raises(FormatError, match="line 1: cells are separated by ';'"):
         read_manifest(path)
     path.write_text("id,part,part\ncase1,train,test\n")
-    with pytest.raises(FormatError, match="line 1: the column part is there twice"):
+    with pytest.raises(FormatError, match="line 1: the column part is repeated"):
         read_manifest(path)
     path.write_text("name,video\ncase1,\n")
-    with pytest.raises(FormatError, match="line 1: no column called id"):
+    with pytest.raises(FormatError, match="line 1: the column id is missing"):
         read_manifest(path)
     for suffix in ("csv", "yaml"):
         (folder / f"wide.{suffix}").write_bytes("id\ncase1\n".encode("utf-16"))
-        with pytest.raises(FormatError, match="no text file in UTF-8"):
+        with pytest.raises(FormatError, match="not a text file in UTF-8"):
             read_manifest(folder / f"wide.{suffix}")
     path.write_text("id,video\ncase1,,surplus\n")
-    with pytest.raises(FormatError, match="line 2: not as many cells"):
+    with pytest.raises(FormatError, match="line 2: the number of cells differs"):
         read_manifest(path)
 
 
@@ -168,9 +172,9 @@ def test_one_recording_in_two_parts_is_an_error_unless_asked_for(folder):
     assert len(read_manifest(folder / "m.yaml", allow_overlap=True).ids) == 2
 
 
-def test_damaged_length_is_unknown(folder):
+def test_unknown_length(folder):
     (folder / "m.yaml").write_text("tools: [Grasper]\nvideos:\n  - {id: a}\n")
-    with pytest.raises(FormatError, match="nothing says how long a is"):
+    with pytest.raises(FormatError, match="the length of a is unknown"):
         read_manifest(folder / "m.yaml").annotation("a")
 
 
@@ -233,12 +237,12 @@ def test_too_few_frames_is_an_error(videos):
 @pytest.mark.parametrize("count", [-1, 2.5, True, "3"])
 def test_numbers_of_frames_are_numbers(videos, count):
     for wrong in ((count, 1), (1, count)):
-        with pytest.raises(FormatError, match="a number of frames expected"):
+        with pytest.raises(FormatError, match="expected a number of frames"):
             discrete(videos, *wrong, at_most=True)
 
 
 def test_classes_of_scenarios_are_the_same(videos):
-    """One tool would be spread over seven columns, and another order of the same tools would go unseen."""
+    """One tool would be broadcast to seven columns, and another order of the same tools would go unnoticed."""
     one = dataclasses.replace(videos[0], tools=videos[0].tools[:, :1])
     with pytest.raises(FormatError, match=r"the number of tools of .* differ: 7 and 1"):
         continuous([one, videos[1]]).labels()
@@ -257,6 +261,16 @@ def test_annotations_name_their_classes(folder):
 
 def test_a_blank_part_is_no_part(folder):
     assert one(folder, "id: a, images: frames/case2, naming: second, part: ")["a"].part == ""
+
+
+@pytest.mark.parametrize("spelling", ["unlabeled", "unlabelled"])
+def test_both_spellings_of_unlabeled_are_read(folder, spelling):
+    """Manifests and recordings may have the earlier spelling "unlabelled"; the current one is used."""
+    named = one(folder, f"id: a, images: frames/case2, naming: second, part: {spelling}")
+    built = Collection("built", (Recording("a", part=spelling),), (), ())
+    for collection in (named, built):
+        assert collection["a"].part == "unlabeled"
+        assert collection.part("unlabeled") == collection.part("unlabelled") == ("a",)
 
 
 def test_combined_scenario_and_overlap(videos):
@@ -292,7 +306,7 @@ def test_whole_scenario_counts_like_the_annotation(videos):
     assert (known >= 0).all() and known.shape[0] == sum(map(len, videos))
 
 
-# What does not fit together
+# Files that do not fit together
 
 
 def one(folder, recording, top="tools: [Grasper, Stapler]\nphases: [Exploration, Stapling]\n"):
@@ -311,9 +325,9 @@ def pictures_named(folder, numbers):
 @pytest.mark.parametrize(
     ("numbers", "naming"),
     [
-        (range(0, 250, 25), "second"),  # named by frame: ten seconds would be four minutes
+        (range(0, 250, 25), "second"),  # named by frame: ten seconds would become four minutes
         (range(0, 250, 25), "counter"),
-        (range(60), "frame"),  # named by second: a minute would be two seconds
+        (range(60), "frame"),  # named by second: a minute would become two seconds
         ([0, 25, 50, 60, 75], "frame"),
     ],
 )
@@ -329,7 +343,7 @@ def test_an_unknown_naming_rule_is_found_when_the_manifest_is_read(folder):
         one(folder, "id: a, images: frames/case2, naming: seconds")
 
 
-def test_prediction_refuses_a_wrong_naming_rule_too(folder):
+def test_prediction_rejects_a_wrong_naming_rule(folder):
     pytest.importorskip("flax", reason="models.predict needs the vision extra")
     from models.predict import Reading, open_clips
 
@@ -345,12 +359,12 @@ def test_unused_rows_of_a_partial_annotation_are_named(folder):
     recording = "id: a, images: frames/case2, naming: second, tools: labels/p.txt, partial: true"
     found = one(folder, recording).annotation("a")
     between, late = found.notices
-    assert "2 labeled row(s) of tools not used, from frame 26 on: not on a used frame" in between
+    assert "2 labeled row(s) of tools not used, from frame 26 on: not at a used frame" in between
     assert "1 labeled row(s) of tools not used, from frame 100000 on: after the end" in late
 
 
 def test_rows_between_the_steps_are_not_thinned_to_one(folder):
-    """Every 30th frame and every 25th meet at 0 and 150; with fewer rows, at 0 alone."""
+    """Multiples of 30 and of 25 coincide at 0 and 150, or only at 0 with fewer rows."""
     (folder / "labels" / "p.txt").write_text(
         "Frame\tGrasper\tStapler\n" + "".join(f"{n}\t1\t0\n" for n in range(0, 121, 30))
     )
@@ -360,7 +374,7 @@ def test_rows_between_the_steps_are_not_thinned_to_one(folder):
 
 def test_an_annotation_of_another_length_than_its_pictures_is_refused(folder):
     pictures_named(folder / "frames" / "long", range(46))
-    rows = "".join(f"{n}\tExploration\n" for n in range(46))  # counts seconds, and is taken for 25 a second
+    rows = "".join(f"{n}\tExploration\n" for n in range(46))  # counts seconds, but is read as 25 per second
     (folder / "labels" / "p.txt").write_text("Frame\tPhase\n" + rows)
     recording = "id: a, images: frames/long, naming: second, phases: labels/p.txt"
     with pytest.raises(FormatError, match=r"end at frame 45, 43 s before.*1 for seconds"):
@@ -368,12 +382,12 @@ def test_an_annotation_of_another_length_than_its_pictures_is_refused(folder):
     assert len(one(folder, recording + ", fps: 1").annotation("a")) == 46
 
 
-def test_what_reading_noticed_is_passed_on(folder, monkeypatch):
-    from models.data import collections
+def test_notices_of_the_reader_are_kept(folder, monkeypatch):
+    from models.data import annotation
 
-    read = collections.read_annotations
+    read = annotation.read_annotations
     monkeypatch.setattr(
-        collections,
+        annotation,
         "read_annotations",
         lambda *a, **k: [dataclasses.replace(t, notices=("frames look like seconds",)) for t in read(*a, **k)],
     )
@@ -383,19 +397,19 @@ def test_what_reading_noticed_is_passed_on(folder, monkeypatch):
 @pytest.mark.parametrize(
     ("frames", "message"),
     [
-        ([0, 30], "frame 30 of case2 is not used: at 1 frames a second those are 0, 25, 50"),
-        ([50, 25], "frame 25 is asked for after frame 50"),
-        ([25, 25], "frame 25 is asked for after frame 25"),
+        ([0, 30], "frame 30 of case2 is not used: at 1 frames per second, used frames are 0, 25, 50"),
+        ([50, 25], "frame 25 is requested after frame 50"),
+        ([25, 25], "frame 25 is requested after frame 25"),
         ([-25], "no frame is -25"),
     ],
 )
-def test_frames_that_cannot_be_asked_for(folder, frames, message):
+def test_invalid_requests_of_frames(folder, frames, message):
     with pytest.raises(FormatError, match=message):
         list(read_manifest(folder / "manifest.yaml").pictures("case2", frames))
 
 
 def test_borders_are_cut_alike_in_all_pictures_of_a_folder(folder):
-    """A dark picture, or one whose edge happens to be dark, must not be scaled otherwise than its neighbors."""
+    """All images of a folder get the same crop, also dark ones and those with a dark edge."""
     from PIL import Image
 
     (folder / "frames" / "c").mkdir()

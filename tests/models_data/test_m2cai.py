@@ -1,4 +1,4 @@
-"""M2CAI16-tool, M2CAI16-workflow and m2cai16-tool-locations: layouts, traps, and the real frames where they are."""
+"""M2CAI16-tool, M2CAI16-workflow and m2cai16-tool-locations: layouts, damaged files, and the real frames."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def workflow(tmp_path):
         folder = tmp_path / ("test_dataset" if "test" in name else "train_dataset")
         folder.mkdir(exist_ok=True)
         (folder / f"{name}.txt").write_text(text)
-        (folder / f"{name}_pred.txt").write_text("somebody's results")
+        (folder / f"{name}_pred.txt").write_text("results")
     counts = b"workflow_video_01\t480\t\r\nworkflow_video_10\t480\t\r\n"
     (tmp_path / "train_dataset" / "nb-frames.txt").write_bytes(counts)
     return tmp_path
@@ -50,7 +50,7 @@ def test_frame_counts_with_tabs_and_carriage_returns(workflow):
     with pytest.raises(FormatError, match="line 1"):
         read_frame_counts(path)
     path.write_text("workflow_video_01 480\nworkflow_video_01 481\n")
-    with pytest.raises(FormatError, match="line 2: workflow_video_01 is there twice"):
+    with pytest.raises(FormatError, match="line 2: workflow_video_01 is listed twice"):
         read_frame_counts(path)
     path.write_bytes("workflow_video_01 480".encode("utf-16"))
     with pytest.raises(FormatError, match="cannot be read"):
@@ -140,8 +140,8 @@ def test_two_of_a_kind_and_lower_case(locations):
     ("objects", "message"),
     [
         ([("Stapler", (1, 1, 2, 2))], "unknown tool 'Stapler'"),
-        ([("Hook", (9, 1, 9, 5))], "an empty box"),
-        ([("Hook", (700, 1, 800, 5))], "outside the picture"),
+        ([("Hook", (9, 1, 9, 5))], "is empty or outside the image"),
+        ([("Hook", (700, 1, 800, 5))], "is empty or outside the image"),
         ([("Hook", (1, "x", 2, 5))], "bndbox/ymin should be a number"),
     ],
 )
@@ -177,7 +177,7 @@ def test_image_sets_are_main_only(locations):
 
 
 def test_irregular_times_stay_irregular(locations):
-    """Frames 0, 25, 50 and 400: positions 0, 1, 2 and 16 of the axis, with 13 unobserved ones between."""
+    """Frames 0, 25, 50 and 400 are at positions 0, 1, 2 and 16 of the time axis, with a gap of 13."""
     root, add = locations
     names = [add(f"v01_{n:06d}", ("Hook", (1, 1, 9, 9))) for n in (400, 0, 50, 25)] + [add("v02_000075")]
     labels, mask, videos = to_batch(read_frames(root, names))
@@ -186,12 +186,12 @@ def test_irregular_times_stay_irregular(locations):
     assert (labels.tools[~mask] == -1).all() and (labels.tools[0, mask[0], 2] == 1).all()
     with pytest.raises(FormatError, match="between two steps"):
         to_batch(read_frames(root, names), step=50)
-    with pytest.raises(FormatError, match="twice"):
+    with pytest.raises(FormatError, match="listed twice"):
         to_batch(read_frames(root, [names[0], names[0]]))
 
 
 def test_gaps_change_what_is_inferred(locations):
-    """Smoothing over a gap forgets; taking the frames for contiguous does not. Neither gives NaN."""
+    """A gap weakens the dependence between frames, compared with contiguous frames; both results are finite."""
     root, add = locations
     names = [add(f"v01_{n:06d}", ("Hook", (1, 1, 9, 9))) for n in (0, 25, 50, 400)]
     labels, mask, _ = to_batch(read_frames(root, names))
@@ -220,11 +220,11 @@ def test_real_counts(real):
     assert (len(train), len(val)) == (1405, 843) and not set(train) & set(val)
     frames = read_frames(real, train + val)
     assert len({(f.video, f.width, f.height) for f in frames}) == 10  # one native size per video
-    assert all(len(f.tools) >= 1 for f in frames)  # there are no negative frames
+    assert all(len(f.tools) >= 1 for f in frames)  # there are no frames without tools
     assert all(f.frame % 25 == 0 for f in frames)
     boxes = np.concatenate([f.boxes for f in frames])
     assert boxes.min() >= 0 and boxes.max() <= 1 and sum(f.clipped for f in frames) == 17
-    assert sum((np.bincount(f.tools, minlength=7)[0] >= 2) for f in frames) > 0  # two graspers in a frame happen
+    assert sum((np.bincount(f.tools, minlength=7)[0] >= 2) for f in frames) > 0  # some frames have two graspers
 
 
 def test_real_presence_agrees_with_the_table(real):
@@ -254,7 +254,7 @@ def test_real_split_has_neighbors_on_both_sides(real):
     assert neighbor_share(val, [], 1.0) == 0
 
 
-# Lists and tables that are not quite as they should be
+# Variants of lists and tables
 
 
 @pytest.fixture
@@ -277,7 +277,7 @@ def lists(tmp_path):
 
 
 def opened(root):
-    from models.data.frames import m2cai16_locations
+    from models.data.m2cai_source import m2cai16_locations
 
     table = m2cai16_locations(root).table
     return list(zip(table.frames.tolist(), table.parts.tolist(), strict=True))
@@ -286,17 +286,17 @@ def opened(root):
 def test_lists_as_other_programs_write_them(lists):
     root = lists(train="\ufeffv01_000025 1\r\n", val="v01_000050.jpg\n\n", test="v01_000075 -1\n")
     assert opened(root) == [(25, "train"), (50, "val"), (75, "test")]
-    with pytest.raises(FormatError, match="line 1: the name of a frame expected"):
+    with pytest.raises(FormatError, match="line 1: expected the name of a frame"):
         opened(lists(train="v01_000025 and more\n"))
 
 
 def test_a_damaged_picture_is_named(lists):
-    from models.data.frames import m2cai16_locations
+    from models.data.m2cai_source import m2cai16_locations
 
     root = lists(train="v01_000025\n")
     path = root / "JPEGImages" / "v01_000025.jpg"
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(FormatError, match=r"v01_000025\.jpg: not a readable picture"):
+    with pytest.raises(FormatError, match=r"v01_000025\.jpg: not a readable image"):
         m2cai16_locations(root)[0]
 
 
@@ -313,7 +313,7 @@ def test_a_frame_in_two_image_sets_is_refused(lists):
 
 def test_frames_without_a_picture_are_counted(lists):
     root = lists(train="v01_000025\nv01_000100\n")
-    with pytest.warns(UserWarning, match="1 of 2 frames of train have no picture"):
+    with pytest.warns(UserWarning, match="skipped 1 of 2 frames of train, which have no image"):
         assert opened(root) == [(25, "train")]
 
 
@@ -322,7 +322,7 @@ def test_boxes_are_finite(lists, number):
     root = lists(train="v01_000025\n")
     thing = OBJECT.format(10, 10, number, 30, name="Hook")
     (root / "Annotations" / "v01_000025.xml").write_text(XML.format(name="v01_000025", objects=thing))
-    with pytest.raises(FormatError, match=f"should be a number, '{number}' found"):
+    with pytest.raises(FormatError, match=f"should be a number, found '{number}'"):
         read_frame(root, "v01_000025")
 
 
@@ -331,7 +331,7 @@ def test_boxes_are_finite(lists, number):
     [
         ("frame,cholec80_phase\nv01_000025,99\n", "line 2: phase '99'"),
         ("frame,cholec80_phase\nv01_000025,-7\n", "line 2: phase '-7'"),
-        ("frame,cholec80_phase\nv01_000025,1\nv01_000025,2\n", "line 3: v01_000025 is there twice"),
+        ("frame,cholec80_phase\nv01_000025,1\nv01_000025,2\n", "line 3: v01_000025 is listed twice"),
         ("name,phase\nv01_000025,1\n", "line 1: the columns frame and cholec80_phase"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The rendered surgeries: determinism, speed, labels that fit the pictures, and the Cholec80 layout read back."""
+"""Simulated surgeries: determinism, speed, labels that match the images, and reading back the written files."""
 
 import dataclasses
 import time
@@ -8,7 +8,7 @@ import pytest
 
 from hmmjax.simulate import TOOLS, simulate_surgeries
 from models.data.simsurg import Renderer, boxes, make_scene, simulated_frames
-from models.data.simsurg.texture import cloud
+from models.data.simsurg.render import cloud
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def scene():
 
 
 def with_tools(scene, tools):
-    """A scene of the same surgery with these instruments all the time, clearly seen."""
+    """Return a scene of the same surgery in which these instruments are always present and visible."""
     surgery = dataclasses.replace(scene.surgery, tools=np.tile(tools, (len(scene), 1)))
     clear = make_scene(surgery, seed=2)
     return dataclasses.replace(clear, hidden=np.zeros_like(clear.hidden), blur=0 * clear.blur, smoke=0 * clear.smoke)
@@ -57,7 +57,7 @@ def test_sizes_show_the_same_scene(scene):
     assert np.corrcoef(small.ravel(), shrunk.ravel())[0, 1] > 0.9
 
 
-def test_unfit_size_is_refused(scene):
+def test_sizes_that_do_not_match_are_rejected(scene):
     with pytest.raises(ValueError, match="aspect=160/96"):
         Renderer(scene, 96, 160)
     with pytest.raises(ValueError, match="too small"):
@@ -73,12 +73,12 @@ def test_speed(scene):
         for second in range(start * 100, start * 100 + 100):
             renderer.frame(second)
         best = max(best, 100 / (time.process_time() - begin))
-    assert best > 500, f"{best:.0f} frames a second"
+    assert best > 500, f"{best:.0f} frames per second"
 
 
 @pytest.mark.parametrize("tool", range(len(TOOLS)))
 def test_boxes_hold_the_tips(scene, tool):
-    """Drawing an instrument's tip changes the picture inside its box and, next to the shaft, nowhere else."""
+    """Drawing the tip of an instrument changes the image only inside its box."""
     shown = one_tool(scene, tool)
     covered = dataclasses.replace(shown, hidden=np.ones_like(scene.hidden))
     for second in (0, 40, 90, 200):
@@ -93,7 +93,7 @@ def test_boxes_hold_the_tips(scene, tool):
 
 
 def test_instruments_look_different(scene):
-    """The same second with one instrument or another, and no two pictures alike."""
+    """Images that differ only in the instrument are different."""
     second = 120
     scenes = [one_tool(scene, tool) for tool in range(len(TOOLS))]
     scenes.append(with_tools(scene, np.zeros(len(TOOLS), int)))
@@ -167,7 +167,7 @@ def test_a_copy_is_never_written_over_unasked(tmp_path):
 
 
 @pytest.mark.parametrize("wrong", [dict(border=16), dict(border=-2), dict(moving_fps=4)])
-def test_settings_that_cannot_be_drawn_are_refused_before_anything_is_written(tmp_path, wrong):
+def test_invalid_settings_write_nothing(tmp_path, wrong):
     from models.data.simsurg import write_cholec80
 
     with pytest.raises(ValueError, match=next(iter(wrong)).replace("_", "[_ ]")):

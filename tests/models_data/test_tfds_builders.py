@@ -1,4 +1,4 @@
-"""tensorflow-datasets builders, without TensorFlow: written, read at random, and identical to what was on disk."""
+"""tensorflow-datasets builders without TensorFlow: round trips, random access, and invalid sources."""
 
 import sys
 import warnings
@@ -10,9 +10,9 @@ from hmmjax.io import CHOLEC80_TOOLS, FormatError
 
 pytest.importorskip("array_record", reason="the builders' files need array_record (the tfds extra)")
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # of the package's own imports
+    warnings.simplefilter("ignore")  # from imports of the package
     tfds = pytest.importorskip("tensorflow_datasets", reason="needs tensorflow-datasets (the tfds extra)")
-    # After the import above, so that a missing package skips.
+    # Imported after the line above, which skips the tests if the package is missing.
     from models.data import tfds_builders
     from models.data.cholec80 import cholec80
 
@@ -66,7 +66,7 @@ def test_splits_become_parts_and_names_are_registered(layout, tmp_path, monkeypa
 
 
 def test_parquet_is_complete_or_refused(layout, tmp_path):
-    """Some versions lose examples after the first hundred; a dataset that lacks any is never handed out."""
+    """Some versions lose examples after the first hundred, which is an error."""
     root, surgeries = layout
     builder = tfds_builders.Cholec80Frames(config=small("small"), data_dir=tmp_path, file_format="parquet")
     assert sum(map(len, surgeries)) > 110
@@ -91,7 +91,7 @@ def test_any_collection_from_its_manifest(layout, tmp_path):
         tfds_builders.SurgeryCollection(config=config, data_dir=tmp_path, file_format="array_record"), root
     )
     source = builder.as_data_source("train")
-    assert len(source) == len(surgeries[0]) + len(surgeries[1]) + 1  # b has no annotation, so all its seconds count
+    assert len(source) == len(surgeries[0]) + len(surgeries[1]) + 1  # b has no annotation, so all its seconds are used
     np.testing.assert_array_equal(source[5]["tools"], surgeries[0].tools[5])
     last = source[len(source) - 1]
     assert last["phase"] == -1 and (last["tools"] == -1).all() and last["frame"] == 25 * len(surgeries[1])
@@ -142,7 +142,7 @@ def build(name, tmp_path):
 )
 @pytest.mark.parametrize("wrong", ["absent", "empty", "other", None])
 def test_a_wrong_folder_builds_nothing(tmp_path, name, wrong):
-    """An empty dataset would stick: tensorflow-datasets takes it for the right one from then on."""
+    """An invalid folder is an error before anything is written, because tensorflow-datasets would keep the result."""
     (tmp_path / "empty").mkdir()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "holiday.txt").touch()
@@ -156,7 +156,7 @@ def test_a_wrong_folder_builds_nothing(tmp_path, name, wrong):
 def test_collections_without_videos_or_a_manifest_build_nothing(tmp_path):
     with pytest.raises(FormatError, match="no videos"):
         build("SurgeryCollection", tmp_path)
-    with pytest.raises(FormatError, match=r"which manifest.*FramesConfig"):
+    with pytest.raises(FormatError, match=r"gives no manifest.*FramesConfig"):
         tfds_builders.SurgeryCollection(data_dir=tmp_path / "out", file_format="array_record")
     assert not (tmp_path / "out").exists()
 
@@ -171,12 +171,12 @@ def test_image_sets_without_frames_build_nothing(locations, tmp_path, change):
     else:
         (locations / "JPEGImages" / "v01_000025.jpg").unlink()
     builder = located(tmp_path)
-    with pytest.raises(FormatError, match=r"image set|no such picture"):
+    with pytest.raises(FormatError, match=r"image set|no such image"):
         prepare(builder, locations)
     assert not builder.is_prepared() and not (tmp_path / "out").exists()
 
 
-def test_the_format_that_needs_tensorflow_is_refused_before_the_work(layout, tmp_path):
+def test_formats_that_need_tensorflow_are_rejected_first(layout, tmp_path):
     root, _ = layout
     builder = tfds_builders.Cholec80Frames(config=small("small"), data_dir=tmp_path / "out")
     with pytest.raises(FormatError, match="give the builder file_format='array_record'"):

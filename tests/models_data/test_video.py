@@ -1,4 +1,4 @@
-"""Frames are found by time stamp; damaged files say so; borders are cut; pictures are matched by a declared rule."""
+"""Videos and folders of images: frame numbers from time stamps, damaged files, black borders and naming rules."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ pytest.importorskip("av", reason="videos need PyAV (the vision extra)")
 
 
 def numbered(count, height=32, width=48):
-    """Pictures that say which they are: four gray blocks, a base-4 digit each."""
+    """Yield images that encode their number: four gray blocks, one base-4 digit each."""
     for n in range(count):
         digits = [n // 4**d % 4 for d in range(4)]
         blocks = np.array(digits, np.uint8) * 60 + 30
@@ -55,7 +55,7 @@ def test_all_frames_and_other_rates(clip):
 
 def test_one_frame_by_seeking(clip):
     assert [read_number(video.read_frame(clip, n)) for n in (0, 1, 77, 127)] == [0, 1, 77, 127]
-    with pytest.raises(FormatError, match="no frame 128"):
+    with pytest.raises(FormatError, match="the video has no frame 128"):
         video.read_frame(clip, 128)
 
 
@@ -67,16 +67,16 @@ def test_scaling_and_progress(clip, capsys):
 
 def test_cut_off_anywhere_is_an_error_naming_the_file(clip, tmp_path):
     whole = clip.read_bytes()
-    for share in (0.02, 0.3, 0.6, 0.9, 0.99):
-        part = tmp_path / f"cut{share}.mp4"
-        part.write_bytes(whole[: int(len(whole) * share)])
-        with pytest.raises(FormatError, match=f"cut{share}.mp4"):
+    for fraction in (0.02, 0.3, 0.6, 0.9, 0.99):
+        part = tmp_path / f"cut{fraction}.mp4"
+        part.write_bytes(whole[: int(len(whole) * fraction)])
+        with pytest.raises(FormatError, match=f"cut{fraction}.mp4"):
             list(video.read_frames(part))
 
 
 @pytest.fixture(scope="module")
 def holes(tmp_path_factory):
-    """A video without frames 30 to 39 and 75."""
+    """Return a video without frames 30 to 39 and 75."""
     import av
 
     path = tmp_path_factory.mktemp("holes") / "holes.mp4"
@@ -94,7 +94,7 @@ def holes(tmp_path_factory):
 
 
 def test_dropped_frames_never_shift_the_rest(holes):
-    """Time stamps jump, and so do the numbers; what is asked for and missing is found before anything is read."""
+    """Frame numbers follow time stamps, and missing frames are found before any is decoded."""
     found = [(n, read_number(picture)) for n, picture in video.read_frames(holes, rate=1, offset=24)]
     assert found == [(24, 24), (49, 49), (74, 74), (99, 99)]
     with pytest.raises(FormatError, match="frame 75 is missing: the next one is 76"):
@@ -102,7 +102,7 @@ def test_dropped_frames_never_shift_the_rest(holes):
 
 
 def encode(path, codec, options):
-    """Pictures that move and flicker, so that encoders use all that they have."""
+    """Encode moving and flickering images, so that encoders use all types of frames."""
     import av
 
     y, x = np.mgrid[:48, :64]
@@ -130,7 +130,7 @@ def encode(path, codec, options):
     ],
 )
 @pytest.mark.parametrize(("rate", "offset"), [(1, 0), (1, 24), (5, 3)])
-def test_leaving_out_what_is_not_needed_changes_no_pixel(tmp_path, name, codec, options, rate, offset):
+def test_skipping_packets_changes_no_pixel(tmp_path, name, codec, options, rate, offset):
     path = encode(tmp_path / name, codec, options)
     whole = dict(video.read_frames(path, rate=None))
     assert list(whole) == list(range(160))
@@ -157,16 +157,16 @@ def test_no_video(tmp_path):
 def test_odd_sizes_cannot_be_written(tmp_path):
     with pytest.raises(ValueError, match="even"):
         video.write_video(tmp_path / "odd.mp4", [np.zeros((31, 48, 3), np.uint8)])
-    with pytest.raises(ValueError, match="no pictures"):
+    with pytest.raises(ValueError, match="no images"):
         video.write_video(tmp_path / "none.mp4", [])
 
 
 @pytest.mark.parametrize("size", [(480, 854), (96, 128)])
 def test_black_border_is_found(size):
     rng = np.random.default_rng(0)
-    picture = rng.integers(0, 12, (*size, 3)).astype(np.uint8)  # a border is never quite black
+    picture = rng.integers(0, 12, (*size, 3)).astype(np.uint8)  # a border is never exactly black
     picture[20:-12, 40:-24] = rng.integers(60, 200, (size[0] - 32, size[1] - 64, 3))
-    picture[2, 2] = 255  # a hot pixel is no content
+    picture[2, 2] = 255  # a hot pixel is not content
     top, bottom, left, right = picture_of.find_content(picture)
     slack = max(1, size[0] // 120) + 1
     assert abs(top - 20) <= slack and abs(bottom - (size[0] - 12)) <= slack
@@ -195,7 +195,7 @@ def test_a_failed_extraction_leaves_no_folder(clip, tmp_path):
 
 
 def test_an_extraction_never_mixes_with_the_one_before(clip, tmp_path):
-    """A killed run leaves its pictures in .part, perhaps at another rate."""
+    """Images of a killed run are in .part, possibly at another rate."""
     (tmp_path / "out.part").mkdir()
     (tmp_path / "out.part" / "000013.jpg").write_bytes(b"stale")
     assert extract(clip, tmp_path / "out") == 6
@@ -215,15 +215,15 @@ def test_a_batch_names_what_fails_and_resumes(clip, tmp_path, capsys):
     (tmp_path / "cut.mp4").write_bytes(clip.read_bytes()[:-300])
     words = [str(tmp_path / "cut.mp4"), str(tmp_path / "absent.mp4"), str(clip), "--out", str(tmp_path / "out")]
     assert main(words) == 2
-    said = capsys.readouterr()
-    lines = [line for line in said.err.splitlines() if line.startswith("error: ")]
-    assert len(lines) == 2 and "cut.mp4" in lines[0] and "no such video" in lines[1] and "Traceback" not in said.err
-    assert "clip: 6 pictures" in said.out and [p.name for p in (tmp_path / "out").iterdir()] == ["clip"]
+    printed = capsys.readouterr()
+    lines = [line for line in printed.err.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 2 and "cut.mp4" in lines[0] and "no such video" in lines[1] and "Traceback" not in printed.err
+    assert "clip: 6 images" in printed.out and [p.name for p in (tmp_path / "out").iterdir()] == ["clip"]
     assert main([str(clip), "--out", str(tmp_path / "out")]) == 0
-    assert "passed over" in capsys.readouterr().out
+    assert "exists, skipped" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main([str(clip), str(tmp_path / "clip.mp4"), "--out", str(tmp_path / "out")])
-    assert "several videos are called clip" in capsys.readouterr().err
+    assert "several videos are named clip" in capsys.readouterr().err
 
 
 # Folders of pictures
@@ -237,7 +237,7 @@ def dump(folder, names):
 
 
 def test_three_naming_rules_are_one_dataset(tmp_path):
-    """The same four seconds, named by frame, by second and by ffmpeg's counter (in two spellings)."""
+    """The same four seconds named by frame, by second and by ffmpeg's counter (in two spellings)."""
     folders = {
         "frame": dump(tmp_path / "frame", ["0.png", "25.png", "50.png", "75.png"]),
         "second": dump(tmp_path / "second", ["00000.png", "00001.png", "00002.png", "00003.png"]),
@@ -262,19 +262,19 @@ def test_flips_are_not_frames(tmp_path):
 def test_two_ffmpeg_pictures_too_many_are_dropped_with_a_warning(tmp_path):
     images = find_images(dump(tmp_path / "x", [f"{n:04d}.png" for n in range(1, 103)]), "counter")
     frames = np.arange(100) * 25
-    with pytest.warns(UserWarning, match=r"2 picture\(s\) after the last annotated frame 2475"):
+    with pytest.warns(UserWarning, match=r"dropped 2 image\(s\) after the last annotated frame 2475"):
         paths = align_images(images, frames)
     assert len(paths) == 100 and paths[-1].endswith("0100.png")
 
 
 def test_more_than_two_too_many_is_an_error(tmp_path):
     images = find_images(dump(tmp_path / "x", [f"{n:04d}.png" for n in range(1, 104)]), "counter")
-    with pytest.raises(FormatError, match="3 pictures come after"):
+    with pytest.raises(FormatError, match="3 images come after"):
         align_images(images, np.arange(100) * 25)
 
 
 def test_off_by_one_rule_is_noticed(tmp_path):
-    """A 1-based counter read as seconds would shift every label: the first frame has no picture."""
+    """A counter from 1 that is read as seconds would shift every label, but the first frame has no image."""
     images = find_images(dump(tmp_path / "x", [f"{n:04d}.png" for n in range(1, 11)]), "second")
     with pytest.raises(FormatError, match="the first is frame 0"):
         align_images(images, np.arange(10) * 25)
@@ -292,7 +292,7 @@ def test_denser_pictures_than_annotation_are_noticed(tmp_path):
 def test_bad_folders(tmp_path):
     with pytest.raises(FormatError, match="unknown naming rule"):
         find_images(tmp_path, "guess")
-    with pytest.raises(FormatError, match="no pictures"):
+    with pytest.raises(FormatError, match="no images"):
         find_images(tmp_path, "frame")
     with pytest.raises(FormatError, match="no number"):
         find_images(dump(tmp_path / "a", ["cover.png"]), "frame")
@@ -304,7 +304,7 @@ def test_bad_folders(tmp_path):
         load_image(broken)
 
 
-# What decoders and headers hide
+# Damage that decoders and headers hide
 
 
 def test_damage_inside_a_video_is_an_error_not_an_older_picture(tmp_path):
@@ -321,7 +321,7 @@ def test_damage_inside_a_video_is_an_error_not_an_older_picture(tmp_path):
             list(video.read_frames(tmp_path / "bad.mp4", rate=None))
         except FormatError as error:
             found += "bad.mp4" in str(error)
-    assert found >= 4  # some damage happens to be another valid picture
+    assert found >= 4  # some damaged files are still valid
 
 
 @pytest.mark.parametrize("suffix", ["mkv", "ts"])
@@ -335,7 +335,7 @@ def test_videos_without_a_number_of_frames(tmp_path, suffix):
 def test_a_cut_mkv_is_an_error(tmp_path):
     path = encode(tmp_path / "a.mkv", "libx264", {"x264-params": "keyint=20"})
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    with pytest.raises(FormatError, match=r"a\.mkv: cut off: the header promises 6\.4 s"):
+    with pytest.raises(FormatError, match=r"a\.mkv: truncated: the header gives 6\.4 s"):
         list(video.read_frames(path))
 
 
@@ -352,9 +352,9 @@ def test_a_dark_sample_does_not_switch_cropping_off(tmp_path):
     assert max(abs(top - 16), abs(bottom - 80), abs(left - 16), abs(right - 80)) <= 2
 
 
-def test_numbers_that_no_video_has(clip):
+def test_frame_numbers_out_of_range(clip):
     for number in (-1, 10**18):
-        with pytest.raises(FormatError, match=f"no frame {number}"):
+        with pytest.raises(FormatError, match=f"the video has no frame {number}"):
             video.read_frame(clip, number)
 
 
@@ -366,20 +366,20 @@ def test_frames_hidden_by_an_edit_list_are_called_so(tmp_path):
         stream = target.add_stream_from_template(source.streams.video[0])
         for packet in source.demux(video=0):
             if packet.dts is not None:
-                packet.pts, packet.dts = packet.pts - 5120, packet.dts - 5120  # ten frames before the beginning
+                packet.pts, packet.dts = packet.pts - 5120, packet.dts - 5120  # ten frames before the start
                 packet.stream = stream
                 target.mux(packet)
     with pytest.raises(FormatError, match=r"an edit list hides .* re-encode"):
         list(video.read_frames(tmp_path / "cut.mp4"))
 
 
-def test_pictures_of_sixteen_bits_are_not_whitened(tmp_path):
+def test_images_of_sixteen_bits_are_rejected(tmp_path):
     Image.fromarray(np.full((8, 8), 3000, np.uint16)).save(tmp_path / "a.png")
     with pytest.raises(FormatError, match=r"a\.png: .*eight bits"):
         load_image(tmp_path / "a.png")
 
 
-def test_what_systems_leave_beside_pictures_is_passed_over(tmp_path):
+def test_hidden_files_are_ignored(tmp_path):
     folder = dump(tmp_path / "x", ["0.png", "25.png"])
     (folder / "._50.png").write_bytes(b"of macOS")
     assert list(find_images(folder, "frame")) == [0, 25]

@@ -1,8 +1,8 @@
-"""SimSurg: simulated surgeries with pictures.
+"""SimSurg: simulated surgical videos.
 
-`hmmjax.simulate` draws the hidden phases and tools, `make_scene` sets instruments and tissue in motion, `Renderer`
-draws any second at any size, `simulated_frames` is a source to train from, and `write_cholec80` writes a folder in
-Cholec80's own layout.
+`hmmjax.simulate` samples the hidden phases and tools, `make_scene` moves instruments and tissue, `Renderer` renders any
+time at any size, `simulated_frames` is a source of frames for training, and `write_cholec80` writes videos and
+annotations in Cholec80's layout.
 """
 
 from hmmjax.data.simulated import write_annotations

@@ -1,4 +1,4 @@
-"""Simulated surgeries written the way Cholec80 is laid out on disk."""
+"""Simulated surgeries on disk, in Cholec80's layout."""
 
 import multiprocessing
 import os
@@ -33,38 +33,38 @@ def write_cholec80(
     force: bool = False,
     progress: bool = False,
 ) -> tuple[Surgery, ...]:
-    """Write simulated surgeries as a copy of Cholec80: videos at 25 fps, phase, tool and box annotations.
+    """Write simulated surgeries in Cholec80's layout: videos at 25 fps, and phase, tool and box annotations.
 
-    Like the real ones, phase files have a row for every frame and tool files one for every 25th, and a video ends one
-    frame after its last tool row's second.
+    As in Cholec80, phase files have one row per frame and tool files one per 25 frames, and a video ends one frame
+    after the second of its last tool row.
 
     Args:
         directory: gets videos/, phase_annotations/, tool_annotations/ and box_annotations/.
-        num_videos: how many.
-        seed: of everything.
-        minutes: mean length over many; single ones are a third to three times as long. No phase is shorter than five
-            seconds, so that below a minute they come out longer.
-        size: (height, width) of the pictures, even.
+        num_videos: number of videos.
+        seed: of the surgeries and the images.
+        minutes: expected length; single videos are a third to three times as long. A phase lasts at least five seconds,
+            so videos are longer than this if it is below a minute.
+        size: (height, width) of the images, both even.
         first: number of the first video.
-        border: pixels of black on each side, inside `size`.
-        moving_fps: how many different pictures a second has, 1 to 25 and a divisor of 25; fewer are faster to make.
-        workers: processes that draw and encode; the files are the same for any number of them. With more than one, a
-            script must call this under ``if __name__ == "__main__":``, as each process imports it anew.
-        force: write over videos of these numbers; others stay.
+        border: width in pixels of the black border on each side, inside `size`.
+        moving_fps: number of different images per second: 1, 5 or 25; fewer are faster to render.
+        workers: number of processes that render and encode; the files do not depend on it. With more than one, a script
+            must call this under ``if __name__ == "__main__":``, because each process imports the script.
+        force: overwrite videos with these numbers; others are kept.
         progress: show a progress bar.
 
     Returns:
-        The truth that was written, in order.
+        The simulated surgeries, in order.
 
     Raises:
-        FileExistsError: when a file that would be written exists and `force` is False; nothing is drawn then.
-        ValueError: when `border` leaves no picture, or `moving_fps` does not divide 25.
+        FileExistsError: if a file to be written exists and `force` is False; nothing is written then.
+        ValueError: if `border` leaves no image, or `moving_fps` is not 1, 5 or 25.
     """
     if moving_fps not in (1, 5, 25):
-        raise ValueError(f"moving_fps is {moving_fps}: give 1, 5 or 25, which divide the video's 25 frames a second.")
+        raise ValueError(f"moving_fps is {moving_fps}: give 1, 5 or 25, which divide the video's 25 frames per second.")
     if border < 0 or 2 * border >= min(size):
         raise ValueError(
-            f"a border of {border} leaves nothing of {size[1]}x{size[0]}: give 0 to {(min(size) - 1) // 2}."
+            f"a border of {border} pixels leaves nothing of {size[1]}x{size[0]}: give 0 to {(min(size) - 1) // 2}."
         )
     root = Path(directory)
     names = [f"video{number:02d}" for number in range(first, first + num_videos)]
@@ -80,7 +80,7 @@ def write_cholec80(
         partial(_write_video, root, surgery, number, seed, size, border, moving_fps)
         for number, surgery in enumerate(surgeries, first)
     ]
-    # Fresh processes: a forked one would share the threads of whatever the caller has started.
+    # Spawn, because a fork copies locks held by threads of the caller.
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) if workers > 1 else None
     with pool or nullcontext():
         done = pool.map(_call, videos) if pool else map(_call, videos)
@@ -90,7 +90,7 @@ def write_cholec80(
 
 
 def _files(root: Path, name: str) -> dict[str, Path]:
-    """What is written for one video."""
+    """Return the files of one video."""
     return {
         "video": root / "videos" / f"{name}.mp4",
         "times": root / "videos" / f"{name}-timestamp.txt",
@@ -105,7 +105,7 @@ def _call(job: Callable[[], None]) -> None:
 
 
 def video_scene(surgery: Surgery, number: int, seed: int, size: tuple[int, int]) -> Scene:
-    """The scene that `write_cholec80` draws for its video of a number, at a size (height, width) without border."""
+    """Return the scene that `write_cholec80` renders for a video at a size (height, width) without border."""
     return make_scene(surgery, seed * 1000 + number, aspect=size[1] / size[0])
 
 

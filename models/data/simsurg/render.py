@@ -1,4 +1,4 @@
-"""Scenes to pictures: tissue, organ, instruments, light, smoke, blood, blur."""
+"""Rendering of scenes: tissue, organ, instruments, light, smoke, blood and blur."""
 
 import dataclasses
 from functools import cached_property
@@ -6,10 +6,9 @@ from functools import cached_property
 import numpy as np
 
 from models.data.simsurg.scene import Scene
-from models.data.simsurg.texture import tissue_texture
 from models.data.simsurg.tools import LOOKS, edge
 
-#: RGB of the tissue's dark and light parts, by phase; neighbors in time look alike.
+#: RGB of the dark and light parts of the tissue, by phase; consecutive phases look similar.
 DARK = np.array(
     [
         [0.34, 0.16, 0.10],
@@ -34,7 +33,7 @@ LIGHT = np.array(
     ],
     np.float32,
 )
-#: The gallbladder's radius by phase, in picture heights: it shrinks as it is dissected and is gone in the end.
+#: Radius of the gallbladder by phase, in image heights: it shrinks during dissection and is gone at the end.
 ORGAN_RADIUS = np.array([0.40, 0.34, 0.31, 0.24, 0.10, 0.06, 0.0])
 ORGAN = np.array([0.50, 0.56, 0.34], np.float32)
 BLOOD = np.array([0.35, 0.01, 0.02], np.float32)
@@ -43,12 +42,12 @@ SMOKE = np.array([0.75, 0.75, 0.76], np.float32)
 
 @dataclasses.dataclass(frozen=True)
 class Renderer:
-    """Draws any second of a scene at one size.
+    """Renderer of a scene at one size.
 
     Attributes:
-        scene: what to draw.
-        height: pixels.
-        width: pixels; the scene's aspect must fit.
+        scene: to render.
+        height: of the images in pixels.
+        width: of the images in pixels; must match the scene's aspect.
     """
 
     scene: Scene
@@ -57,11 +56,11 @@ class Renderer:
 
     def __post_init__(self) -> None:
         if self.height < 8 or self.width < 8:
-            raise ValueError(f"a picture of {self.width}x{self.height} pixels is too small: give at least 8x8.")
+            raise ValueError(f"images of {self.width}x{self.height} pixels are too small: give at least 8x8.")
         if abs(self.width / self.height - self.scene.aspect) > 0.51 / self.height:
             raise ValueError(
-                f"the scene is {self.scene.aspect:.3f} times as wide as high, {self.width}x{self.height} pixels are"
-                f" not: make the scene with aspect={self.width}/{self.height}."
+                f"the aspect of the scene is {self.scene.aspect:.3f}, which does not match {self.width}x{self.height} "
+                f"pixels: make the scene with aspect={self.width}/{self.height}."
             )
 
     def _rng(self, stream: int) -> np.random.Generator:
@@ -69,14 +68,14 @@ class Renderer:
 
     @cached_property
     def _grid(self) -> tuple[np.ndarray, np.ndarray]:
-        """Pixel centers: y (height, 1) and x (1, width), in picture heights."""
+        """The pixel centers y (height, 1) and x (1, width), in image heights."""
         ys = (np.arange(self.height, dtype=np.float32) + 0.5) / self.height
         xs = (np.arange(self.width, dtype=np.float32) + 0.5) / self.height
         return ys[:, None], xs[None]
 
     @cached_property
     def _lamp(self) -> np.ndarray:
-        """(height, width, 1) brightness, which falls off toward the edges."""
+        """The brightness (height, width, 1), which decreases toward the edges."""
         ys, xs = self._grid
         falloff = (xs - self.scene.aspect / 2) ** 2 / self.scene.aspect + (ys - 0.5) ** 2
         return (1.08 - 1.1 * falloff)[..., None].astype(np.float32)
@@ -87,7 +86,7 @@ class Renderer:
 
     @cached_property
     def _tints(self) -> tuple[np.ndarray, np.ndarray]:
-        """Tissue colors (L, 3): each patient's are a little different, and so is each tower's white balance."""
+        """The dark and light tissue colors (L, 3), with a random tint per patient and white balance."""
         tint = self._rng(1).normal(1, 0.08, 3).astype(np.float32)
         return DARK * tint, LIGHT * tint
 
@@ -96,7 +95,7 @@ class Renderer:
         return np.array([0.5 * self.scene.aspect, 0.42]) + self._rng(2).normal(0, 0.06, 2)
 
     def frame(self, second: float) -> np.ndarray:
-        """(height, width, 3) uint8 RGB picture at any time from 0 to the scene's end, in seconds."""
+        """Render the image (height, width, 3) uint8 RGB at any time in seconds from 0 to the end of the scene."""
         scene, now = self.scene, min(int(second), len(self.scene) - 1)
         after = min(now + 1, len(scene) - 1)
         part = float(second) - now
@@ -121,7 +120,7 @@ class Renderer:
         return np.clip(picture, 0, 255, out=picture).astype(np.uint8)
 
     def _sample(self, texture: np.ndarray, shift: np.ndarray) -> np.ndarray:
-        """The part of a periodic texture that shows after a shift in picture heights."""
+        """Return the visible part of a periodic texture after a shift in image heights."""
         size = len(texture)
         x0, y0 = (round(float(s) * self.height) % size for s in np.broadcast_to(shift, 2))
         rows = (np.arange(self.height) + y0) % size
@@ -145,13 +144,13 @@ class Renderer:
         if blood > 0.05:
             pool = np.clip((self._sample(self._textures[2], camera) - (1 - blood)) * 4, 0, 0.8)
             picture += pool[..., None] * (BLOOD - picture)
-        # Wet tissue glints, and the glints do not move with it.
+        # Glints on wet tissue do not move with it.
         glint = np.clip((self._sample(self._textures[1], 0.6 * camera) - 0.955) * 24, 0, 0.9)
         picture += glint[..., None] * (1 - picture)
         return picture
 
     def _draw_tool(self, picture: np.ndarray, tool: int, tip: np.ndarray, opening: float, hidden: bool) -> None:
-        """Paint one instrument over `picture`, in the rectangle that it can touch."""
+        """Draw one instrument on `picture`, inside the rectangle that can contain it."""
         look, port = LOOKS[tool], self.scene.ports[tool]
         reach = max(look.half_height, look.beyond) + 1.5 / self.height
         low, high = np.minimum(tip, port) - reach, np.maximum(tip, port) + reach
@@ -173,7 +172,7 @@ class Renderer:
 
 
 def _box_blur(picture: np.ndarray, radius: int, axis: int) -> np.ndarray:
-    """Mean over 2 * radius + 1 pixels along an axis, edges repeated."""
+    """Compute the mean over 2 * radius + 1 pixels along an axis, with repeated edges."""
     padding = [(0, 0)] * 3
     padding[axis] = (radius + 1, radius)
     total = np.pad(picture, padding, mode="edge").cumsum(axis, dtype=np.float32)
@@ -181,3 +180,39 @@ def _box_blur(picture: np.ndarray, radius: int, axis: int) -> np.ndarray:
     upper, lower = [slice(None)] * 3, [slice(None)] * 3
     upper[axis], lower[axis] = slice(window, window + length), slice(0, length)
     return (total[tuple(upper)] - total[tuple(lower)]) / np.float32(window)
+
+
+def tissue_texture(rng: np.random.Generator, height: int) -> np.ndarray:
+    """Return three periodic textures for images of `height` pixels.
+
+    Returns:
+        (3, 2 * height, 2 * height) float32 from 0 to 1: tissue (lobes and fine grain), glints (small and sharp) and
+        clouds (large and soft). Details have the same size in image heights at every resolution.
+    """
+    size = 2 * height
+    tissue = cloud(rng, size, (4, 7, 13, 25, 49), (1.0, 0.8, 0.6, 0.4, 0.25))
+    glints = cloud(rng, size, (10, 40, 80), (0.9, 1.0, 0.5))
+    clouds = cloud(rng, size, (2, 4, 8), (1.0, 0.6, 0.3))
+    return np.stack([tissue, glints, clouds])
+
+
+def cloud(rng: np.random.Generator, size: int, frequencies: tuple[int, ...], weights: tuple[float, ...]) -> np.ndarray:
+    """Return uniform periodic noise (size, size) float32: a weighted sum of random grids, interpolated."""
+    total = np.zeros((size, size))
+    for frequency, weight in zip(frequencies, weights, strict=True):
+        grid = rng.standard_normal((frequency, frequency))
+        total += weight * _stretch(_stretch(grid, size).T, size).T
+    # Ranks instead of values: a threshold then covers a known fraction of the image.
+    order = np.argsort(total, axis=None, kind="stable")
+    ranks = np.empty(size * size, np.float32)
+    ranks[order] = np.linspace(0, 1, size * size, dtype=np.float32)
+    return ranks.reshape(size, size)
+
+
+def _stretch(grid: np.ndarray, size: int) -> np.ndarray:
+    """Interpolate the first axis to `size` rows, smoothly and periodically."""
+    at = np.arange(size) * len(grid) / size
+    low = at.astype(int)
+    part = at - low
+    part = (part * part * (3 - 2 * part))[:, None]
+    return (1 - part) * grid[low] + part * grid[(low + 1) % len(grid)]

@@ -1,7 +1,7 @@
-"""What is where in a simulated surgery: instruments, camera, smoke, blood, once a second.
+"""The scene of a simulated surgery, once per second: instruments, camera, smoke and blood.
 
-Positions are fractions of the picture's height, x growing to the right and y downwards, so that a scene is the same
-at every size; `Scene.aspect` is the picture's width in those units.
+Positions are fractions of the image's height, with x to the right and y downwards, so a scene is the same at every
+resolution; `Scene.aspect` is the image's width in these units.
 """
 
 import dataclasses
@@ -9,33 +9,34 @@ import dataclasses
 import numpy as np
 
 from hmmjax.simulate import PHASES, TOOLS, Surgery
+from models.data.simsurg.tools import LOOKS
 
-#: Where each instrument enters, outside the picture, as fractions of width and height. Those of the right hand share
-#: a port, as in theatre; that is why they are easily mistaken for each other when only the shaft shows.
+#: Where each instrument enters, outside the image, as fractions of width and height. Instruments of the right hand
+#: share a port, as in reality, so they are hard to distinguish if only the shaft is visible.
 PORTS = np.array([[-0.1, 0.7], [1.1, 0.75], [1.1, 0.7], [1.12, 0.65], [1.1, 0.8], [1.05, 0.9], [0.45, 1.15]])
 
-#: How much each phase smokes (coagulation) and bleeds.
+#: Amount of smoke (from coagulation) and of blood by phase.
 PHASE_SMOKE = np.array([0.0, 0.25, 0.05, 0.35, 0.0, 0.25, 0.0])
 PHASE_BLOOD = np.array([0.0, 0.1, 0.15, 0.3, 0.3, 0.55, 0.2])
 
 
 @dataclasses.dataclass(frozen=True)
 class Scene:
-    """One video's moving parts, a row a second.
+    """The moving parts of one video, with one row per second.
 
     Attributes:
-        surgery: the hidden truth and its name.
+        surgery: the simulated phases and tools, and the name of the video.
         seed: of the textures and colors.
         aspect: width divided by height.
         ports: (K, 2) x and y where each instrument enters.
         tips: (T, K, 2) x and y of each instrument's tip; meaningless while it is absent.
-        opening: (T, K) how far jaws are open, 0 to 1.
-        hidden: (T, K) bool, the tip is behind tissue and only the shaft shows.
+        opening: (T, K) opening of the jaws, 0 to 1.
+        hidden: (T, K) bool, whether the tip is behind tissue and only the shaft is visible.
         camera: (T, 2) displacement of the tissue.
-        phase_mix: (T, L) share of each phase's look; it follows the phase within seconds.
-        smoke: (T,) 0 to 1.
-        blood: (T,) 0 to 1.
-        blur: (T,) width of the blur, a fraction of the height.
+        phase_mix: (T, L) weight of each phase's appearance, which follows the phase within seconds.
+        smoke: (T,) amount of smoke, 0 to 1.
+        blood: (T,) amount of blood, 0 to 1.
+        blur: (T,) radius of the blur as a fraction of the height.
     """
 
     surgery: Surgery
@@ -56,7 +57,7 @@ class Scene:
 
 
 def make_scene(surgery: Surgery, seed: int = 0, aspect: float = 1.0) -> Scene:
-    """Set the stage for a surgery of at least one second; the same seed gives the same scene."""
+    """Build the scene of a surgery of at least one second; the same seed gives the same scene."""
     rng = np.random.default_rng([seed, 7])
     phases, tools = surgery.phases, surgery.tools
     length, num_tools = tools.shape
@@ -83,19 +84,17 @@ def make_scene(surgery: Surgery, seed: int = 0, aspect: float = 1.0) -> Scene:
 
 
 def boxes(scene: Scene, second: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where the instruments are.
+    """Return the boxes of the instruments at one second.
 
     Args:
-        scene: the scene.
-        second: which one, 0 to T - 1.
+        scene: of the surgery.
+        second: from 0 to T - 1.
 
     Returns:
-        tools: (N,) int, indices into `TOOLS`, ascending.
-        boxes: (N, 4) float, xmin, ymin, xmax, ymax as fractions of width and height, inside the picture; the tip and
-        the part of the shaft next to it. N is 0 where there is no instrument.
+        tools: (N,) int, indices into `TOOLS`, ascending; N is 0 without instruments.
+        boxes: (N, 4) float, xmin, ymin, xmax, ymax as fractions of width and height, clipped to the image. A box
+        contains the tip and the part of the shaft next to it.
     """
-    from models.data.simsurg.tools import LOOKS  # the looks need no scene; this import would be circular at the top
-
     present = np.flatnonzero(scene.surgery.tools[second])
     found = np.zeros((len(present), 4))
     for row, tool in enumerate(present):
@@ -108,7 +107,7 @@ def boxes(scene: Scene, second: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _wander(rng: np.random.Generator, shape: tuple[int, ...], seconds: float) -> np.ndarray:
-    """Unit-variance random walk that forgets within `seconds`, along the first axis."""
+    """Sample a stationary AR(1) process of unit variance with time constant `seconds`, along the first axis."""
     decay = np.exp(-1 / seconds)
     steps = rng.standard_normal(shape)
     steps[1:] *= np.sqrt(1 - decay**2)
@@ -118,7 +117,7 @@ def _wander(rng: np.random.Generator, shape: tuple[int, ...], seconds: float) ->
 
 
 def _follow(track: np.ndarray, seconds: float) -> np.ndarray:
-    """`track` seen through a lag of `seconds`, along the first axis."""
+    """Smooth `track` by an exponential lag of `seconds`, along the first axis."""
     gain = 1 - np.exp(-1 / seconds)
     out = track.astype(float)
     for t in range(1, len(out)):

@@ -1,4 +1,4 @@
-"""Simulated surgeries as frames that are read at random: training without any file."""
+"""Simulated surgeries as a source of labeled frames, without any files."""
 
 import dataclasses
 from functools import cached_property
@@ -15,13 +15,13 @@ FPS = 25
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SimulatedFrames:
-    """Every second of some surgeries; a picture is drawn when it is asked for.
+    """One frame per second of several surgeries, rendered on access.
 
     Attributes:
-        surgeries: hidden truth, one per video.
-        parts: for each video the part that it belongs to.
-        seed: of the pictures.
-        size: (height, width).
+        surgeries: the simulated phases and tools, one per video.
+        parts: the part of each video.
+        seed: of the images.
+        size: (height, width) of the images.
     """
 
     surgeries: tuple[Surgery, ...]
@@ -31,7 +31,7 @@ class SimulatedFrames:
 
     @cached_property
     def table(self) -> FrameTable:
-        """What is known of each frame: all of it."""
+        """The labels of all frames, with boxes."""
         lengths = [len(surgery) for surgery in self.surgeries]
         return FrameTable(
             videos=np.repeat([surgery.name for surgery in self.surgeries], lengths),
@@ -55,14 +55,14 @@ class SimulatedFrames:
 
     @cached_property
     def _boxes(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Boxes and tools of every frame; an instrument whose tip is still outside the picture has none."""
+        """The boxes and their tools in every frame; an instrument whose tip is outside the image has no box."""
         found, tools = [], []
         for scene in self._scenes:
             for second in range(len(scene)):
                 present, corners = boxes(scene, second)
-                seen = (corners[:, 2:] > corners[:, :2]).all(1)
-                found.append(corners[seen])
-                tools.append(present[seen])
+                visible = (corners[:, 2:] > corners[:, :2]).all(1)
+                found.append(corners[visible])
+                tools.append(present[visible])
         return found, tools
 
     @cached_property
@@ -78,16 +78,16 @@ class SimulatedFrames:
 def simulated_frames(
     parts: dict[str, int], seed: int = 0, *, minutes: float = 10.0, size: tuple[int, int] = (64, 64)
 ) -> SimulatedFrames:
-    """Frames of simulated surgeries.
+    """Simulate surgeries as a source of frames.
 
     Args:
-        parts: the number of videos of each part, such as ``{"train": 8, "val": 2, "test": 4}``.
-        seed: of everything.
-        minutes: mean length of a video.
-        size: (height, width) of the pictures.
+        parts: number of videos of each part, such as ``{"train": 8, "val": 2, "test": 4}``.
+        seed: of the surgeries and the images.
+        minutes: expected length of a video.
+        size: (height, width) of the images.
 
     Returns:
-        A source; `models.data.cache.write_cache` keeps its pictures on disk.
+        A source; `models.data.cache.write_cache` stores its frames on disk.
     """
     names = tuple(part for part, count in parts.items() for _ in range(count))
     return SimulatedFrames(simulate_surgeries(len(names), seed, minutes=minutes), names, seed, size)

@@ -1,7 +1,7 @@
-"""The looks of the seven instruments: a table, and one drawing function a shape.
+"""The appearance of the seven instruments: a table, and one function per shape.
 
-A shape is drawn in the instrument's own coordinates: u is the distance from its tip toward the port, v the distance
-to the side, both in picture heights. It gives the opacity of the tip at every pixel.
+A shape is a function of the instrument's own coordinates: u is the distance from its tip toward the port and v the
+lateral distance, both in image heights. It returns the opacity of the tip at every pixel.
 """
 
 import dataclasses
@@ -17,15 +17,15 @@ class Look:
     """An instrument's shape and colors.
 
     Attributes:
-        shape: draws the tip: (u, v, opening 0 to 1, look, pixels per height) to opacity 0 to 1.
-        shaft: RGB color 0 to 1.
-        tip: RGB color 0 to 1.
-        tip_length: from the tip to where the shaft begins, in picture heights.
+        shape: maps (u, v, opening 0 to 1, look, pixels per height) to the opacity of the tip, 0 to 1.
+        shaft: RGB color, 0 to 1.
+        tip: RGB color, 0 to 1.
+        tip_length: distance from the tip to the shaft, in image heights.
         shaft_width: half the width of the shaft.
         limb_width: half the width of a jaw or rod.
-        reach: how far open jaws (or the hook's foot, or the bag's rim) reach to the side.
+        reach: lateral extent of open jaws, the hook's foot or the bag's rim.
         opacity: of the tip.
-        beyond: how far the shape reaches past its tip.
+        beyond: extent of the shape beyond its tip.
     """
 
     shape: Callable[[Array, Array, float, "Look", float], Array]
@@ -40,38 +40,38 @@ class Look:
 
     @property
     def half_height(self) -> float:
-        """The furthest that the instrument reaches to either side."""
+        """The maximum lateral extent of the instrument."""
         return max(self.shaft_width, self.reach + self.limb_width)
 
 
 def edge(distance: Array, pixels: float) -> Array:
-    """Opacity from the distance inside an outline: half a pixel of softness on either side."""
+    """Return the opacity at a distance inside an outline, antialiased over one pixel."""
     return np.clip(distance * pixels + 0.5, 0, 1)
 
 
 def jaws(u: Array, v: Array, opening: float, look: Look, pixels: float) -> Array:
-    """Two limbs hinged at the shaft's end."""
+    """Draw two limbs with a hinge at the end of the shaft."""
     spread = opening * look.reach * (1 - u / look.tip_length)
     limbs = edge(look.limb_width - np.abs(np.abs(v) - spread), pixels)
     return limbs * edge(u, pixels) * edge(look.tip_length - u, pixels)
 
 
 def hook(u: Array, v: Array, opening: float, look: Look, pixels: float) -> Array:
-    """A rod whose end is bent to one side."""
+    """Draw a rod whose end is bent to one side."""
     rod = edge(look.limb_width - np.abs(v), pixels) * edge(u, pixels) * edge(look.tip_length - u, pixels)
     foot = edge(look.limb_width - np.abs(u - look.limb_width), pixels) * edge(v, pixels) * edge(look.reach - v, pixels)
     return np.maximum(rod, foot)
 
 
 def tube(u: Array, v: Array, opening: float, look: Look, pixels: float) -> Array:
-    """A blunt pipe with holes near its end."""
+    """Draw a blunt tube with holes near its end."""
     holes = edge(0.35 * look.limb_width - np.hypot(v, (u + 0.02) % 0.04 - 0.02), pixels)
     pipe = edge(look.limb_width - np.abs(v), pixels) * edge(u, pixels) * edge(look.tip_length - u, pixels)
     return pipe * (1 - holes)
 
 
 def bag(u: Array, v: Array, opening: float, look: Look, pixels: float) -> Array:
-    """A crumpled, translucent pouch whose folds show."""
+    """Draw a crumpled, translucent pouch with visible folds."""
     radius = look.reach + look.limb_width
     angle = np.arctan2(v, u)
     outline = 0.82 + 0.1 * np.sin(3 * angle + 4 * opening) + 0.06 * np.sin(7 * angle)
