@@ -10,14 +10,13 @@ pytest.importorskip("flax", reason="needs the vision extra (flax)")
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from make_reference import CLASSES, images_for, weights_for
+from make_reference import CLASSES, SIZES, images_for, weights_for
 
-from models.backbones import BACKBONES, build
+from models.backbones import build
 from models.backbones.layers import Dropout
 from models.backbones.swin import Swin
 from models.weights import WeightsError, entries, export_state, load_state
 
-TORCHVISION = [name for name in BACKBONES if name != "small"]
 SMALL = ("alexnet", "resnet18", "swin_t")  # one of each family
 IMAGES = np.random.default_rng(0).standard_normal((2, 64, 96, 3)).astype(np.float32)
 
@@ -70,7 +69,7 @@ def test_parity_with_torchvision(parity, name):
         np.testing.assert_array_equal(exported[key], value)
 
 
-@pytest.mark.parametrize("name", [n if n in SMALL else pytest.param(n, marks=pytest.mark.slow) for n in TORCHVISION])
+@pytest.mark.parametrize("name", [n if n in SMALL else pytest.param(n, marks=pytest.mark.slow) for n in SIZES])
 def test_parity_at_sizes_no_stride_divides(name):
     images = images_for(name)
     network = filled(name, classes=CLASSES)
@@ -101,7 +100,7 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("name", BACKBONES)
+@pytest.mark.parametrize("name", SHAPES)
 def test_features_and_maps(name):
     width, channels = SHAPES[name]
     network = shaped(name)
