@@ -98,7 +98,7 @@ def test_filter_sees_the_past_only():
 
 
 def test_gradient_of_log_parameters_is_expected_counts():
-    """The identity of docs/maths.md: parameter times gradient is the expected count, for every table."""
+    """The identity of docs/concepts/model.md: parameter times gradient is the expected count, for every table."""
     case = cases.make(16, 2, 2, holes=0.3, lengths=(5, 3), known=0.3, families=("PhaseConfusion", "ToolConfusion"))
     grads = jax.grad(lambda params: hmmjax.log_likelihood(params, *case.args[1:]).sum())(case.params)
     answers, m = case.answers(), case.model

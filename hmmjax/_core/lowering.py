@@ -2,7 +2,7 @@
 
 `lower` turns the tables of a model (see `hmmjax._core.tables`) into the potentials of a chain (see
 `hmmjax.messages.potentials`), and `Structure` lifts what is computed on the chain back to phases and tools.
-No other module tells apart models without phases or tools, with independent or interacting tools, or with stages.
+Callers need not tell apart models without phases or tools, with independent or interacting tools, or with stages.
 """
 
 import dataclasses
@@ -92,11 +92,10 @@ PER_TOOL = Potentials(0, 0, 0, 0, 0, None)
 def structure_of(params: Params, table: Tables | None = None) -> Structure:
     """Return the structure of a model; from `table`, if given, whether tool emissions are joint."""
     phases, tools = params.phases, params.tools
-    independent = phases is None and tools is not None and not tools.transition.is_joint
-    if independent and table is not None:
-        independent = table.configs is None
-    elif independent and tools.emission is not None:
-        independent = not tools.emission.is_joint
+    independent = False
+    if phases is None and tools is not None and not tools.transition.is_joint:
+        has_joint_emission = tools.emission is not None and tools.emission.is_joint
+        independent = not has_joint_emission if table is None else table.configs is None
     return Structure(phases is not None, params.num_tools, None if phases is None else phases.stages, independent)
 
 
@@ -147,7 +146,7 @@ def log_normalizer(params: Params, table: Tables, lengths: Array, backend: str) 
 def smooth(params: Params, table: Tables, lengths: Array, backend: str) -> tuple[Array, Array | None, Array | None]:
     """Return log-likelihoods (B,), P(phase) (B, T, L) and P(tool present) (B, T, K).
 
-    Source: marginals are derivatives with respect to emission log-likelihoods (Eisner 2016, see docs/maths.md).
+    Source: marginals are derivatives with respect to emission log-likelihoods (Eisner 2016).
     """
 
     def run(phases: Any, tools: Any) -> Array:
@@ -163,7 +162,7 @@ def expected_counts(params: Params, table: Tables, lengths: Array, backend: str)
 
     Counts of starts and transitions are summed over videos; those of emissions are marginals.
 
-    Source: a table's counts are the table times the log-likelihood's derivative (Eisner 2016, see docs/maths.md).
+    Source: a table's counts are the table times the log-likelihood's derivative (Eisner 2016).
     """
     value, vjp = jax.vjp(lambda t: log_normalizer(params, t, lengths, backend), table)
     (grads,) = vjp(jnp.ones_like(value))
