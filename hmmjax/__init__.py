@@ -3,46 +3,97 @@
 `fit(params, obs, mask, labels=...)` learns, `posterior`, `filter` and `decode` infer. Emission families and transition
 models are objects inside `Params`; replace the object to change the family.
 
-Submodules such as `hmmjax.io`, `hmmjax.metrics` and `hmmjax.stabilize` are imported when they are first used.
+Everything is imported when it is first used, so that ``import hmmjax`` and ``hmmjax --help`` do not import JAX.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from hmmjax import diagnostics, draws, durations, emissions, rates, transitions
-from hmmjax._core.pytree import pytree, static
-from hmmjax.calibration import Calibration, calibrate
-from hmmjax.comparison import compare
-from hmmjax.counting import estimate
-from hmmjax.draws import sample_posterior
-from hmmjax.inference import conditional_log_likelihood, decode, filter, log_likelihood, posterior
-from hmmjax.initialize import init_params
-from hmmjax.interactions import OddsRatios, odds_ratios
-from hmmjax.learning import fit
-from hmmjax.priors import Priors
-from hmmjax.refinement import Refinement, refine
-from hmmjax.sampling import sample
-from hmmjax.sharding import shard
-from hmmjax.streaming import Stream
-from hmmjax.types import Decoded, FitResult, Labels, Observations, Params, PhaseChain, Posterior, ToolChains
-
 if TYPE_CHECKING:
     from hmmjax import (
         checkpoint,
         data,
+        diagnostics,
+        draws,
+        durations,
         dynamax,
+        emissions,
         explore,
         io,
         metrics,
         plots,
+        rates,
         report,
         simulate,
         stabilize,
         streaming,
         suggest,
+        transitions,
     )
+    from hmmjax._core.pytree import pytree, static
+    from hmmjax.calibration import Calibration, calibrate
+    from hmmjax.comparison import compare
+    from hmmjax.counting import estimate
+    from hmmjax.draws import sample_posterior
+    from hmmjax.inference import conditional_log_likelihood, decode, filter, log_likelihood, posterior
+    from hmmjax.initialize import init_params
+    from hmmjax.interactions import OddsRatios, odds_ratios
+    from hmmjax.learning import fit
+    from hmmjax.priors import Priors
+    from hmmjax.refinement import Refinement, refine
+    from hmmjax.sampling import sample
+    from hmmjax.sharding import shard
+    from hmmjax.streaming import Stream
+    from hmmjax.types import Decoded, FitResult, Labels, Observations, Params, PhaseChain, Posterior, ToolChains
 
 __version__ = "0.1.0"
+
+#: Public functions and classes, by the module that defines them.
+_MEMBERS = {
+    "_core.pytree": (
+        "pytree",
+        "static",
+    ),
+    "calibration": (
+        "Calibration",
+        "calibrate",
+    ),
+    "comparison": ("compare",),
+    "counting": ("estimate",),
+    "draws": ("sample_posterior",),
+    "inference": (
+        "conditional_log_likelihood",
+        "decode",
+        "filter",
+        "log_likelihood",
+        "posterior",
+    ),
+    "initialize": ("init_params",),
+    "interactions": (
+        "OddsRatios",
+        "odds_ratios",
+    ),
+    "learning": ("fit",),
+    "priors": ("Priors",),
+    "refinement": (
+        "Refinement",
+        "refine",
+    ),
+    "sampling": ("sample",),
+    "sharding": ("shard",),
+    "streaming": ("Stream",),
+    "types": (
+        "Decoded",
+        "FitResult",
+        "Labels",
+        "Observations",
+        "Params",
+        "PhaseChain",
+        "Posterior",
+        "ToolChains",
+    ),
+}
+_MODULE_OF = {name: module for module, names in _MEMBERS.items() for name in names}
 
 __all__ = [
     "Calibration",
@@ -97,10 +148,15 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public submodule on first use."""
-    if name in __all__:
-        return importlib.import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """Import a public name on first use."""
+    if name in _MODULE_OF:
+        value = getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    elif name in __all__:
+        value = importlib.import_module(f"{__name__}.{name}")
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""The command line in tests: how to run it, and the small world of files that `conftest.world` writes."""
+"""Run the command line in tests, and read the small files that `conftest.world` writes."""
 
 from typer.testing import CliRunner
 
@@ -10,13 +10,13 @@ NAMES = ("--phase-names", ",".join(PHASES), "--tool-names", ",".join(TOOLS))
 
 
 def run(*arguments, code=0):
-    """The command's result, whose exit code must be `code`."""
+    """Run a command, check its exit code, and return its result."""
     result = CliRunner().invoke(app, [str(a) for a in arguments])
     assert result.exit_code == code, result.output + result.stderr
     return result
 
 
 def read_both(world, annotations="truth"):
-    """Predictions and annotations of the world as tracks."""
+    """Read predictions and annotations of the world as tracks."""
     options = {"phase_names": PHASES, "tool_names": TOOLS}
     return io.read(world / "said", **options), io.read_annotations(world / annotations, **options)

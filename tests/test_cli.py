@@ -1,4 +1,4 @@
-"""The command line on small files: one command gives everything, and nothing is scored on what it was learned from."""
+"""`hmmjax stabilize` and `evaluate` on small files: what is written, and that no video is scored in sample."""
 
 import csv
 import dataclasses
@@ -104,7 +104,7 @@ def test_online_writes_the_filter(world, both, tmp_path):
 
 
 def spoil(tracks, video):
-    """The same annotations, those of one video turned into nonsense."""
+    """Return the annotations with those of one video made wrong."""
     return [
         dataclasses.replace(t, values=((t.values + 1) % (3 if t.track == "phases" else 2)).astype(np.int32))
         if t.video == video
@@ -115,7 +115,7 @@ def spoil(tracks, video):
 
 @pytest.mark.parametrize("transitions", [False, True])
 def test_a_videos_own_labels_never_touch_its_result(world, transitions):
-    """Also when the video is among those that transitions are counted in."""
+    """Neither as annotations nor as videos in which transitions are counted."""
     predictions, annotations = read_both(world)
     bad = spoil(annotations, "video02")
     a = job.stabilize(predictions, annotations, transitions=annotations if transitions else ())

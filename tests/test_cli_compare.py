@@ -1,4 +1,4 @@
-"""`hmmjax compare`: families ranked on a person's own files, in one table."""
+"""`hmmjax compare`: the inputs of the ranking, the table, and errors."""
 
 import csv
 import dataclasses
@@ -15,14 +15,14 @@ from hmmjax.comparison import Agreement, Rank, Ranking, comparable
 
 
 def tools(world):
-    """Options for the scores of tools in four videos."""
+    """Return the options for tool scores of four videos."""
     files = [world / "said" / f"video{v:02d}-tool.csv" for v in range(1, 5)]
     return (*files, "--annotations", world / "truth", *NAMES, "--folds", 2, "--no-hidden-phases")
 
 
 @pytest.fixture
 def asked(monkeypatch):
-    """What the core is asked, whose answer (tests/test_comparison.py) takes long to compute."""
+    """The calls of `hmmjax.compare`, replaced because it is slow (see tests/test_comparison.py)."""
     calls = []
 
     def answer(labels, obs, mask, *, families, **options):
@@ -116,7 +116,7 @@ def test_phases_that_nobody_predicts_stay_in_the_model(world, asked):
 
 
 def test_bad_input_and_a_dry_run(world, tmp_path):
-    assert "say confusion" in run("compare", *tools(world), "--emissions", "gauss", code=2).stderr
+    assert "choose among confusion" in run("compare", *tools(world), "--emissions", "gauss", code=2).stderr
     assert "at least 2 parts" in run("compare", *tools(world), "--folds", 1, code=2).stderr
     one = ("compare", world / "said" / "video01-tool.csv", "--annotations", world / "truth", *NAMES)
     assert "at least two videos" in run(*one, code=2).stderr.replace("\n", " ")

@@ -1,4 +1,4 @@
-"""`hmmjax simulate`, `suggest` and `data check`, one on the files of the other."""
+"""`hmmjax simulate`, `suggest` and `data check`, on simulated files."""
 
 import csv
 import json
@@ -44,7 +44,7 @@ def test_simulations_are_not_overwritten_unasked(simulated, tmp_path):
 
 @pytest.fixture
 def asked(simulated, tmp_path):
-    """The words of a command that asks about simulated predictions."""
+    """The arguments of `hmmjax suggest` for simulated predictions."""
     folder, _ = simulated
     with np.load(folder / "predictions.npz") as arrays:
         smooth = {name: arrays[name] for name in arrays.files}
@@ -92,12 +92,12 @@ def test_suggest_says_how_many_pictures_are_missing(asked, tmp_path):
         rows = list(csv.DictReader(file))
     lost = sum(row["video"] != "video01" or float(row["second"]) >= 30 for row in rows)
     assert json.loads(answer.stdout)["without_picture"] == lost > 0
-    assert f"{lost} of {len(rows)} frames without picture" in answer.stderr
+    assert f"{lost} of {len(rows)} frames have no picture" in answer.stderr
     assert "give --pictures" in run(*asked, "--naming", "second", "--force", code=2).stderr
 
 
 def test_answers_are_given_back_as_annotations(asked, simulated, tmp_path):
-    """The whole round on the command line: questions, answers, and a model that knows them."""
+    """From questions to answers to a model that uses them, on the command line."""
     folder, surgeries = simulated
     run(*asked, "--count", 2)
     path = tmp_path / "out" / "answers.csv"
@@ -143,13 +143,13 @@ def test_data_check_lists_differences(simulated):
 
 def test_data_check_names_damage(simulated, tmp_path):
     folder, _ = simulated
-    assert "say cholec80" in run("data", "check", "cholec90", folder, code=2).stderr
+    assert "only cholec80 is supported" in run("data", "check", "cholec90", folder, code=2).stderr
     assert "no such folder" in run("data", "check", "cholec80", tmp_path, code=2).stderr
 
 
 @pytest.mark.slow
 def test_data_check_accepts_the_real_labels(data_dir, tmp_path):
-    """The real labels at one frame a second, written out as Cholec80 lays them out, but for the number of rows."""
+    """The real labels at one frame per second in Cholec80's layout: everything agrees but the number of rows."""
     from hmmjax.data.simulated import write_lines
 
     with np.load(data_dir / "cholec80" / "labels_1fps.npz") as labels:

@@ -1,4 +1,4 @@
-"""Several recognizers on the command line: joined by frame, each with errors of its own, missing ones allowed."""
+"""`hmmjax stabilize --fuse`: recognizers joined by frame, with their own error rates, some frames missing."""
 
 import dataclasses
 import json
@@ -16,7 +16,7 @@ from hmmjax.stabilize.learn import _family_names
 
 @pytest.fixture(scope="module")
 def second(world, tmp_path_factory):
-    """Another recognizer's phase probabilities: every frame of videos 1-4, of video 1 only the first 30 rows."""
+    """Phase probabilities of another recognizer for videos 1-4, and only the first 30 rows of video 1."""
     folder, rng = tmp_path_factory.mktemp("second"), np.random.default_rng(1)
     for v in range(1, 5):
         truth = io.read_annotations(world / "truth" / f"video{v:02d}-phase.txt", phase_names=PHASES)[0].values
@@ -28,7 +28,7 @@ def second(world, tmp_path_factory):
 
 
 def _turned(rows):
-    """Columns in an order of their own: classes are joined by name."""
+    """Permute the columns: classes are matched by name."""
     return [",".join(np.array(row.split(","))[[0, 3, 1, 2]]) for row in rows]
 
 
@@ -83,7 +83,7 @@ def test_the_report_takes_several_recognizers(fused, tmp_path):
 
 
 def test_a_recognizer_of_its_own_for_each_track_and_other_rates(world):
-    """Phases by one, tools by another whose files count seconds."""
+    """One recognizer predicts phases, another tools in files that count seconds."""
     predictions, annotations = read_both(world)
     phases = [t for t in predictions if t.track == "phases"]
     tools = [t for t in predictions if t.track == "tools"]
@@ -115,7 +115,7 @@ def test_frames_that_never_meet_and_models_of_other_numbers_are_refused(world, f
 
 
 def test_frames_that_one_lacks_do_not_thin_out_the_other(world):
-    """Steps are the most common ones: the median of 25, 50, 25, 50 ... is a step that nobody has."""
+    """The step is the most common one: the median of 25, 50, 25, 50 ... is not a step of the file."""
     phases = [t for t in read_both(world)[0] if t.track == "phases"]
     holes = [t.take(np.arange(t.frames.size) % 3 > 0) for t in phases]
     everything, sampled, notices = union([phases, holes])

@@ -1,4 +1,4 @@
-"""How the commands behave: bad input, help, dry runs, results that are read back or must not be overwritten."""
+"""Behavior of all commands: bad input, help, dry runs, start-up, and results that are not overwritten."""
 
 import dataclasses
 import json
@@ -20,10 +20,10 @@ from hmmjax.cli import app
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "no predictions"),
+        ((), "there are no predictions"),
         (("nowhere.txt",), "nowhere.txt: no such file"),
-        (("said", "--emissions", "gauss"), "say confusion, probability"),
-        (("said", "--folds", "1", "--annotations", "truth", *NAMES), "at least 2 parts"),
+        (("said", "--emissions", "gauss"), "choose among confusion, probability"),
+        (("said", "--folds", "1", "--annotations", "truth", *NAMES), "at least 2 parts, or --leave-one-out"),
         (("said", "--annotations", "truth"), "unknown tool 'Fork'"),
         (("said/video01-phase.txt", "--annotations", "truth", "--tool-names", "Knife,Fork"), "unknown phase 'Alpha'"),
         (("said", "--kind", "logits", *NAMES), "holds labels, not logits"),
@@ -31,6 +31,9 @@ from hmmjax.cli import app
         (("said", "--rename", "video01", *NAMES), "old=new"),
         (("said", "--transition-videos", "1", *NAMES), "--transitions-from, which is missing"),
         (("said", "--model", "labels.npz", *NAMES), "no hmmjax model"),
+        (("said", "--model", "labels.npz", "--durations", *NAMES), "so --durations cannot apply"),
+        (("said", "--unseen-phase-change", "-1", *NAMES), "is not a pseudo-count"),
+        (("said", "--threshold", "2", *NAMES), "--threshold 2 is not a probability"),
         (("said", "--annotations", "truth", "--rename", "1=99", "--videos", "99", *NAMES), "no annotation belongs"),
     ],
 )
@@ -50,7 +53,7 @@ def test_traceback_on_demand(tmp_path):
 
 
 def test_a_model_of_another_rate_is_refused(world, both, tmp_path):
-    """One prediction a second against files whose frame numbers make 25 a second."""
+    """The model has one prediction per second; the frame numbers of the file mean 25 per second."""
     (tmp_path / "video01.txt").write_text("0\t0\n1\t0\n2\t1\n")
     result = run(
         *("stabilize", tmp_path / "video01.txt", "--model", both[0] / "model.npz", *NAMES, "--out", tmp_path / "o"),
@@ -209,12 +212,44 @@ def test_bench_times_what_it_says(tmp_path):
     assert json.loads(run("bench", *options, "--dry-run").stdout)["videos"] == 1
 
 
+@pytest.mark.parametrize("arguments", ["--help", "--version", "stabilize --help", "report --help", "data check --help"])
+def test_help_imports_nothing_heavy(arguments):
+    code = (
+        "import sys; old = set(sys.modules); from hmmjax.cli import app\n"
+        f"try: app({arguments.split()})\n"
+        "except SystemExit: pass\n"
+        "print(*set(sys.modules) - old, file=sys.stderr)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = found.stderr.split()
+    assert not {"jax", "numpy", "scipy", "sklearn", "matplotlib", "jinja2", "pandas"} & set(loaded)
+    ours = [name for name in loaded if name.startswith("hmmjax")]
+    assert found.stdout and "hmmjax.cli.options" in ours and all(name.count(".") < 2 or ".cli." in name for name in ours)
+    assert len(ours) < 20 and len(loaded) < 600
+
+
+def test_defaults_are_those_of_the_library():
+    """Options repeat them, because the library would import JAX."""
+    from hmmjax import initialize, simulate, suggest
+    from hmmjax.cli import options, reading
+    from hmmjax.cli.simulate import MEAN_MINUTES
+    from hmmjax.cli.suggest import REASONS
+
+    assert tuple(initialize.FAMILIES) == options.EMISSIONS and REASONS == suggest.REASONS
+    assert MEAN_MINUTES == simulate.MEAN_MINUTES
+    settings, defaults, learning = job.Settings(), options.Modeling(), options.Learning()
+    assert reading.learning_settings(learning) == settings and learning.folds == settings.folds
+    pairs = (("emissions", "emissions"), ("iterations", "max_iterations"), ("calibrate", "calibrated"),
+             ("durations", "stages"), ("threshold", "threshold"))  # fmt: skip
+    assert all(getattr(defaults, option) == getattr(settings, setting) for option, setting in pairs)
+
+
 def test_shell_completion_is_there():
     assert "--install-completion" in run("--help").stdout
 
 
 def test_a_reader_that_has_had_enough_is_no_error(monkeypatch, capsys):
-    """As `| head` is: click ends quietly at a broken pipe, if it gets to see it."""
+    """If the reader closes the pipe, as `head` does, click exits quietly, provided that it sees the error."""
     from hmmjax.cli.console import friendly
 
     class Pipe:

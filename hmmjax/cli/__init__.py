@@ -1,4 +1,8 @@
-"""The command line, one file per command and one for the options that they share. Needs the ``data`` extra."""
+"""The command line, one file per command and one for shared options. Needs the ``data`` extra.
+
+The files of commands import only Typer and Rich at their top, so that ``hmmjax --help`` is fast; each command imports
+what it runs.
+"""
 
 from typing import Annotated
 
@@ -8,12 +12,12 @@ try:
 except ImportError as error:
     raise SystemExit(f"{error}. The command line needs more than the core: pip install 'hmmjax[data]'") from None
 
-from hmmjax.cli import bench, commands, compare, data, explore, report, simulate, suggest
+from hmmjax.cli import bench, compare, data, evaluate, explore, report, simulate, stabilize, suggest
 from hmmjax.cli.console import examples
 
 app = typer.Typer(
     name="hmmjax",
-    help="Stabilize what a deep recognizer says of surgical phases and tools, with an exact coupled HMM.",
+    help="Stabilize a deep recognizer's predictions of surgical phases and tools with an exact coupled HMM.",
     epilog="Exit codes: 0 done, 1 unexpected error, 2 bad input or options. hmmjax --install-completion completes "
     "commands and options in your shell.",
     no_args_is_help=True,
@@ -21,10 +25,19 @@ app = typer.Typer(
 )
 
 
+def _print_version(value: bool) -> bool:
+    if value:
+        import hmmjax
+
+        print(hmmjax.__version__)
+        raise typer.Exit
+    return value
+
+
 @app.callback()
 def _top(
     version: Annotated[
-        bool, typer.Option("--version", callback=commands.version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     pass
@@ -37,13 +50,13 @@ app.command(
         "hmmjax stabilize resnet/ --fuse vit/ --fuse-kind logits --annotations labels/ --out fused/",
         "hmmjax stabilize --tools tools/ --annotations labels/ --transitions-from cholec80/ --out results/ --dry-run",
     )
-)(commands.stabilize)
+)(stabilize.stabilize)
 app.command(
     epilog=examples(
         "hmmjax evaluate predictions/ --truth annotations/ --phase-names cholec80 --relaxed",
         "hmmjax evaluate results/ --truth annotations/ --json > figures.json",
     )
-)(commands.evaluate)
+)(evaluate.evaluate)
 app.command(
     epilog=examples(
         "hmmjax compare scores/ --annotations annotations/ --phase-names cholec80",
@@ -76,7 +89,7 @@ app.add_typer(data.app)
 
 
 def main() -> None:
-    """The entry point."""
+    """Run the command line."""
     app()
 
 

@@ -1,4 +1,4 @@
-"""`hmmjax bench`: how fast this machine is at what the library does."""
+"""`hmmjax bench`: time the library on this machine."""
 
 import json as json_
 import os
@@ -16,23 +16,25 @@ from hmmjax.cli import options as o
 
 
 @console.friendly
+@o.expand
 def bench(
-    videos: Annotated[int, typer.Option(min=1, help="Simulated videos at once.")] = 4,
-    minutes: Annotated[float, typer.Option(min=0.1, help="Mean length of a video, a frame a second.")] = 38.4,
-    repeats: Annotated[int, typer.Option(min=1, help="Timed runs, of which the median counts.")] = 3,
-    iterations: Annotated[int, typer.Option(min=1, help="EM iterations in a timed fit.")] = 2,
-    out: Annotated[Path | None, typer.Option("--out", help="Also write the figures to this JSON file.")] = None,
-    force: o.Force = False,
+    *,
+    common: o.Common,
+    videos: Annotated[int, typer.Option(min=1, help="Number of simulated videos in the batch.")] = 4,
+    minutes: Annotated[
+        float, typer.Option(min=0.1, help="Mean length of a video in minutes, at one frame per second.")
+    ] = 38.4,
+    repeats: Annotated[int, typer.Option(min=1, help="Number of timed runs; the median is reported.")] = 3,
+    iterations: Annotated[int, typer.Option(min=1, help="Number of EM iterations in a timed fit.")] = 2,
+    out: Annotated[Path | None, typer.Option("--out", help="Also write the times to this JSON file.")] = None,
     dry_run: o.DryRun = False,
-    json: o.Json = False,
-    traceback: o.Traceback = False,
 ) -> None:
     """Time smoother, filter, decoder and EM on simulated surgeries: 7 phases, 7 tools, the coupled model."""
-    if out is not None and out.exists() and not force:
-        raise FileExistsError(f"{out} exists. Fix: choose another --out, or say --force")
+    console.refuse_existing(out, "--out", common.force)
     if dry_run:
         plan = {"videos": videos, "minutes": minutes, "repeats": repeats, "iterations": iterations}
-        console.answer(plan, f"would time {console.videos(videos)} of {minutes:g} minutes, {repeats} times each", json)
+        text = f"would time {console.videos(videos)} of {minutes:g} minutes, {repeats} times each"
+        console.answer(plan, text, common.json)
         return
     import jax
 
@@ -41,15 +43,15 @@ def bench(
     from hmmjax.simulate import simulate_surgeries, stack
 
     labels, obs, mask = stack(simulate_surgeries(videos, 0, minutes=minutes))
-    said = obs.discretize()
-    params = hmmjax.estimate(labels, said, mask, priors=stabilize.PRIORS)
+    outputs = obs.discretize()
+    params = hmmjax.estimate(labels, outputs, mask, priors=stabilize.PRIORS)
     frames = int(mask.sum())
     jobs: dict[str, Callable[[], Any]] = {
-        "posterior": lambda: hmmjax.posterior(params, said, mask),
-        "filter": lambda: hmmjax.filter(params, said, mask),
-        "decode": lambda: hmmjax.decode(params, said, mask),
+        "posterior": lambda: hmmjax.posterior(params, outputs, mask),
+        "filter": lambda: hmmjax.filter(params, outputs, mask),
+        "decode": lambda: hmmjax.decode(params, outputs, mask),
         f"fit, {iterations} EM iterations": lambda: (
-            hmmjax.fit(params, said, mask, max_iterations=iterations, tolerance=0.0, priors=stabilize.PRIORS).history
+            hmmjax.fit(params, outputs, mask, max_iterations=iterations, tolerance=0.0, priors=stabilize.PRIORS).history
         ),
     }
     rows = []
@@ -73,7 +75,7 @@ def bench(
     if out is not None:
         from hmmjax import io
 
-        with io.write_atomically(out, force=force) as temporary:
+        with io.write_atomically(out, force=common.force) as temporary:
             Path(temporary).write_text(json_.dumps(answer, indent=1) + "\n", encoding="utf-8")
     lines = [f"{answer['device']}; {console.videos(videos)}, {frames:,} frames; median of {repeats}"]
     lines += [
@@ -81,7 +83,7 @@ def bench(
         f"{r['first_call']:.1f} s)"
         for r in rows
     ]
-    console.answer(answer, "\n".join(lines), json)
+    console.answer(answer, "\n".join(lines), common.json)
 
 
 def _time(job: Callable[[], Any]) -> float:

@@ -1,4 +1,4 @@
-"""`hmmjax data check`: is a copy of a data set what it should be?"""
+"""`hmmjax data check`: check a local copy of a data set."""
 
 import json as json_
 from pathlib import Path
@@ -8,12 +8,10 @@ import typer
 
 from hmmjax.cli import console
 from hmmjax.cli import options as o
-from hmmjax.data import cholec80
-from hmmjax.io import FormatError
 
-CHECKS = {"cholec80": cholec80.check}
+DATASETS = ("cholec80",)
 
-app = typer.Typer(name="data", help="Data sets on disk.", no_args_is_help=True)
+app = typer.Typer(name="data", help="Check data sets on disk.", no_args_is_help=True)
 
 
 @app.callback()
@@ -26,25 +24,29 @@ def _data() -> None:
 )
 @console.friendly
 def check(
-    dataset: Annotated[str, typer.Argument(help=f"Which data set it should be: {', '.join(CHECKS)}.")],
-    directory: Annotated[Path, typer.Argument(help="Where the copy is; holds phase_annotations/, tool_annotations/.")],
+    dataset: Annotated[str, typer.Argument(help=f"The data set that it should be: {', '.join(DATASETS)}.")],
+    directory: Annotated[
+        Path, typer.Argument(help="Folder of the copy, with phase_annotations/ and tool_annotations/.")
+    ],
     json: o.Json = False,
     traceback: o.Traceback = False,
 ) -> None:
-    """Compare a copy's annotations with the published counts, and print every difference; videos are not looked at.
+    """Compare a copy's annotations with the published counts and print every difference. Videos are not checked.
 
     Exit code 0 for a faithful copy, 1 for one that differs, 2 for one that cannot be read.
     """
-    if dataset not in CHECKS:
-        raise FormatError(f"unknown data set {dataset!r}", fix=f"say {' or '.join(CHECKS)}")
+    from hmmjax.data import cholec80
+
+    if dataset not in DATASETS:
+        raise ValueError(f"unknown data set {dataset!r}. Fix: only {' and '.join(DATASETS)} is supported")
     with console.Stages() as stages:
-        lines = CHECKS[dataset](directory, progress=stages.files("reading annotations"))
+        lines = cholec80.check(directory, progress=stages.files("reading annotations"))
     if json:
         print(json_.dumps({"dataset": dataset, "faithful": not lines, "differences": lines}, indent=1))
     else:
         for line in lines:
             print(line)
         found = f"{len(lines)} difference{'s' * (len(lines) > 1)} from {dataset}"
-        print(found if lines else f"every figure agrees: this is {dataset}")
+        print(found if lines else f"all counts agree: this is {dataset}")
     if lines:
         raise typer.Exit(1)

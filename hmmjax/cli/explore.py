@@ -1,47 +1,44 @@
-"""`hmmjax explore`: what annotations say before any recognizer has looked."""
+"""`hmmjax explore`: explore annotations, before any recognizer is trained."""
 
 from typing import Annotated
 
 import typer
 
-from hmmjax import io
 from hmmjax.cli import console
 from hmmjax.cli import options as o
 
 
 @console.friendly
+@o.expand
 def explore(
+    *,
     annotations: o.AnnotationFiles,
     out: o.Out,
-    phase_names: o.PhaseNames = None,
-    tool_names: o.ToolNames = None,
-    fps: o.Fps = None,
-    row_step: o.RowStep = 25,
-    videos: o.Videos = None,
+    names: o.Names,
+    common: o.Common,
+    row_step: Annotated[int, typer.Option(help="Frames from one row to the next in files without frame numbers.")] = 25,
     step: Annotated[
-        int | None, typer.Option(help="Frame numbers from one frame to the next; left out: as annotated.")
+        int | None, typer.Option(help="Frame numbers from one sampled frame to the next. Default: as annotated.")
     ] = None,
     title: o.Title = "What the annotations say",
-    force: o.Force = False,
     dry_run: o.DryRun = False,
-    json: o.Json = False,
-    traceback: o.Traceback = False,
 ) -> None:
     """Explore annotations: presence of tools, proportions and durations of phases, transitions.
 
-    Writes explore.html, which needs no network, its figures (pictures/) and its numbers (tables/).
+    Writes explore.html, which needs no network, its pictures (pictures/) and its numbers (tables/).
     """
     console.needs("jinja2", extra="report")
     from hmmjax import explore as job
+    from hmmjax import io
     from hmmjax.explore.write import PARTS
 
     page = out / "explore.html"
-    io.refuse_existing(out, PARTS, force=force)
+    io.refuse_existing(out, PARTS, force=common.force)
     with console.Stages() as stages:
-        options = {"fps": fps, "phase_names": phase_names, "tool_names": tool_names, "step": row_step}
-        tracks = io.read_annotations(list(annotations), progress=stages.files("reading annotations"), **options)
-        found = job.explore(io.select(tracks, videos), step=step)
-        files = [] if dry_run else job.write_exploration(found, out, title=title, force=force)
+        progress = stages.files("reading annotations")
+        tracks = io.read_annotations(list(annotations), progress=progress, step=row_step, **names.arguments())
+        found = job.explore(io.select(tracks, names.videos), step=step)
+        files = [] if dry_run else job.write_exploration(found, out, title=title, force=common.force)
     console.notices(found.notices)
     size = f"{console.videos(len(found.ids))}, {int(found.frames.sum()):,} frames"
     answer = {
@@ -52,5 +49,7 @@ def explore(
         "tools": console.counts(found.tool_names, found.tool_frames),
         "files": [str(f) for f in files],
     }
-    text = f"{size}: would write {page}, nothing written" if dry_run else f"{size}\n{len(files)} files written to {out}"
-    console.answer(answer, text, json)
+    text = f"{size}\n{len(files)} files written to {out}"
+    if dry_run:
+        text = f"{size}: would write {page}. Nothing was written."
+    console.answer(answer, text, common.json)

@@ -1,206 +1,269 @@
-"""The options of the commands, each declared once."""
+"""The options of the commands, each declared once; options that several commands share are blocks of fields.
+
+Nothing heavy may be imported here: `hmmjax --help` reads this file.
+"""
 
 import dataclasses
-import math
+import functools
+import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from hmmjax.priors import Priors
-from hmmjax.stabilize import PRIORS
+EMISSIONS = ("confusion", "probability", "inflated", "logit-normal", "scaled", "logistic")
+"""Names of emission families, as in `hmmjax.initialize.FAMILIES`, which would import JAX."""
 
 _READ, _TRUTH, _LEARN, _OUT = "Reading predictions", "Annotations", "Learning", "Output"
 
-Predictions = Annotated[
-    list[Path] | None,
-    typer.Argument(help="Prediction files or folders: txt, csv, npz, npy; phases and tools are told apart by content."),
-]
-Phases = Annotated[
-    list[Path] | None, typer.Option("--phases", help="Files or folders that hold phases.", rich_help_panel=_READ)
-]
-Tools = Annotated[
-    list[Path] | None, typer.Option("--tools", help="Files or folders that hold tools.", rich_help_panel=_READ)
-]
-Fuse = Annotated[
-    list[Path] | None,
-    typer.Option("--fuse", help="Files or a folder of another recognizer of the same videos, whose evidence is added; "
-                 "repeatable, one each. Frames and videos may be missing in some.", rich_help_panel=_READ),
-]  # fmt: skip
-FuseKind = Annotated[
-    list[str] | None,
-    typer.Option(help="--kind of the --fuse files, if not --kind: once, or once for each.", rich_help_panel=_READ),
-]
-FusePhaseNames = Annotated[
-    list[str] | None,
-    typer.Option(help="--phase-names of the --fuse files, likewise.", rich_help_panel=_READ),
-]
-FuseFps = Annotated[
-    list[float] | None, typer.Option(help="--fps of the --fuse files, likewise.", rich_help_panel=_READ)
-]
+
+def expand(command: Callable[..., None]) -> Callable[..., None]:
+    """Decorate a command: each parameter annotated with a block becomes one option per field of the block.
+
+    A block is a dataclass whose fields are annotated as Typer options. The command receives an instance of it.
+    """
+    blocks: dict[str, type] = {}
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        block = parameter.annotation
+        if not (isinstance(block, type) and dataclasses.is_dataclass(block)):
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        blocks[parameter.name] = block
+        for field in dataclasses.fields(block):
+            default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
+            parameters.append(
+                inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=field.type)
+            )
+
+    @functools.wraps(command)
+    def run(**values: Any) -> None:
+        for name, block in blocks.items():
+            values[name] = block(**{field.name: values.pop(field.name) for field in dataclasses.fields(block)})
+        command(**values)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+_read = functools.partial(typer.Option, rich_help_panel=_READ)
+_truth = functools.partial(typer.Option, rich_help_panel=_TRUTH)
+_learn = functools.partial(typer.Option, rich_help_panel=_LEARN)
+_write = functools.partial(typer.Option, rich_help_panel=_OUT)
+
+
 Kind = Annotated[
     str | None,
-    typer.Option(help="What scores are: labels, probabilities or logits. Left out: 0/1 are labels, the rest "
-                 "probabilities, and what is neither is refused.", rich_help_panel=_READ),
-]  # fmt: skip
-PhaseKind = Annotated[str | None, typer.Option(help="--kind for phases only.", rich_help_panel=_READ)]
-ToolKind = Annotated[str | None, typer.Option(help="--kind for tools only.", rich_help_panel=_READ)]
+    _read(
+        help="Kind of the scores: labels, probabilities or logits. By default 0/1 are labels and other numbers "
+        "probabilities; numbers that are neither are an error."
+    ),
+]
 PhaseNames = Annotated[
     str | None,
-    typer.Option(help="Phase classes; the order of indices where files have no names: cholec80, tf-cholec80, m2cai16, "
-                 "a comma-separated list, or a file with one name a line.", rich_help_panel=_READ),
-]  # fmt: skip
+    _read(
+        help="Phase classes, in the order of indices if files have no names: cholec80, tf-cholec80, m2cai16, a "
+        "comma-separated list, or a file with one name per line."
+    ),
+]
 ToolNames = Annotated[
-    str | None, typer.Option(help="Tool classes, likewise: cholec80, cholect50, ...", rich_help_panel=_READ)
+    str | None,
+    _read(help="Tool classes: cholec80, cholect50, a comma-separated list, or a file with one name per line."),
 ]
 Fps = Annotated[
     float | None,
-    typer.Option(help="Frame numbers per second: 25 on Cholec80 (the default), also when only each 25th frame is "
-                 "there; 1 where they count seconds.", rich_help_panel=_READ),
-]  # fmt: skip
-RowStep = Annotated[
-    int, typer.Option(help="Frames from row to row in files without a Frame column.", rich_help_panel=_READ)
+    _read(
+        help="Frame numbers per second: 25 for Cholec80 (the default), also if only every 25th frame is in the file; 1 "
+        "if frame numbers count seconds."
+    ),
 ]
-Offset = Annotated[int | None, typer.Option(help="Frame number of their first row.", rich_help_panel=_READ)]
-Header = Annotated[str, typer.Option(help="Header line in text files: yes, no or auto.", rich_help_panel=_READ)]
-Lenient = Annotated[
-    bool, typer.Option("--lenient", help="Leave out damaged detection rows and say so.", rich_help_panel=_READ)
-]
-Rename = Annotated[
-    list[str] | None, typer.Option(help="old=new, e.g. tool_video_11=video61; repeatable.", rich_help_panel=_READ)
-]
-Videos = Annotated[str | None, typer.Option(help="Only these videos, e.g. 41-60,62.", rich_help_panel=_READ)]
-TimeStep = Annotated[
-    int | None,
-    typer.Option(help="Frame numbers per time step of the model; left out: the spacing of the predictions.",
-                 rich_help_panel=_READ),
-]  # fmt: skip
+Videos = Annotated[str | None, _read(help="Use only these videos, e.g. 41-60,62.")]
+Json = Annotated[bool, _write("--json", help="Print the result as JSON, and nothing else, on standard output.")]
+Traceback = Annotated[bool, typer.Option("--traceback", help="Show where in the code an error was raised.")]
+
+
+@dataclasses.dataclass(frozen=True)
+class Names:
+    """Classes, frame rate and videos, for commands that read few kinds of files."""
+
+    phase_names: PhaseNames = None
+    tool_names: ToolNames = None
+    fps: Fps = None
+    videos: Videos = None
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of `hmmjax.io.read` and `hmmjax.io.read_annotations`."""
+        return {"phase_names": self.phase_names, "tool_names": self.tool_names, "fps": self.fps}
+
+
+@dataclasses.dataclass(frozen=True)
+class PredictionFiles:
+    """Prediction files of one recognizer, and how to read them."""
+
+    predictions: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Prediction files or folders (txt, csv, npz, npy). Phases and tools are recognized."),
+    ] = None
+    phases: Annotated[list[Path] | None, _read("--phases", help="Files or folders of phases.")] = None
+    tools: Annotated[list[Path] | None, _read("--tools", help="Files or folders of tools.")] = None
+    kind: Kind = None
+    phase_kind: Annotated[str | None, _read(help="--kind for phases only.")] = None
+    tool_kind: Annotated[str | None, _read(help="--kind for tools only.")] = None
+    phase_names: PhaseNames = None
+    tool_names: ToolNames = None
+    fps: Fps = None
+    row_step: Annotated[int, _read(help="Frames from one row to the next in files without a Frame column.")] = 25
+    offset: Annotated[int | None, _read(help="Frame number of the first row in files without a Frame column.")] = None
+    header: Annotated[str, _read(help="Header line in text files: yes, no or auto.")] = "auto"
+    lenient: Annotated[
+        bool, _read("--lenient", help="Skip damaged rows of detections with a note, instead of stopping.")
+    ] = False
+    rename: Annotated[
+        list[str] | None, _read(help="old=new name of a video, e.g. tool_video_11=video61; repeatable.")
+    ] = None
+    videos: Videos = None
+
+
+@dataclasses.dataclass(frozen=True)
+class FuseFiles:
+    """Prediction files of further recognizers."""
+
+    fuse: Annotated[
+        list[Path] | None,
+        _read(
+            "--fuse",
+            help="Files or a folder of another recognizer of the same videos, to combine with "
+            "the first; repeatable, one per recognizer. Some frames and videos may be missing.",
+        ),
+    ] = None
+    fuse_kind: Annotated[
+        list[str] | None, _read(help="--kind of the --fuse files: once for all, or once per --fuse.")
+    ] = None
+    fuse_phase_names: Annotated[
+        list[str] | None, _read(help="--phase-names of the --fuse files: once for all, or once per --fuse.")
+    ] = None
+    fuse_fps: Annotated[
+        list[float] | None, _read(help="--fps of the --fuse files: once for all, or once per --fuse.")
+    ] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class AnnotationFormat:
+    """How to read annotations."""
+
+    annotations_fps: Annotated[float | None, _truth("--annotations-fps", help="--fps of the annotations.")] = None
+    annotations_phase_names: Annotated[
+        str | None, _truth("--annotations-phase-names", help="Phase classes of the annotations, if not --phase-names.")
+    ] = None
+    annotations_tool_names: Annotated[
+        str | None, _truth("--annotations-tool-names", help="Tool classes of the annotations, if not --tool-names.")
+    ] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Learning:
+    """What to learn from, and how videos are held out."""
+
+    transitions_from: Annotated[
+        list[Path] | None,
+        _learn("--transitions-from", help="Annotations in which transitions are counted, in place of --annotations."),
+    ] = None
+    transition_videos: Annotated[str | None, _learn(help="Use only these videos of --transitions-from, e.g. 1-40.")] = (
+        None
+    )
+    folds: Annotated[
+        int,
+        _learn(
+            help="Number of parts into which annotated videos are split; each part is inferred by a model learned from "
+            "the others."
+        ),
+    ] = 5
+    leave_one_out: Annotated[bool, _learn("--leave-one-out", help="Hold out one video at a time.")] = False
+    no_hidden_phases: Annotated[
+        bool, _learn("--no-hidden-phases", help="With tools only: do not infer phases; tools are independent.")
+    ] = False
+    unseen_phase_change: Annotated[
+        float, _learn(help="Pseudo-count of a phase change that no labeled video shows; 0 forbids it.")
+    ] = 1e-8
+    time_step: Annotated[
+        int | None,
+        _learn(help="Frame numbers per time step of the model. Default: the spacing of the predictions.", min=1),
+    ] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Modeling:
+    """Which model stabilizes predictions."""
+
+    model: Annotated[Path | None, _learn(help="Use this model.npz and learn nothing.")] = None
+    emissions: Annotated[
+        str,
+        _learn(
+            help="How the recognizer errs: confusion (of labels; probabilities are turned into labels first), "
+            "probability (Dirichlet and Beta), inflated (the same with point masses, for scores cut at a threshold), "
+            "logit-normal, scaled (probabilities over class frequencies), or logistic (labels of tools, each of which "
+            "depends on the other tools)."
+        ),
+    ] = "confusion"
+    iterations: Annotated[
+        int | None,
+        _learn(
+            help="Maximum number of EM iterations. Default: 0 if counting suffices (some video is labeled "
+            "throughout), else 100.",
+            min=0,
+        ),
+    ] = None
+    calibrate: Annotated[
+        bool | None,
+        _learn(
+            "--calibrate/--no-calibrate",
+            help="Weight each frame by how much it is worth, because a network's "
+            "errors are correlated over time. Default: if each model learns from at least eight annotated videos. The "
+            "online filter is never calibrated.",
+        ),
+    ] = None
+    durations: Annotated[
+        bool, _learn("--durations", help="Also model how long phases last; takes several times as long.")
+    ] = False
+    threshold: Annotated[
+        float, _learn(help="Probability at or above which a tool is present, for confusion emissions.")
+    ] = 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Common:
+    """Options of every command."""
+
+    force: Annotated[bool, _write("--force", help="Overwrite existing files.")] = False
+    json: Json = False
+    traceback: Traceback = False
+
 
 Annotations = Annotated[
-    list[Path] | None,
-    typer.Option("--annotations", help="Ground truth of some or all videos; files or folders.", rich_help_panel=_TRUTH),
+    list[Path] | None, _truth("--annotations", help="Annotations of some or all videos; files or folders.")
 ]
-Truth = Annotated[list[Path], typer.Option("--truth", help="Ground truth; files or folders.", rich_help_panel=_TRUTH)]
-TruthFps = Annotated[
-    float | None, typer.Option("--annotations-fps", help="--fps of the annotations.", rich_help_panel=_TRUTH)
+RequiredAnnotations = Annotated[
+    list[Path], _truth("--annotations", help="Annotations of at least two of the videos; files or folders.")
 ]
-TruthPhaseNames = Annotated[
-    str | None,
-    typer.Option("--annotations-phase-names", help="Their phases, if not --phase-names.", rich_help_panel=_TRUTH),
-]
-TruthToolNames = Annotated[
-    str | None,
-    typer.Option("--annotations-tool-names", help="Their tools, if not --tool-names.", rich_help_panel=_TRUTH),
-]
-
-Transitions = Annotated[
-    list[Path] | None,
-    typer.Option("--transitions-from", help="Annotations in which transitions are counted, in place of --annotations.",
-                 rich_help_panel=_LEARN),
-]  # fmt: skip
-TransitionVideos = Annotated[
-    str | None, typer.Option(help="Only these videos of --transitions-from, e.g. 1-40.", rich_help_panel=_LEARN)
-]
-Model = Annotated[Path | None, typer.Option(help="Use this model.npz and learn nothing.", rich_help_panel=_LEARN)]
-Emissions = Annotated[
-    str,
-    typer.Option(help="How the recognizer errs: confusion (of labels; probabilities become labels first), "
-                 "probability (Dirichlet and Beta), inflated (these with point masses, for scores cut at a "
-                 "threshold), logit-normal, scaled (probabilities over class frequencies), or logistic (labels of "
-                      "tools whose recognition depends on the other tools).", rich_help_panel=_LEARN),
-]  # fmt: skip
-Folds = Annotated[
-    int, typer.Option(help="Annotated videos are split into so many parts; each is inferred by a model learned from "
-                      "the others.", rich_help_panel=_LEARN),
-]  # fmt: skip
-LeaveOneOut = Annotated[
-    bool, typer.Option("--leave-one-out", help="Hold out one video at a time.", rich_help_panel=_LEARN)
-]
-Iterations = Annotated[
-    int | None,
-    typer.Option(min=0, help="EM iterations at most. Left out: none where counting suffices (some video is labeled "
-                 "throughout), else 100.", rich_help_panel=_LEARN),
-]  # fmt: skip
-Calibrate = Annotated[
-    bool | None,
-    typer.Option("--calibrate/--no-calibrate",
-                 help="Find out how much a frame's evidence is worth: networks err in runs. Left out: where at least "
-                      "eight annotated videos are left to learn from. The online filter never is.",
-                 rich_help_panel=_LEARN),
-]  # fmt: skip
-Durations = Annotated[
-    bool,
-    typer.Option("--durations", help="Also model how long phases last; takes several times as long.",
-                 rich_help_panel=_LEARN),
-]  # fmt: skip
-NoHiddenPhases = Annotated[
-    bool,
-    typer.Option("--no-hidden-phases", help="With tools only: independent tools, phases are not inferred.",
-                 rich_help_panel=_LEARN),
-]  # fmt: skip
-UnseenPhaseChange = Annotated[
-    float,
-    typer.Option(help="Pseudo-count of a phase change that no labeled video shows; 0 forbids it.",
-                 rich_help_panel=_LEARN),
-]  # fmt: skip
-Threshold = Annotated[
-    float, typer.Option(help="At or above it a tool's probability becomes 'present' for confusion emissions.",
-                        rich_help_panel=_LEARN),
-]  # fmt: skip
-
-Out = Annotated[Path, typer.Option("--out", help="Folder for the results.", rich_help_panel=_OUT)]
-Online = Annotated[
-    bool,
-    typer.Option("--online", help="Write predictions of the online filter, which never looks ahead.",
-                 rich_help_panel=_OUT),
-]  # fmt: skip
-NoPictures = Annotated[bool, typer.Option("--no-pictures", help="Draw nothing.", rich_help_panel=_OUT)]
-Relaxed = Annotated[
-    bool,
-    typer.Option("--relaxed", help="Also figures with relaxed boundaries (10 s), official script and repaired.",
-                 rich_help_panel=_OUT),
-]  # fmt: skip
-Force = Annotated[bool, typer.Option("--force", help="Overwrite.", rich_help_panel=_OUT)]
-DryRun = Annotated[
-    bool,
-    typer.Option("--dry-run", help="Read everything, say what would be done, write nothing.", rich_help_panel=_OUT),
-]
-Json = Annotated[
-    bool, typer.Option("--json", help="Print the answer as JSON, and nothing else, on standard output.",
-                       rich_help_panel=_OUT),
-]  # fmt: skip
-Csv = Annotated[Path | None, typer.Option("--csv", help="Also write the table to this csv.", rich_help_panel=_OUT)]
-Traceback = Annotated[bool, typer.Option("--traceback", help="Show where an error was raised.")]
-
-Results = Annotated[Path, typer.Argument(help="A folder that hmmjax stabilize wrote.")]
-ReportOut = Annotated[
-    Path | None, typer.Option("--out", help="Folder for the report; left out: report/ in the results.",
-                              rich_help_panel=_OUT),
-]  # fmt: skip
-Title = Annotated[str, typer.Option(help="Title of the page.", rich_help_panel=_OUT)]
-Frames = Annotated[
-    Path | None,
-    typer.Option("--frames", help="A folder with a folder of pictures for each video, named by frame number "
-                 "(video41/000025.jpg): thumbnails beside what the model changed.", rich_help_panel=_OUT),
-]  # fmt: skip
-Costs = Annotated[
-    Path | None,
-    typer.Option("--costs", help="A csv with name, cost, value (and low, high, cost_unit, figure): adds the figure of "
-                 "cost against benefit.", rich_help_panel=_OUT),
-]  # fmt: skip
-NoIntervals = Annotated[
-    bool, typer.Option("--no-intervals", help="No intervals of minutes: much faster on long coupled videos.",
-                       rich_help_panel=_OUT),
-]  # fmt: skip
+Truth = Annotated[list[Path], _truth("--truth", help="Annotations to compare with; files or folders.")]
 AnnotationFiles = Annotated[list[Path], typer.Argument(help="Annotation files or folders: phases, tools or both.")]
-
-
-def priors(unseen_phase_change: float) -> Priors:
-    """The pseudo-counts of the commands.
-
-    Raises:
-        ValueError: one that is none.
-    """
-    if not 0 <= unseen_phase_change < math.inf:
-        raise ValueError(f"--unseen-phase-change {unseen_phase_change:g}: a pseudo-count is 0 or more")
-    return dataclasses.replace(PRIORS, phase_transition=unseen_phase_change)
+Families = Annotated[
+    list[str] | None,
+    _learn(
+        help=f"Rank only this family; repeatable: {', '.join(EMISSIONS)}. Default: all that accept the "
+        "predictions, except logistic."
+    ),
+]
+Out = Annotated[Path, _write("--out", help="Folder for the results.")]
+Online = Annotated[
+    bool, _write("--online", help="Write predictions of the online filter, which uses past and present frames only.")
+]
+NoPictures = Annotated[bool, _write("--no-pictures", help="Do not draw the videos.")]
+Relaxed = Annotated[
+    bool, _write("--relaxed", help="Add metrics with relaxed boundaries (10 s), by the official script and corrected.")
+]
+DryRun = Annotated[bool, _write("--dry-run", help="Read all files and report what would be done; write nothing.")]
+Csv = Annotated[Path | None, _write("--csv", help="Also write the table to this csv file.")]
+Title = Annotated[str, _write(help="Title of the page.")]

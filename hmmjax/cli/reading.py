@@ -1,92 +1,102 @@
-"""How the commands read what they are given: options to `hmmjax.io` calls."""
+"""Read the files that options name, and build the settings that options ask for."""
 
+import dataclasses
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from hmmjax import io
 from hmmjax.cli import console
+from hmmjax.cli.options import AnnotationFormat, FuseFiles, Learning, PredictionFiles
 from hmmjax.io import FormatError, Track
+from hmmjax.stabilize import PRIORS, Settings
 
 
-def prediction_options(
-    kind: str | None,
-    phase_kind: str | None,
-    tool_kind: str | None,
-    phase_names: str | None,
-    tool_names: str | None,
-    fps: float | None,
-    row_step: int,
-    offset: int | None,
-    header: str,
-    lenient: bool,
-) -> dict[str, Any]:
-    """Arguments of `hmmjax.io.read` from the command line's options."""
-    return {
-        "kind": {"phases": phase_kind or kind, "tools": tool_kind or kind},
-        "phase_names": phase_names,
-        "tool_names": tool_names,
-        "fps": fps,
-        "step": row_step,
-        "offset": offset,
-        "header": header,
-        "strict": not lenient,
-    }
+def learning_settings(learning: Learning, **more: Any) -> Settings:
+    """Return the settings that the options of the command line ask for.
+
+    Args:
+        learning: how to hold out.
+        more: further settings by name.
+
+    Raises:
+        ValueError: an option is out of range.
+    """
+    pseudo_count = learning.unseen_phase_change
+    if not 0 <= pseudo_count < math.inf:
+        raise ValueError(f"--unseen-phase-change {pseudo_count:g} is not a pseudo-count. Fix: give 0 or more")
+    return Settings(
+        folds=None if learning.leave_one_out else learning.folds,
+        priors=dataclasses.replace(PRIORS, phase_transition=pseudo_count),
+        hidden_phases=not learning.no_hidden_phases,
+        step=learning.time_step,
+        **more,
+    )
 
 
-def truth_options(fps: float | None, phases: str | None, tools: str | None, row_step: int) -> dict[str, Any]:
-    """Arguments of `hmmjax.io.read_annotations`."""
-    return {"fps": fps, "phase_names": phases, "tool_names": tools, "step": row_step}
+def read_predictions(files: PredictionFiles, stages: console.Stages, *, videos: str | None = None) -> list[Track]:
+    """Read the predictions of one recognizer.
 
+    Args:
+        files: the files and how to read them.
+        stages: progress.
+        videos: the videos to select, such as "41-60"; None for all.
 
-def predictions(
-    anything: Sequence[Path] | None,
-    phases: Sequence[Path] | None,
-    tools: Sequence[Path] | None,
-    options: dict[str, Any],
-    rename: Sequence[str] | None,
-    videos: str | None,
-    stages: console.Stages,
-) -> list[Track]:
-    """Predictions of one recognizer, from files of any kind, of phases and of tools."""
-    if not (anything or phases or tools):
-        raise FormatError("no predictions", fix="give files or folders, or --phases and --tools")
+    Raises:
+        FormatError: there are no predictions, or a file cannot be read.
+    """
+    if not (files.predictions or files.phases or files.tools):
+        raise FormatError("there are no predictions", fix="give files or folders, or --phases and --tools")
     names = {}
-    for pair in rename or []:
+    for pair in files.rename or []:
         old, _, new = pair.partition("=")
         if not (old and new):
-            raise FormatError(f"--rename {pair!r}", fix="write old=new, e.g. tool_video_11=video61")
+            raise FormatError(
+                f"--rename {pair!r} is not of the form old=new", fix="write old=new, e.g. tool_video_11=video61"
+            )
         names[old] = new
     tracks: list[Track] = []
-    for paths, track in ((anything, None), (phases, "phases"), (tools, "tools")):
+    options = _prediction_options(files)
+    for paths, track in ((files.predictions, None), (files.phases, "phases"), (files.tools, "tools")):
         if paths:
             progress = stages.files("reading predictions")
             tracks += io.read(list(paths), track=track, progress=progress, **options)
     return io.select(io.rename_videos(tracks, names), videos)
 
 
-def further(
-    fuse: Sequence[Path] | None,
-    options: dict[str, Any],
-    kinds: Sequence[str] | None,
-    phase_names: Sequence[str] | None,
-    rates: Sequence[float] | None,
-    stages: console.Stages,
-) -> list[list[Track]]:
-    """Predictions of the other recognizers, one list each."""
-    paths = list(fuse or ())
+def _prediction_options(files: PredictionFiles) -> dict[str, Any]:
+    """Return the arguments of `hmmjax.io.read`."""
+    return {
+        "kind": {"phases": files.phase_kind or files.kind, "tools": files.tool_kind or files.kind},
+        "phase_names": files.phase_names,
+        "tool_names": files.tool_names,
+        "fps": files.fps,
+        "step": files.row_step,
+        "offset": files.offset,
+        "header": files.header,
+        "strict": not files.lenient,
+    }
+
+
+def read_further(fuse: FuseFiles, files: PredictionFiles, stages: console.Stages) -> list[list[Track]]:
+    """Read the predictions of further recognizers, one list per recognizer."""
+    paths, options = list(fuse.fuse or ()), _prediction_options(files)
 
     def each(values: Sequence[Any] | None, name: str, default: Any) -> list[Any]:
         values = list(values or [default])
         if len(values) not in (1, len(paths)) and paths:
-            raise FormatError(f"{len(values)} --fuse-{name} for {len(paths)} --fuse", fix="say it once, or for each")
+            raise FormatError(
+                f"there are {len(values)} --fuse-{name} for {len(paths)} --fuse",
+                fix=f"give --fuse-{name} once, or once for each --fuse",
+            )
         return values * len(paths) if len(values) == 1 else values
 
     settings = zip(
         paths,
-        each(kinds, "kind", options["kind"]),
-        each(phase_names, "phase-names", options["phase_names"]),
-        each(rates, "fps", options["fps"]),
+        each(fuse.fuse_kind, "kind", options["kind"]),
+        each(fuse.fuse_phase_names, "phase-names", options["phase_names"]),
+        each(fuse.fuse_fps, "fps", options["fps"]),
         strict=True,
     )
     out = []
@@ -96,30 +106,67 @@ def further(
     return out
 
 
-def choose(sources: Sequence[list[Track]], videos: str | None) -> list[list[Track]]:
-    """The chosen videos of each recognizer; what one lacks another may have."""
+def select_videos(sources: Sequence[list[Track]], videos: str | None) -> list[list[Track]]:
+    """Select videos of several recognizers; a video may be missing in some of them."""
     chosen = {t.video for t in io.select([t for source in sources for t in source], videos)}
     out = [[t for t in source if t.video in chosen] for source in sources]
     for i, source in enumerate(out, 1):
         if not source:
+            own = ", ".join(dict.fromkeys(t.video for t in sources[i - 1]))
             raise FormatError(
-                f"recognizer {i} has none of the videos {videos}",
-                fix=f"leave it out, or choose among {', '.join(dict.fromkeys(t.video for t in sources[i - 1]))}",
+                f"recognizer {i} has none of the videos {videos}", fix=f"leave it out, or choose among {own}"
             )
     return out
 
 
-def of_chosen(truth: list[Track], said: Sequence[Track], videos: str | None) -> list[Track]:
-    """The labels of the chosen videos: whoever leaves videos out need not be told that they are annotated.
+def read_truth(
+    paths: Sequence[Path] | None,
+    format: AnnotationFormat,
+    files: PredictionFiles,
+    stages: console.Stages,
+    stage: str = "annotations",
+) -> list[Track]:
+    """Read annotations; return an empty list if no path is given.
 
-    All of them where none belongs to a chosen video, which is an error that others report.
+    Args:
+        paths: files or folders.
+        format: how to read them.
+        files: the predictions, whose class names and row step apply unless `format` has its own.
+        stages: progress.
+        stage: name of the stage.
     """
-    ids = {p.video for p in said}
+    if not paths:
+        return []
+    return io.read_annotations(
+        list(paths),
+        progress=stages.files(f"reading {stage}"),
+        fps=format.annotations_fps,
+        phase_names=format.annotations_phase_names or files.phase_names,
+        tool_names=format.annotations_tool_names or files.tool_names,
+        step=files.row_step,
+    )
+
+
+def of_selected(truth: list[Track], predictions: Sequence[Track], videos: str | None) -> list[Track]:
+    """Return the annotations of the selected videos, so that the others cause no notices.
+
+    If no annotation belongs to a selected video, all are returned: reading them together raises a better error.
+    """
+    ids = {p.video for p in predictions}
     return [t for t in truth if videos is None or t.video in ids] or truth
 
 
-def truth(paths: Sequence[Path] | None, options: dict[str, Any], stages: console.Stages, stage: str) -> list[Track]:
-    """Labels; none where no path is given."""
-    if not paths:
-        return []
-    return io.read_annotations(list(paths), progress=stages.files(f"reading {stage}"), **options)
+def read_transitions(
+    learning: Learning, format: AnnotationFormat, files: PredictionFiles, stages: console.Stages
+) -> list[Track]:
+    """Read the annotations in which transitions are counted."""
+    tracks = read_truth(learning.transitions_from, format, files, stages, "transitions")
+    return io.select(tracks, learning.transition_videos)
+
+
+def check_learning(learning: Learning) -> None:
+    """Raise FormatError if options contradict each other."""
+    if learning.transition_videos and not learning.transitions_from:
+        raise FormatError(
+            "--transition-videos selects videos of --transitions-from, which is missing", fix="give --transitions-from"
+        )

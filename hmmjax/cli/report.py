@@ -1,45 +1,75 @@
-"""`hmmjax report`: a folder of results as a page."""
+"""`hmmjax report`: a folder of results as one page."""
 
 from pathlib import Path
+from typing import Annotated
 
-from hmmjax import io
-from hmmjax import stabilize as job
+import typer
+
 from hmmjax.cli import console
 from hmmjax.cli import options as o
 
 
 @console.friendly
+@o.expand
 def report(
-    results: o.Results,
-    out: o.ReportOut = None,
+    *,
+    results: Annotated[Path, typer.Argument(help="A folder that hmmjax stabilize wrote.")],
+    common: o.Common,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder for the report. Default: report/ in the results.", rich_help_panel="Output"),
+    ] = None,
     title: o.Title = "Stabilized recognition of surgical phases and tools",
-    frames: o.Frames = None,
-    costs: o.Costs = None,
-    no_intervals: o.NoIntervals = False,
+    frames: Annotated[
+        Path | None,
+        typer.Option(
+            "--frames",
+            help="A folder with one folder of pictures per video, named by frame number (video41/000025.jpg): adds "
+            "thumbnails to the list of changes.",
+            rich_help_panel="Output",
+        ),
+    ] = None,
+    costs: Annotated[
+        Path | None,
+        typer.Option(
+            "--costs",
+            help="A csv with name, cost, value (and low, high, cost_unit, figure): adds a picture of cost against "
+            "benefit.",
+            rich_help_panel="Output",
+        ),
+    ] = None,
+    no_intervals: Annotated[
+        bool,
+        typer.Option(
+            "--no-intervals",
+            help="Leave out the model's intervals of minutes: much faster for long videos with phases and tools.",
+            rich_help_panel="Output",
+        ),
+    ] = False,
     no_pictures: o.NoPictures = False,
-    force: o.Force = False,
     dry_run: o.DryRun = False,
-    json: o.Json = False,
-    traceback: o.Traceback = False,
 ) -> None:
-    """One page about a folder of results, and a folder of its figures and tables.
+    """Write one page about a folder of results, and its pictures and tables as files.
 
-    report.html needs no network and no other file: figures with their conventions, every video to zoom into, what the
-    model changed and why, minutes of phases and tool use, what was learned. pictures/ has PNG and SVG, tables/ csv and
-    LaTeX.
+    report.html needs no network and no other file: metrics and how they are measured, every video to zoom into, what
+    the model changed and why, minutes of phases and tool use, and what was learned. pictures/ holds PNG and SVG files,
+    tables/ csv and LaTeX files.
     """
     console.needs("jinja2", extra="report")
+    from hmmjax import io
     from hmmjax import report as pages
+    from hmmjax import stabilize as job
     from hmmjax.report.write import PARTS
 
     out = results / "report" if out is None else out
     found = job.read_results(results)
     points = None if costs is None else pages.read_costs(costs)
     page = out / "report.html"
-    io.refuse_existing(out, PARTS, force=force)
+    io.refuse_existing(out, PARTS, force=common.force)
     if dry_run:
         answer = {"would_write": str(page), "exists": page.exists(), "videos": list(found.ids)}
-        console.answer(answer, f"would write {page}: {console.videos(len(found.ids))}, nothing written", json)
+        text = f"would write {page} about {console.videos(len(found.ids))}. Nothing was written."
+        console.answer(answer, text, common.json)
         return
     with console.Stages() as stages:
         files = pages.write_report(
@@ -50,8 +80,8 @@ def report(
             costs=points,
             intervals=not no_intervals,
             videos=not no_pictures,
-            force=force,
+            force=common.force,
             progress=stages,
         )
     answer = {"page": str(page), "files": [str(Path(f)) for f in files]}
-    console.answer(answer, f"{page}\n{len(files)} files written to {out}", json)
+    console.answer(answer, f"{page}\n{len(files)} files written to {out}", common.json)

@@ -1,4 +1,4 @@
-"""`hmmjax suggest`: which frames should a person label next?"""
+"""`hmmjax suggest`: choose frames to label next."""
 
 import json as json_
 from pathlib import Path
@@ -6,80 +6,82 @@ from typing import Annotated
 
 import typer
 
-from hmmjax import io
-from hmmjax import suggest as ranking
 from hmmjax.cli import console
 from hmmjax.cli import options as o
-from hmmjax.io import FormatError
+
+REASONS = ("positive", "disagreement", "uncertain")
+"""As in `hmmjax.suggest`, which would import NumPy."""
 
 
 @console.friendly
+@o.expand
 def suggest(
-    predictions: Annotated[list[Path], typer.Argument(help="What the recognizer says; files or folders.")],
-    stabilized: Annotated[Path, typer.Option(help="stabilized.npz, as hmmjax stabilize writes it.")],
+    *,
+    predictions: Annotated[list[Path], typer.Argument(help="The recognizer's predictions; files or folders.")],
+    stabilized: Annotated[Path, typer.Option(help="The stabilized.npz that hmmjax stabilize wrote.")],
     out: Annotated[Path, typer.Option("--out", help="Folder for index.html and answers.csv.")],
+    reading: o.Names,
+    common: o.Common,
+    kind: o.Kind = None,
     annotations: Annotated[
-        list[Path] | None, typer.Option("--annotations", help="Labels that there are already; files or folders.")
+        list[Path] | None, typer.Option("--annotations", help="Labels that are already known; files or folders.")
     ] = None,
-    pictures: Annotated[Path | None, typer.Option(help="Holds a folder of pictures per video, called like it.")] = None,
+    pictures: Annotated[
+        Path | None, typer.Option(help="A folder with one folder of pictures per video, named like the video.")
+    ] = None,
     naming: Annotated[
         str | None,
         typer.Option(
-            help="What the numbers in the pictures' names count: frame (000025.jpg is frame 25; taken unless they "
-            "follow one another), second (from 0) or counter (ffmpeg's, from 1)."
+            help="What the numbers in the pictures' names count: frame (000025.jpg is frame 25; the default, unless "
+            "the numbers are consecutive), second (from 0) or counter (ffmpeg's, from 1)."
         ),
     ] = None,
     picture_rate: Annotated[float, typer.Option(min=1e-6, help="Pictures per second, for --naming counter.")] = 1.0,
-    count: Annotated[int, typer.Option(min=1, help="Frames per tool and reason.")] = 10,
-    apart: Annotated[float, typer.Option(min=0, help="Least seconds between two questions about one tool.")] = 10.0,
+    count: Annotated[int, typer.Option(min=1, help="Number of frames per tool and reason.")] = 10,
+    apart: Annotated[
+        float, typer.Option(min=0, help="Minimum number of seconds between two questions about one tool.")
+    ] = 10.0,
     reason: Annotated[
-        list[str] | None, typer.Option(help=f"Only this reason; repeatable: {', '.join(ranking.REASONS)}.")
+        list[str] | None, typer.Option(help=f"Only for this reason; repeatable: {', '.join(REASONS)}.")
     ] = None,
-    kind: o.Kind = None,
-    phase_names: o.PhaseNames = None,
-    tool_names: o.ToolNames = None,
-    fps: o.Fps = None,
-    videos: o.Videos = None,
-    force: o.Force = False,
-    json: o.Json = False,
-    traceback: o.Traceback = False,
 ) -> None:
-    """Choose frames for a person to label, and write a page to look at and a file to fill in.
+    """Choose the most useful frames to label; write a page that shows them and a file to fill in.
 
-    For each tool: frames that probably show it, frames where recognizer and stabilized result disagree, frames of which
-    the posterior is unsure; never two of one tool within --apart seconds. Give the filled-in answers.csv back as
-    --annotations, beside the labels that there were.
+    For each tool, three kinds of frames: the tool is probably present (positive), the recognizer and the stabilized
+    result disagree (disagreement), or the posterior is uncertain (uncertain). Two questions about one tool are at least
+    --apart seconds apart.
+
+    Pass the filled-in answers.csv as --annotations to the other commands, in addition to earlier annotations.
     """
+    from hmmjax import io
+    from hmmjax import suggest as job
+
     for word in reason or ():
-        if word not in ranking.REASONS:
-            raise FormatError(f"unknown reason {word!r}", fix=f"choose among {', '.join(ranking.REASONS)}")
-    names = {"phase_names": phase_names, "tool_names": tool_names, "fps": fps}
+        if word not in REASONS:
+            raise console.unknown("--reason", word, REASONS)
     if naming is not None and pictures is None:
-        raise FormatError("--naming without pictures", fix="give --pictures")
+        raise ValueError("--naming describes pictures, but there are none. Fix: give --pictures")
+    names = reading.arguments()
     with console.Stages() as stages:
-        said = io.select(
-            io.read(list(predictions), kind=kind, progress=stages.files("reading predictions"), **names), videos
-        )
-        smooth = io.select(io.read(stabilized), videos)
-        known = (
-            []
-            if annotations is None
-            else io.read_annotations(list(annotations), progress=stages.files("reading annotations"), **names)
-        )
-    rates = {track.video: track.fps for track in said}
+        raw = io.read(list(predictions), kind=kind, progress=stages.files("reading predictions"), **names)
+        raw, smooth = io.select(raw, reading.videos), io.select(io.read(stabilized), reading.videos)
+        known = []
+        if annotations is not None:
+            known = io.read_annotations(list(annotations), progress=stages.files("reading annotations"), **names)
     picture = None
     if pictures is not None:
-        picture = ranking.find_pictures(pictures, naming=naming, fps=rates, rate=picture_rate)
-    asked = ranking.rank(said, smooth, known, count=count, apart=apart, reasons=reason or ranking.REASONS)
-    page, answers = ranking.write(out, asked, picture=picture, force=force)
-    frames = {(s.video, s.frame) for s in asked}
-    lost = [] if picture is None else picture.missing(sorted(frames))
-    if lost:
-        fix = "check --naming, and that folders are called like the videos"
-        first = f"the first is frame {lost[0][1]} of {lost[0][0]}"
-        console.notices([f"{len(lost)} of {len(frames)} frames without picture, {first}: {fix}"])
-    if json:
-        told = {"questions": len(asked), "page": str(page), "answers": str(answers), "without_picture": len(lost)}
-        print(json_.dumps(told, indent=1))
+        rates = {track.video: track.fps for track in raw}
+        picture = job.find_pictures(pictures, naming=naming, fps=rates, rate=picture_rate)
+    questions = job.rank(raw, smooth, known, count=count, apart=apart, reasons=reason or REASONS)
+    page, answers = job.write(out, questions, picture=picture, force=common.force)
+    frames = {(s.video, s.frame) for s in questions}
+    missing = [] if picture is None else picture.missing(sorted(frames))
+    if missing:
+        first = f"the first is frame {missing[0][1]} of {missing[0][0]}"
+        fix = "check --naming, and that each folder is named like its video"
+        console.notices([f"{len(missing)} of {len(frames)} frames have no picture; {first}. Fix: {fix}"])
+    if common.json:
+        values = {"questions": len(questions), "page": str(page), "answers": str(answers)}
+        print(json_.dumps(values | {"without_picture": len(missing)}, indent=1))
     else:
-        print(f"{len(asked)} questions. Look at {page}, fill in {answers}.")
+        print(f"{len(questions)} questions. Open {page} and fill in {answers}.")

@@ -1,0 +1,105 @@
+"""`hmmjax stabilize`: stabilize predictions and write them."""
+
+import contextlib
+
+from hmmjax.cli import console
+from hmmjax.cli import options as o
+
+
+@console.friendly
+@o.expand
+def stabilize(
+    *,
+    out: o.Out,
+    files: o.PredictionFiles,
+    further: o.FuseFiles,
+    annotations: o.Annotations = None,
+    format: o.AnnotationFormat,
+    learning: o.Learning,
+    modeling: o.Modeling,
+    common: o.Common,
+    online: o.Online = False,
+    no_pictures: o.NoPictures = False,
+    relaxed: o.Relaxed = False,
+    dry_run: o.DryRun = False,
+) -> None:
+    """Stabilize predictions with the coupled HMM.
+
+    Writes the predictions in the layouts of the given files, posteriors (stabilized.npz), the model (model.npz), the
+    table that compares the recognizer M with the stabilized M_H (table.csv), and a picture of each video. The model is
+    learned from the annotated videos; each of them is stabilized by a model that has not seen its annotations.
+
+    After an interruption, run the command again with the same --out. A folder of results is never overwritten without
+    --force, and two runs never write to the same folder.
+    """
+    from hmmjax import io
+    from hmmjax import stabilize as job
+    from hmmjax.cli import dry_runs, reading
+
+    _check(learning, modeling)
+    settings = reading.learning_settings(
+        learning,
+        emissions=modeling.emissions,
+        max_iterations=modeling.iterations,
+        calibrated=modeling.calibrate,
+        stages=modeling.durations,
+        threshold=modeling.threshold,
+        relaxed=relaxed,
+    )
+    given = io.load_params(modeling.model) if modeling.model is not None else None
+    if dry_run:
+        io.check_free(out, force=common.force)
+    claimed = contextlib.nullcontext(True) if dry_run else io.claim(out, force=common.force)
+    with claimed as overwrite, console.Stages() as stages:
+        sources = [reading.read_predictions(files, stages), *reading.read_further(further, files, stages)]
+        predictions, *more = sources = reading.select_videos(sources, files.videos)
+        truth = reading.read_truth(annotations, format, files, stages)
+        truth = reading.of_selected(truth, [t for source in sources for t in source], files.videos)
+        inputs = {
+            "fuse": more,
+            "transitions": reading.read_transitions(learning, format, files, stages),
+            "model": given,
+        }
+        like = job.originals(sources)
+        io.plan_files(out, like)
+        if dry_run:
+            prepared = job.prepare_inputs(predictions, truth, settings, **inputs)
+            dry_runs.report_plan(prepared, out, settings, common.json)
+            return
+        result = job.stabilize(predictions, truth, settings, **inputs, progress=stages)
+        written = job.write_results(
+            result, out, like=like, online=online, pictures=not no_pictures, force=overwrite, progress=stages
+        )
+    console.notices(result.notices)
+    if common.json:
+        print(job.as_json(result.table, result.notices))
+        return
+    if result.table:
+        from hmmjax.cli.tables import print_table
+
+        print_table(result.table, f"{console.videos(len(result.ids))}; {result.protocol}")
+        for i, path in enumerate(further.fuse or (), 2):
+            print(f"M {i}: {path}")
+    else:
+        print(f"{console.videos(len(result.ids))} stabilized; no annotations, so there is no table")
+    print(f"{len(written)} files written to {out}")
+
+
+def _check(learning: o.Learning, modeling: o.Modeling) -> None:
+    """Raise ValueError if options contradict each other."""
+    from hmmjax.cli import reading
+
+    if modeling.emissions not in o.EMISSIONS:
+        raise console.unknown("--emissions", modeling.emissions, o.EMISSIONS)
+    changed = {
+        "--transitions-from": learning.transitions_from,
+        "--leave-one-out": learning.leave_one_out,
+        "--calibrate": modeling.calibrate,
+        "--durations": modeling.durations,
+        "--iterations": modeling.iterations is not None,
+        "--emissions": modeling.emissions != "confusion",
+    }
+    given = [option for option, value in changed.items() if value]
+    if modeling.model is not None and given:
+        raise ValueError(f"--model learns nothing, so {', '.join(given)} cannot apply. Fix: leave out one or the other")
+    reading.check_learning(learning)
