@@ -1,4 +1,4 @@
-"""The report: figures that are right, a page that stands alone, and a browser in which it works."""
+"""`hmmjax.report`: correct numbers, a page that needs no other file, and its behavior in a browser."""
 
 import csv
 import json
@@ -13,10 +13,11 @@ import pytest
 import hmmjax
 from hmmjax import io, report
 from hmmjax import stabilize as job
-from hmmjax.report import minutes as spent
+from hmmjax._core.occupancy import occupancy_variance
 from hmmjax.report.delays import delays, later
+from hmmjax.report.latex import latex
+from hmmjax.report.minutes import Minutes
 from hmmjax.report.reasons import describe
-from hmmjax.report.tables import latex
 from hmmjax.stabilize.table import System, compare_systems
 
 P, T = ("Alpha", "Beta<b>", "Gamma"), ("Knife", "Fork_1")
@@ -28,7 +29,7 @@ def runs(*parts):
 
 @pytest.fixture(scope="module")
 def result():
-    """Two videos made by hand: a raw result that flickers, a stabilized one that mostly does not."""
+    """Two videos made by hand, with a noisy raw result and a mostly correct stabilized one."""
     rng = np.random.default_rng(0)
     truth = [runs((0, 30), (1, 40), (2, 20)), runs((0, 20), (2, 40))]
     tools = [np.stack([t == 1, t != 2], 1).astype(np.int32) for t in truth]
@@ -143,14 +144,14 @@ def test_the_longest_change_is_explained(result):
     path = np.log([0.98, 0.98]).sum() - np.log([0.01, 0.01]).sum()
     assert change.moves_say == pytest.approx(path, rel=1e-4) and abs(change.tools_say) < 1e-6
     sentence, weights = describe(change, P, T)
-    assert "said Gamma; the model says Beta<b>" in sentence and "+9.2" in weights
-    assert f"what the frames show {change.frames_say:+.1f}" in weights  # the csv has the page's sign
+    assert "predicted Gamma; the model infers Beta<b>" in sentence and "+9.2" in weights
+    assert f"the recognizer's outputs {change.frames_say:+.1f}" in weights  # the csv has the page's sign
 
 
 @pytest.mark.parametrize("track", ["phases", "tools"])
 def test_variances_of_minutes_are_exact(track):
     case = cases.make(3, 2, 2, num_frames=4, batch=2)
-    found = spent.variances(case.params, case.obs, case.mask, track)
+    found = occupancy_variance(case.params, case.obs, case.mask, track)
     for i, evidence in enumerate(case.evidence):
         phases, tools, log_prob = oracles._enumerate(case.model, evidence)
         weight = np.exp(log_prob - log_prob.max())
@@ -163,17 +164,17 @@ def test_variances_of_minutes_are_exact(track):
 def test_bands_hold_what_they_promise():
     rng = np.random.default_rng(1)
     truth = rng.uniform(5, 20, (400, 2))
-    table = spent.Minutes(P[:2], truth, truth, truth + rng.normal(0, (1, 3), truth.shape), None)
+    table = Minutes(P[:2], truth, truth, truth + rng.normal(0, (1, 3), truth.shape), None)
     low, high = table.bands()
     inside = (low <= truth) & (truth <= high)
     assert 0.78 < inside.mean() < 0.82 and low.min() >= 0
     # Errors to one side: the band reaches to that side only, and never below nothing.
-    late = spent.Minutes(P[:2], truth, truth, truth + rng.exponential(8, truth.shape), None)
+    late = Minutes(P[:2], truth, truth, truth + rng.exponential(8, truth.shape), None)
     low, high = late.bands()
     assert (low >= 0).all() and (late.stabilized - low).mean() > 5 * (high - late.stabilized).mean()
     median, most = late.errors("stabilized")
     assert (median < most).all() and (late.errors("raw")[1] == 0).all()
-    few = spent.Minutes(P[:2], truth[:9], truth[:9], truth[:9], None)
+    few = Minutes(P[:2], truth[:9], truth[:9], truth[:9], None)
     assert few.bands() is None
     with pytest.raises(ValueError, match="no deviations"):
         few.coverage()
@@ -196,13 +197,13 @@ def test_what_is_missing_is_left_out(result, tmp_path):
     )
     report.write_report(phases_only, tmp_path, intervals=False, videos=False)
     text = (tmp_path / "report.html").read_text()
-    assert "Main figures" not in text and "phase 0" in text.lower() and 'id="changes"' in text
+    assert "Main metrics" not in text and "phase 0" in text.lower() and 'id="changes"' in text
     with pytest.raises(FileExistsError):
         report.write_report(phases_only, tmp_path)
 
 
 def worsened(result):
-    """The same with raw and stabilized exchanged: everything gets worse."""
+    """Exchange raw and stabilized predictions, so that every metric gets worse."""
     import dataclasses
 
     raw = System("M", [x.argmax(1).astype(np.int32) for x in result.smoothed.phases], result.smoothed.tools)
@@ -218,11 +219,11 @@ def test_what_got_worse_is_said_first(result, tmp_path):
     first = text[: text.index("<nav>")]
     assert "What got worse" in first and "phase accuracy, pooled 1.000 to" in first
     assert "3 of 3 phases are recognized less well" in first and "in 2 of 2 videos (frame accuracy: video" in first
-    assert "better in 0 of 2 videos; mean difference by video -0." in first
+    assert "better in 0 of 2 videos; mean difference per video -0." in first
     assert 'class="worse">accuracy 1.000 →' in text and re.search(r'class="worse">-0\.\d+ worse</td>', text)
     assert (
         "What got worse" not in (tables_page := _page(result, tmp_path))
-        and "says nothing of significance" in tables_page
+        and "does not mean statistically significant" in tables_page
     )
 
 
@@ -246,7 +247,7 @@ def test_every_csv_says_what_it_is_of(written):
 
 
 def test_delays_are_of_the_same_changes(result):
-    """By hand: a system that never shows a phase must not look better for it."""
+    """Computed by hand: a system that never predicts a phase must not look better for it."""
     import dataclasses
 
     truth = [runs((0, 20), (1, 20), (2, 20))]
@@ -259,7 +260,7 @@ def test_delays_are_of_the_same_changes(result):
     assert (raw.transitions, raw.compared, raw.missed, smooth.missed) == (2, 1, 0, 1)
     assert (raw.median, raw.mean_absolute, raw.close) == (4, 4, 2)
     assert (smooth.median, smooth.close) == (10, 1)
-    assert later([raw, smooth]) == ["changes of phase shown within 10 s of the annotated ones: 2 to 1 of 2"]
+    assert later([raw, smooth]) == ["phase changes shown within 10 s of the annotated ones: 2 to 1 of 2"]
     assert later([smooth]) == [] == later([])
 
 
@@ -275,7 +276,7 @@ def test_latex_is_balanced_and_escaped(result):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("name,cost\na,1\n", "no column value"), ("name,cost,value\na,x,1\n", "cost is 'x'"),
+    [("name,cost\na,1\n", "has no column value"), ("name,cost,value\na,x,1\n", "cost is 'x'"),
      ("name,cost,value\na,1,nan\n", "value is 'nan'"), ("name,cost,value\na,,1\n", "cost is")],
 )  # fmt: skip
 def test_costs_that_are_none(tmp_path, text, message):
@@ -286,7 +287,7 @@ def test_costs_that_are_none(tmp_path, text, message):
 
 @pytest.fixture(scope="module")
 def browser():
-    """Headless Chromium, where there is one."""
+    """Headless Chromium, if it is installed."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install playwright")
     path = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
     if path is None:
@@ -357,7 +358,6 @@ def test_paper_keeps_the_key(browser, written):
 
 def test_minutes_of_all_systems_are_of_the_same_videos():
     from hmmjax.report.figures import _minutes
-    from hmmjax.report.minutes import Minutes
 
     truth = np.array([[10.0, 2.0], [np.nan, np.nan]])
     said = np.array([[10.0, 2.0], [1.0, 0.0]])
@@ -378,7 +378,7 @@ def test_pictures_that_cannot_be_read_are_left_out_by_name(tmp_path):
 
 
 def test_carets_and_tildes_are_text_in_latex():
-    from hmmjax.report.tables import _tex
+    from hmmjax.report.latex import _tex
 
     assert _tex("A^B ~ 5 %") == r"A\textasciicircum{}B \textasciitilde{} 5 \%"
 

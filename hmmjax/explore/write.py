@@ -11,7 +11,7 @@ import hmmjax
 from hmmjax import io, plots
 from hmmjax.explore.count import Exploration
 from hmmjax.plots import words
-from hmmjax.report.figures import Picture, matrix_rows
+from hmmjax.report.picture import Picture, matrix_rows
 from hmmjax.report.render import embed, render
 from hmmjax.report.write import save_pictures
 from hmmjax.stabilize import finite_or_none

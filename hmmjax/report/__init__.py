@@ -1,4 +1,4 @@
-"""The report: one page that needs no network, and a folder of its figures and tables. Needs the ``report`` extra.
+"""Report results as one page that needs no network, with its pictures and tables. Needs the ``report`` extra.
 
 Example::
 

@@ -1,4 +1,4 @@
-"""How late or early phases change: medians, quartiles and counts, which a few lost phases cannot carry away."""
+"""How late or early phase changes are shown: medians, quartiles and counts, which are robust to a few lost phases."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -9,25 +9,25 @@ from hmmjax.metrics.segments import delays_of
 from hmmjax.report.tables import annotated
 from hmmjax.stabilize import Stabilized
 
-#: A change this close to the annotated one is where annotators disagree too: the tolerance of relaxed boundaries.
+#: Annotators disagree by about this many seconds; it is also the tolerance of metrics with relaxed boundaries.
 CLOSE = 10.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Delay:
-    """The delays of one system, in seconds; negative is early.
+    """Delays of one system's phase changes, in seconds; negative is early.
 
     Attributes:
-        system: its name.
-        transitions: true changes of phase.
-        missed: those whose new phase this system never shows inside its segment.
-        compared: those whose new phase every system shows, on which the next four are measured.
-        median: of the delays.
-        lower: quartile.
-        upper: quartile.
-        mean_absolute: mean of their absolute values.
-        close: of all true changes, those shown within `CLOSE` seconds.
-        split: how the videos relate to those learned from.
+        system: name of the system.
+        transitions: number of true phase changes.
+        missed: number of true changes whose new phase this system never predicts within its segment.
+        compared: number of true changes whose new phase every system predicts; the next four are over these.
+        median: median delay.
+        lower: lower quartile of the delays.
+        upper: upper quartile of the delays.
+        mean_absolute: mean absolute delay.
+        close: number of all true changes that are predicted within `CLOSE` seconds.
+        split: how the videos relate to the videos learned from.
     """
 
     system: str
@@ -43,23 +43,23 @@ class Delay:
 
 
 def delays(result: Stabilized) -> list[Delay]:
-    """The delays of every system at the changes of phase of the videos that are annotated throughout.
+    """Measure the delays of every system at the phase changes of the videos that are annotated throughout.
 
     Args:
         result: from `hmmjax.stabilize.stabilize`.
 
     Returns:
-        One for each system; none without a true change.
+        One entry per system; empty without a true change that all systems predict.
 
-    Source: delays as in `hmmjax.metrics.transition_delay`; here over the same changes for all systems.
+    Source: delays of `hmmjax.metrics.transition_delay`, here over the same changes for all systems.
     """
     found = annotated(result, "phases", lambda s: s.phase_labels())
     if found is None:
         return []
-    truth, said = found
+    truth, systems = found
     table = {
         name: np.array([d for a, b in zip(truth, x, strict=True) for d in delays_of(a, b)]) * result.step_seconds
-        for name, x in said.items()
+        for name, x in systems.items()
     }
     common = ~np.isnan(np.stack(list(table.values()))).any(0)
     if not common.any():
@@ -85,16 +85,16 @@ def delays(result: Stabilized) -> list[Delay]:
 
 
 def later(found: Sequence[Delay]) -> list[str]:
-    """A sentence where fewer changes of phase are shown in time than before.
+    """Warn if stabilizing shows fewer phase changes in time.
 
     Args:
         found: from `delays`.
 
     Returns:
-        None or one sentence.
+        At most one sentence.
     """
     close = {d.system: d.close for d in found}
     if close.get("M_H", 0) >= close.get("M", 0):
         return []
     fall = f"{close['M']} to {close.get('M_H', 0)} of {found[0].transitions}"
-    return [f"changes of phase shown within {CLOSE:g} s of the annotated ones: {fall}"]
+    return [f"phase changes shown within {CLOSE:g} s of the annotated ones: {fall}"]

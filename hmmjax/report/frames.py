@@ -1,4 +1,4 @@
-"""Small pictures of frames, where the frames are at hand."""
+"""Thumbnails of frames from folders of pictures."""
 
 import base64
 import io
@@ -16,10 +16,10 @@ class Frames:
     """Pictures of many videos: a folder each, files named by frame number (``video41/000025.jpg``).
 
     Args:
-        folder: that holds the folders.
+        folder: holds one folder per video.
 
     Raises:
-        FormatError: when there is no picture.
+        FormatError: no folder holds a picture.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -29,10 +29,12 @@ class Frames:
             if numbers and path.suffix.lower() in _SUFFIXES:
                 self._paths.setdefault(video_id(path.parent.name), {})[int(numbers[-1])] = path
         if not self._paths:
-            raise FormatError("no pictures in subfolders", file=folder, fix="give a folder with one folder per video")
+            raise FormatError(
+                "there are no pictures in subfolders", file=folder, fix="give a folder with one folder per video"
+            )
 
     def thumbnail(self, video: str, frame: int, height: int = 84) -> str | None:
-        """The frame as a data URI, `height` pixels high (twice that in the file); None where there is no picture."""
+        """Return the frame as a data URI of twice `height` pixels, for sharp screens; None if it has no picture."""
         path = self._paths.get(video, {}).get(frame)
         if path is None:
             return None
@@ -42,7 +44,7 @@ class Frames:
             with Image.open(path) as image:
                 small = image.convert("RGB")
         except OSError as error:
-            warnings.warn(f"{path}: no thumbnail of a picture that cannot be read ({error})", stacklevel=2)
+            warnings.warn(f"{path}: no thumbnail, because the picture cannot be read ({error})", stacklevel=2)
             return None
         small.thumbnail((height * 8, height * 2))
         buffer = io.BytesIO()

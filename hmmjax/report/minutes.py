@@ -1,43 +1,33 @@
-"""Minutes of each phase and of each tool's use in each video, with intervals.
-
-The number of frames N that a phase takes is a sum of dependent indicators; adding theta to the phase's log-evidence in
-every frame makes the log-likelihood its cumulant generating function, so its derivatives at 0 are N's mean and variance
-given the whole video: exact, whatever the coupling, with nothing but the smoother's own gradient.
-"""
+"""Minutes of each phase and of each tool's use in each video, with intervals."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from hmmjax._core import lowering
-from hmmjax._core.batch import prepare
-from hmmjax._core.tables import tabulate
+from hmmjax._core.occupancy import occupancy_variance
 from hmmjax.stabilize import Stabilized
 from hmmjax.stabilize.prepare import observations_for
+from hmmjax.stabilize.settings import Progress, ignore_progress
 from hmmjax.stabilize.table import as_phases, as_tools
-from hmmjax.types import Observations, Params
+from hmmjax.types import Observations
 
-#: The half-step of the difference quotient, in nats a frame: small beside one over the counts' deviations, large beside
-#: float32's rounding.
-STEP = 0.01
+#: Number of videos that are inferred together: bounds memory.
 GROUP = 4
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Minutes:
-    """Minutes of the classes of one track; NaN where a system or the truth says nothing.
+    """Minutes of the classes of one track in B videos; NaN if missing.
 
     Attributes:
-        names: (C,) classes.
-        truth: (B, C) minutes in the annotation; NaN for a video that is not annotated throughout.
-        raw: (B, C) minutes in what was read.
+        names: (C,) class names.
+        truth: (B, C) annotated minutes; NaN for videos that are not annotated throughout.
+        raw: (B, C) minutes predicted by the recognizer.
         stabilized: (B, C) expected minutes under the posterior.
-        deviation: (B, C) the posterior's standard deviation of them; None where it was not asked for.
+        deviation: (B, C) posterior standard deviation of the minutes; None if it was not computed.
     """
 
     names: tuple[str, ...]
@@ -47,12 +37,13 @@ class Minutes:
     deviation: np.ndarray | None
 
     def bands(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """(B, C) ends of 80 % bands from the other videos' errors; None with fewer than ten annotated videos.
+        """Compute 80 % intervals from the errors in the other annotated videos.
 
-        What the model cannot know of itself: how far its minutes are off in videos that it had not seen. Errors lean
-        to one side, so each end is a conformal quantile of its own, of truth minus stabilized over the other annotated
-        videos, beyond which one in ten is to be expected: of twenty videos, one in twenty would be
-        the worst error alone. Nothing lasts less than 0 minutes.
+        Errors are asymmetric, so each end is a separate conformal quantile (one in ten beyond it) of truth minus
+        stabilized over the other annotated videos. Ends are at least 0.
+
+        Returns:
+            Lower and upper ends (B, C); None with fewer than ten annotated videos.
         """
         error = self.truth - self.stabilized
         known = ~np.isnan(error).any(1)
@@ -66,13 +57,13 @@ class Minutes:
         return np.maximum(self.stabilized + low, 0), np.maximum(self.stabilized + high, 0)
 
     def errors(self, system: str) -> tuple[np.ndarray, np.ndarray]:
-        """How far a video's minutes are off: (C,) medians and 90 % quantiles of absolute errors over annotated videos.
+        """Compute the medians and 90 % quantiles of absolute errors over annotated videos.
 
         Args:
             system: "raw" or "stabilized".
 
         Returns:
-            Medians and quantiles in minutes; NaN without annotated videos.
+            Medians (C,) and quantiles (C,) in minutes; NaN without annotated videos.
         """
         error = np.abs(getattr(self, system) - self.truth)
         error = error[~np.isnan(error).any(1)]
@@ -81,21 +72,21 @@ class Minutes:
         return np.median(error, 0), np.quantile(error, 0.9, axis=0, method="higher")
 
     def interval(self) -> tuple[np.ndarray, np.ndarray]:
-        """(B, C) ends of 95 % intervals: the mean and 1.96 deviations either way, not below 0.
+        """Return the model's 95 % intervals (B, C): the mean plus and minus 1.96 deviations, at least 0.
 
         Raises:
-            ValueError: deviations were not asked for.
+            ValueError: deviations were not computed.
         """
         if self.deviation is None:
-            raise ValueError("these minutes have no deviations: compute them with intervals=True.")
+            raise ValueError("these minutes have no deviations. Compute them with intervals=True.")
         reach = 1.96 * self.deviation
         return np.maximum(self.stabilized - reach, 0), self.stabilized + reach
 
     def coverage(self) -> tuple[int, int]:
-        """How many true values lie inside their intervals, and of how many.
+        """Count the true values inside the model's intervals, and all true values.
 
         Raises:
-            ValueError: deviations were not asked for.
+            ValueError: deviations were not computed.
         """
         low, high = self.interval()
         known = ~np.isnan(self.truth)
@@ -109,21 +100,19 @@ def estimate_minutes(
     names: Sequence[str],
     *,
     intervals: bool = True,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Minutes | None:
-    """Minutes of every phase or tool in every video.
+    """Compute the minutes of every phase or tool in every video.
 
     Args:
         result: from `hmmjax.stabilize.stabilize`.
         track: "phases" or "tools".
-        names: (C,) classes.
+        names: (C,) class names.
         intervals: compute deviations, at the cost of two passes of the smoother per class.
-        progress: called with a stage's name, how many parts are done, and of how many.
+        progress: called with a stage's name, the number of videos done, and the number of videos.
 
     Returns:
-        The minutes; None where the track was not inferred.
-
-    Source: the log-likelihood as cumulant generating function; see the module.
+        The minutes; None if the track was not inferred.
     """
     means = getattr(result.smoothed, track)
     if means is None:
@@ -146,83 +135,36 @@ def estimate_minutes(
 
     deviation = None
     if intervals:
-        deviation = np.sqrt(np.maximum(_variances(result, track, progress), 0)) * unit
+        deviation = np.sqrt(np.maximum(_variances(result, track, progress or ignore_progress), 0)) * unit
     stabilized = np.stack([np.asarray(p, float).sum(0) * unit for p in means])
     return Minutes(tuple(names), table(known), table(raw), stabilized, deviation)
 
 
-def _variances(result: Stabilized, track: str, progress: Callable[[str, int, int], None] | None) -> np.ndarray:
-    """(B, C) variances of the number of frames, by the model of all videos."""
-    params = result.model.params
-    count = params.num_phases if track == "phases" else params.num_tools
-    found = np.zeros((len(result.ids), count))
-    for start in range(0, len(result.ids), GROUP):
-        if progress is not None:
-            progress(f"intervals of {track}", start, len(result.ids))
-        group = list(range(start, min(start + GROUP, len(result.ids))))
-        obs, mask = _padded(result, group)
-        found[group] = variances(params, observations_for(obs, params, 0.5), mask, track)
-    if progress is not None:
-        progress(f"intervals of {track}", len(result.ids), len(result.ids))
-    return found
-
-
-def variances(params: Params, obs: Observations, mask: Any, track: str) -> np.ndarray:
-    """Variance of the number of observed frames in each phase, or with each tool, given the whole video.
-
-    Args:
-        params: the model.
-        obs: (B, T, ...) observations.
-        mask: (B, T) bool.
-        track: "phases" or "tools".
-
-    Returns:
-        (B, L) or (B, K), in frames squared.
-    """
-    data = prepare(params, obs, mask, None)
-    backend = lowering.choose_backend("auto", params)
-    count = params.num_phases if track == "phases" else params.num_tools
-    columns = []
-    for c in range(count):
-        up, down = (_expected(params, data, sign * STEP, c, track=track, backend=backend) for sign in (1, -1))
-        columns.append((np.asarray(up, np.float64) - np.asarray(down, np.float64)) / (2 * STEP))
-    return np.stack(columns, 1)
-
-
-@partial(jax.jit, static_argnames=("track", "backend"))
-def _expected(params: Params, data: Any, theta: Any, c: Any, *, track: str, backend: str) -> Any:
-    """(B,) expected frames of class c when each of its frames weighs exp(theta) more."""
-    table = tabulate(params, data)
-
-    def log_likelihood(tilt: Any) -> Any:
-        extra = tilt[:, None] * data.observed
-        if track == "phases":
-            return lowering.log_normalizer(
-                params, dataclasses.replace(table, phases=table.phases.at[..., c].add(extra)), data.lengths, backend
-            ).sum()
-        return lowering.log_normalizer(
-            params, dataclasses.replace(table, tools=table.tools.at[..., c, 1].add(extra)), data.lengths, backend
-        ).sum()
-
-    return jax.grad(log_likelihood)(jnp.full(data.lengths.shape, theta, jnp.float32))
+def _variances(result: Stabilized, track: str, progress: Progress) -> np.ndarray:
+    """Return the variances (B, C) of the number of frames, under the model of all videos."""
+    params, count = result.model.params, len(result.ids)
+    found = []
+    for start in range(0, count, GROUP):
+        progress(f"intervals of {track}", start, count)
+        obs, mask = _padded(result, range(start, min(start + GROUP, count)))
+        found.append(occupancy_variance(params, observations_for(obs, params, 0.5), mask, track))
+    progress(f"intervals of {track}", count, count)
+    return np.concatenate(found)
 
 
 def _padded(result: Stabilized, group: Sequence[int]) -> tuple[Observations, np.ndarray]:
-    """What was read of some videos, padded to one length with gaps in time left unobserved."""
+    """Return the raw observations of some videos, padded to one length; gaps in time are unobserved."""
     step = result.step_seconds * result.fps
     rows = [np.rint((result.frames[i] - result.frames[i][0]) / step).astype(int) for i in group]
     length = 1 + max(int(r[-1]) for r in rows)
     mask = np.zeros((len(group), length), bool)
     arrays: dict[str, Any] = {"phases": None, "tools": None}
     for track in arrays:
-        said = result.outputs(track, 0)
-        arrays[track] = jax.tree.map(lambda x: np.zeros((len(group), length, *x.shape[1:]), x.dtype), said)
+        outputs = result.outputs(track, 0)
+        arrays[track] = jax.tree.map(lambda x: np.zeros((len(group), length, *x.shape[1:]), x.dtype), outputs)
     for place, (i, r) in enumerate(zip(group, rows, strict=True)):
         mask[place, r] = True
         for track, array in arrays.items():
-            for whole, own in zip(jax.tree.leaves(array), jax.tree.leaves(result.outputs(track, i)), strict=True):
-                whole[place, r] = own
+            for padded, own in zip(jax.tree.leaves(array), jax.tree.leaves(result.outputs(track, i)), strict=True):
+                padded[place, r] = own
     return Observations(**arrays), mask
-
-
-__all__ = ["Minutes", "estimate_minutes", "variances"]

@@ -1,4 +1,4 @@
-"""What the model changed, and why: the longest runs in which raw and stabilized differ, with the evidence weighed."""
+"""What the model changed and why: the longest runs in which raw and stabilized differ, with log-likelihood ratios."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -16,26 +16,26 @@ from hmmjax.types import Observations
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """One run of frames in which the stabilized result differs from what was read in one and the same way.
+    """A run of frames in which one raw label is replaced by one stabilized label.
 
     Attributes:
         video: the video's position.
         track: "phases" or "tools".
         tool: the tool's position; -1 for phases.
-        first: position of its first frame among those read.
-        last: position of its last frame.
-        start: seconds at its first frame.
-        end: seconds after its last frame.
-        raw: the label that was read.
-        stabilized: the label that came out.
+        first: position of the first frame among the frames read.
+        last: position of the last frame.
+        start: seconds at the first frame.
+        end: seconds after the last frame.
+        raw: the recognizer's label.
+        stabilized: the stabilized label.
         before: the stabilized phase before the run; -1 at the start of the video, and for tools.
-        after: likewise after it.
-        probability: mean posterior probability of what came out.
-        right: share of the run's annotated frames where the stabilized label is true; NaN without annotation.
-        raw_right: the same of what was read.
-        frames_say: nats that the recognizer's outputs in the run speak for what came out (negative: for what was read).
-        moves_say: nats that transitions into, within and out of the run speak for what came out.
-        tools_say: nats that the tools, as stabilized, speak for the phase that came out; NaN for tools.
+        after: the stabilized phase after the run; -1 at the end of the video, and for tools.
+        probability: mean posterior probability of the stabilized label.
+        right: fraction of the run's annotated frames in which the stabilized label is true; NaN without annotation.
+        raw_right: fraction of the run's annotated frames in which the raw label is true; NaN without annotation.
+        frames_say: emission log-likelihood ratio of the stabilized to the raw label over the run, in nats.
+        moves_say: transition log-likelihood ratio into, within and out of the run, in nats.
+        tools_say: log-likelihood ratio of the stabilized tools given the phase, in nats; NaN for tools.
     """
 
     video: int
@@ -58,21 +58,21 @@ class Change:
 
     @property
     def seconds(self) -> float:
-        """How long it lasts."""
+        """Duration of the run."""
         return self.end - self.start
 
 
 def longest_changes(result: Stabilized, count: int = 12) -> list[Change]:
-    """The longest runs of each track in which raw and stabilized labels differ, longest first.
+    """Find the longest runs in which raw and stabilized labels differ, longest first.
 
     Args:
         result: from `hmmjax.stabilize.stabilize`.
-        count: at most so many of each track.
+        count: maximum number of runs per track.
 
     Returns:
-        Changes of phases, then of tools. Weights are by the model of all videos, along the two paths of labels.
+        Changes of phases, then of tools. Log-likelihood ratios are under the model of all videos.
 
-    Source: log-likelihood ratios of the run's two readings, by the model's own emissions and transitions.
+    Source: log-likelihood ratios of the two label sequences that differ in the run only.
     """
     found: list[Change] = []
     for track in ("phases", "tools"):
@@ -90,19 +90,19 @@ def longest_changes(result: Stabilized, count: int = 12) -> list[Change]:
 
 
 def _labels(track: str, values: np.ndarray) -> np.ndarray:
-    """(n, C) labels: one column of phases, or one per tool."""
+    """Return labels (n, C): one column of phases, or one per tool."""
     return as_phases(values)[:, None] if track == "phases" else as_tools(values)
 
 
 def _runs(track: str, raw: np.ndarray, smooth: np.ndarray) -> list[tuple[int, int, int, int]]:
-    """Runs of one kind of difference: (length, tool, first, last)."""
+    """Find runs in which one label replaces another: (length, tool, first, last)."""
     runs = []
     before, after = _labels(track, raw), _labels(track, smooth)
     for c in range(before.shape[1]):
         pair = np.stack([before[:, c], after[:, c]], 1)
         edges = np.flatnonzero((np.diff(pair, axis=0) != 0).any(1)) + 1
         for first, end in zip([0, *edges.tolist()], [*edges.tolist(), len(pair)], strict=True):
-            # Where nothing was said (-1) nothing was changed.
+            # A missing prediction (-1) is not a change.
             if pair[first, 0] != pair[first, 1] and pair[first, 0] >= 0:
                 runs.append((end - first, c if track == "tools" else -1, first, end - 1))
     return runs
@@ -113,7 +113,7 @@ def _explain(result: Stabilized, track: str, i: int, tool: int, first: int, last
     raw = _labels(track, getattr(result.raw, track)[i])[:, column]
     smooth = _labels(track, getattr(result.smoothed, track)[i])[:, column]
     posterior = getattr(result.smoothed, track)[i]
-    said, out, inside = int(raw[first]), int(smooth[first]), slice(first, last + 1)
+    given, out, inside = int(raw[first]), int(smooth[first]), slice(first, last + 1)
     if track == "phases":
         probability = posterior[inside, out].mean()
     else:
@@ -124,9 +124,9 @@ def _explain(result: Stabilized, track: str, i: int, tool: int, first: int, last
         known = truth[i][inside] if track == "phases" else truth[i][inside, tool]
         known = known[known >= 0]
         if known.size:
-            right, raw_right = (known == out).mean(), (known == said).mean()
+            right, raw_right = (known == out).mean(), (known == given).mean()
     seconds = result.frames[i] / result.fps
-    frames_say, moves_say, tools_say = _weigh(result, track, i, tool, first, last, said, smooth)
+    frames_say, moves_say, tools_say = _weigh(result, track, i, tool, first, last, given, smooth)
     return Change(
         video=i,
         track=track,
@@ -135,7 +135,7 @@ def _explain(result: Stabilized, track: str, i: int, tool: int, first: int, last
         last=last,
         start=float(seconds[first]),
         end=float(seconds[last] + result.step_seconds),
-        raw=said,
+        raw=given,
         stabilized=out,
         before=int(smooth[first - 1]) if track == "phases" and first else -1,
         after=int(smooth[last + 1]) if track == "phases" and last + 1 < len(smooth) else -1,
@@ -149,15 +149,15 @@ def _explain(result: Stabilized, track: str, i: int, tool: int, first: int, last
 
 
 def _weigh(
-    result: Stabilized, track: str, i: int, tool: int, first: int, last: int, said: int, smooth: np.ndarray
+    result: Stabilized, track: str, i: int, tool: int, first: int, last: int, given: int, smooth: np.ndarray
 ) -> tuple[float, float, float]:
-    """The three weights of a change, in nats; NaN where the model has no such part."""
+    """Return the three log-likelihood ratios of a change, in nats; NaN if the model lacks the part."""
     params = result.model.params
     chain = getattr(params, track)
     inside = np.arange(first, last + 1)
     around = np.arange(max(first - 1, 0), min(last + 2, len(smooth)))
     other = smooth.copy()
-    other[inside] = said
+    other[inside] = given
 
     def picked(track: str) -> Any:
         return jax.tree.map(lambda x: x[inside], result.outputs(track, i))
@@ -171,7 +171,7 @@ def _weigh(
         elif track == "tools":
             table = table[:, tool] if table.ndim == 3 and table.shape[1] == params.num_tools else None
         if table is not None:
-            frames_say = float((table[np.arange(len(inside)), smooth[inside]] - table[:, said]).sum())
+            frames_say = float((table[np.arange(len(inside)), smooth[inside]] - table[:, given]).sum())
     matrix = getattr(getattr(params.tools, "transition", None), "matrix", None)
     with np.errstate(divide="ignore"):
         if track == "phases":
@@ -197,7 +197,7 @@ def _weigh(
 
 
 def _alone(table: np.ndarray, tool: int, tools: np.ndarray) -> np.ndarray:
-    """What all labels say of one tool (n, 2), from tables (n, K, 2**K), where the other tools are as in (n, K)."""
+    """Return log-likelihoods (n, 2) of one tool, from tables (n, K, 2**K), given the other tools (n, K)."""
     places = 2 ** np.arange(tools.shape[1])[::-1]
     others = tools @ places - tools[:, tool] * places[tool]
     frames = np.arange(len(tools))
@@ -205,42 +205,45 @@ def _alone(table: np.ndarray, tool: int, tools: np.ndarray) -> np.ndarray:
 
 
 def _path(log: np.ndarray, states: np.ndarray) -> float:
+    """Return the log-probability of a path, from log-transitions."""
     return log[states[:-1], states[1:]].sum()
 
 
 def _driven(log: np.ndarray, phases: np.ndarray, tools: np.ndarray) -> float:
-    """Log-probability of all tools' moves (n, K), given the phases that they move into."""
+    """Return the log-probability of all tools' transitions (n, K), given the phases (n,)."""
     k = np.arange(tools.shape[1])
     return log[k, phases[1:, None], tools[:-1], tools[1:]].sum()
 
 
 def describe(change: Change, phase_names: Sequence[str], tool_names: Sequence[str]) -> tuple[str, str]:
-    """What changed, in one sentence for a person, and the weights behind it.
+    """Describe a change in one sentence, and the reasons for it in numbers.
 
     Args:
         change: from `longest_changes`.
-        phase_names: (L,).
-        tool_names: (K,).
+        phase_names: (L,) names of the phases.
+        tool_names: (K,) names of the tools.
 
     Returns:
-        The sentence, and a line of weights in nats: positive ones speak for the change.
+        The sentence, and a line of log-likelihood ratios in nats; positive values favor the change.
     """
-    said = f"For {change.seconds:.0f} s the recognizer "
+    start = f"For {change.seconds:.0f} s the recognizer "
     sure = f"(probability {change.probability:.2f})"
     if change.track == "phases":
         raw, out = words(phase_names[change.raw]), words(phase_names[change.stabilized])
-        text = f"{said}said {raw}; the model says {out} {sure}"
+        text = f"{start}predicted {raw}; the model infers {out} {sure}"
         reason = "the order and the usual length of phases"
     else:
         name = words(tool_names[change.tool])
-        text = f"{said}saw: {name}; the model says absent {sure}" if change.raw else f"{said}missed: {name}; "
-        text += "" if change.raw else f"the model says present {sure}"
-        reason = "how seldom the tool comes and goes"
-    weights = {"what the frames show": change.frames_say, reason: change.moves_say, "the tools": change.tools_say}
+        seen, inferred = ("detected", "absent") if change.raw else ("did not detect", "present")
+        text = f"{start}{seen} {name}; the model infers that it is {inferred} {sure}"
+        reason = "how rarely the tool appears and disappears"
+    weights = {"the recognizer's outputs": change.frames_say, reason: change.moves_say, "the tools": change.tools_say}
     known = {name: weight for name, weight in weights.items() if not np.isnan(weight)}
     if known:
         best = max(known, key=lambda name: known[name])
-        text += f", mainly for {best}." if sum(known.values()) > 0 else ", for what comes before and after."
+        text += (
+            f", mainly because of {best}." if sum(known.values()) > 0 else ", because of the frames before and after."
+        )
     else:
         text += "."
     return text, "; ".join(f"{name} {weight:+.1f}" for name, weight in known.items())

@@ -1,4 +1,4 @@
-"""What the page draws of each video: rows as runs, probabilities as bytes, and a small strip for the overview."""
+"""Data and strips of each video for the page: rows as runs, probabilities as bytes, and a small strip as SVG."""
 
 import base64
 from collections.abc import Sequence
@@ -10,16 +10,16 @@ from hmmjax.plots import PHASE_COLORS, ROW_COLORS, changes, spans
 from hmmjax.stabilize import Stabilized
 from hmmjax.stabilize.table import as_phases, as_tools
 
-#: Rows of the viewer, top to bottom, for what `Stabilized` calls them.
+#: Fields of `Stabilized`, and names of their rows in the viewer, from top to bottom.
 ROWS = (("raw", "raw"), ("filtered", "online"), ("smoothed", "stabilized"))
-#: Heights in the overview: a row of phases, and the space beneath a tool, which leaves room for its name.
+#: Heights in the overview: of a row of phases, and of the space below a tool, which leaves room for its name.
 PHASE, GAP = 9, 2.5
-#: The viewer shows at most so many probabilities a video; longer ones are thinned, their labels are not.
+#: Maximum number of probabilities per video in the viewer; longer videos are thinned, their labels are not.
 MOST_SHADES = 20_000
 
 
 def rows(result: Stabilized, i: int, track: str) -> dict[str, np.ndarray]:
-    """Labels of the i-th video by row, truth first: (n,) phases or (n, K) tools; rows that are missing are left out."""
+    """Return the labels (n,) of phases or (n, K) of tools of one video by row, truth first, without missing rows."""
     convert = as_phases if track == "phases" else as_tools
     found = {}
     truth = getattr(result, f"truth_{track}")
@@ -33,7 +33,7 @@ def rows(result: Stabilized, i: int, track: str) -> dict[str, np.ndarray]:
 
 
 def video_data(result: Stabilized, i: int) -> dict[str, Any]:
-    """Everything the viewer needs of one video, as plain JSON values; times in seconds, probabilities in 255ths."""
+    """Return the viewer's data of one video as JSON values; times in seconds, probabilities in 255ths."""
     seconds = result.frames[i] / result.fps
     data: dict[str, Any] = {
         "id": result.ids[i],
@@ -69,7 +69,7 @@ def _runs(seconds: np.ndarray, values: np.ndarray, step: float) -> list[list[flo
 
 
 def strip(result: Stabilized, i: int, longest: float, width: int = 760) -> str:
-    """The i-th video as a small SVG: phases if there are any, else tools; time on the scale of the longest video."""
+    """Draw one video as a small SVG, with time on the scale of the longest video."""
     seconds = result.frames[i] / result.fps
     scale = width / max(longest, 1e-9)
     start = float(seconds[0])
@@ -101,7 +101,7 @@ def strip(result: Stabilized, i: int, longest: float, width: int = 760) -> str:
 
 
 def row_names(result: Stabilized, i: int, tools: Sequence[str]) -> list[tuple[str, float]]:
-    """What stands beside the rows of the i-th video's strip, each with the middle of its row: as `strip` lays out."""
+    """Return the names of the rows of one video's strip, each with the vertical middle of its row."""
     names, y = [], 0.0
     for name in rows(result, i, "phases"):
         names.append((name, y + PHASE / 2))
@@ -115,7 +115,7 @@ def row_names(result: Stabilized, i: int, tools: Sequence[str]) -> list[tuple[st
 
 
 def count_changes(result: Stabilized, i: int, track: str) -> dict[str, int]:
-    """Changes of each row of the i-th video, over all tools."""
+    """Count the changes in each row of one video, over all tools."""
     return {
         name: changes(x) if x.ndim == 1 else sum(changes(x[:, k]) for k in range(x.shape[1]))
         for name, x in rows(result, i, track).items()
@@ -123,7 +123,7 @@ def count_changes(result: Stabilized, i: int, track: str) -> dict[str, int]:
 
 
 def axis(longest: float, width: int = 760) -> str:
-    """The strips' common time axis, in minutes."""
+    """Draw the common time axis of the strips, in minutes."""
     step = next((s for s in (1, 2, 5, 10, 20, 30, 60) if longest / 60 / s <= 10), 120)
     parts = []
     for minute in range(0, int(longest / 60) + 1, step):

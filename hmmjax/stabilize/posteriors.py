@@ -18,7 +18,7 @@ GROUP = 8
 def numpy_posterior(
     params: Params, obs: Observations, mask: np.ndarray, *, online: bool = False
 ) -> tuple[Observations, np.ndarray]:
-    """Return posteriors as NumPy arrays of probabilities in [0, 1].
+    """Return posteriors as NumPy arrays.
 
     Args:
         params: the model.
@@ -30,8 +30,7 @@ def numpy_posterior(
         Phases (B, T, L) and tools (B, T, K), None for a track that the model lacks; and log-likelihoods (B,).
     """
     found = (inference.filter if online else inference.posterior)(params, obs, mask)
-    # Sums of float32 probabilities may exceed one by a rounding error.
-    arrays = (None if (x := getattr(found, t)) is None else np.clip(np.asarray(x), 0, 1) for t in TRACKS)
+    arrays = (None if (x := getattr(found, t)) is None else np.asarray(x) for t in TRACKS)
     return Observations(*arrays), np.asarray(found.log_likelihood)
 
 

@@ -222,9 +222,9 @@ class _Scores:
 
     def add(self, model: Params, part: Examples) -> None:
         labels = Labels(*(None if getattr(model, t) is None else getattr(part.labels, t) for t in TRACKS))
-        found, marginal = numpy_posterior(model, part.obs, part.mask)
-        clamped = inference.log_likelihood(model, part.obs, part.mask, labels)
-        self.total += float(np.sum(np.asarray(clamped, np.float64) - np.asarray(marginal, np.float64)))
+        found, _ = numpy_posterior(model, part.obs, part.mask)
+        conditional = inference.conditional_log_likelihood(model, part.obs, part.mask, labels)
+        self.total += float(np.sum(np.asarray(conditional, np.float64)))
         known = np.zeros(part.mask.shape, bool)
         for track, videos in self.videos.items():
             truth, values = getattr(labels, track), getattr(found, track)

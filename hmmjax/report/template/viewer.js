@@ -156,9 +156,9 @@
   }
 
   function stack(c, p, y, tall, width) {
-    columns(p, width, (px, share) => {
+    columns(p, width, (px, fraction) => {
       let top = y;
-      share.forEach((s, k) => {
+      fraction.forEach((s, k) => {
         if (s <= 0.002) return;
         c.fillStyle = page.colors[k % page.colors.length];
         c.fillRect(px, top, 1.05, s * tall);
@@ -169,7 +169,7 @@
 
   function shade(c, p, tool, y, tall, width) {
     c.fillStyle = page.shade;
-    columns(p, width, (px, share) => c.fillRect(px, y + tall * (1 - share[tool]), 1.05, tall * share[tool]));
+    columns(p, width, (px, fraction) => c.fillRect(px, y + tall * (1 - fraction[tool]), 1.05, tall * fraction[tool]));
   }
 
   function axis(c, y, width) {
@@ -197,7 +197,7 @@
 
   function tell() {
     if (cursor === null) {
-      readout.textContent = "Move over the picture to read a moment; wheel or + and − to zoom, drag to move, double click for the whole video.";
+      readout.textContent = "Point at the picture to read labels and probabilities. Zoom with the wheel or + and −, drag to move, double-click for the entire video.";
       return;
     }
     const parts = [];
@@ -221,8 +221,8 @@
         const s = p.values[i * p.classes + k] / 255;
         const rows = ["truth", "raw"].filter((row) => video.tools[k][row]).map((row) => [row, at(video.tools[k][row], cursor)]);
         if (s < 0.05 && !rows.some(([, v]) => v === 1)) return;
-        const said = rows.filter(([, v]) => v !== null).map(([row, v]) => `${row} ${v === 1 ? "yes" : v === 0 ? "no" : "not annotated"}`);
-        seen.push(`${n} ${s.toFixed(2)}${said.length ? ` (${said.join(", ")})` : ""}`);
+        const shown = rows.filter(([, v]) => v !== null).map(([row, v]) => `${row} ${v === 1 ? "yes" : v === 0 ? "no" : "not annotated"}`);
+        seen.push(`${n} ${s.toFixed(2)}${shown.length ? ` (${shown.join(", ")})` : ""}`);
       });
       parts.push("tools: " + (seen.join(", ") || "none"));
     }
