@@ -1,4 +1,4 @@
-"""Which frames are suggested, the page, and the file that comes back as partial labels."""
+"""`hmmjax.suggest`: the ranking of frames, the page of questions, and answers read back as partial labels."""
 
 import csv
 import dataclasses
@@ -110,7 +110,7 @@ def test_unusable_input_is_named():
         suggest.rank([good], [track(flat(10, 0.1, 0.1), "video02")])
     with pytest.raises(FormatError, match="frames of video01"):
         suggest.rank([good], [track(flat(10, 0.1, 0.1), step=1)])
-    with pytest.raises(FormatError, match="not labels"):
+    with pytest.raises(FormatError, match="holds labels"):
         suggest.rank([good], [track(np.zeros((10, 2), np.int32))])
 
 
@@ -245,7 +245,7 @@ def test_page_escapes_names(tmp_path):
 
 
 def test_answered_questions_are_labels_for_fit(tmp_path):
-    """Raw and stabilized predictions to questions to answers to a fit that uses them."""
+    """From predictions to questions, to answers, to a fit that uses them."""
     surgeries = simulate_surgeries(2, seed=3, minutes=4.0)
     names = dict(names=CHOLEC80_TOOLS)
     raw = [track(s.tool_probabilities.astype(float), f"video0{n + 1}", **names) for n, s in enumerate(surgeries)]
@@ -288,7 +288,7 @@ def test_labels_at_another_rate_are_known_too():
     stabilized = flat(50, 0.9, 0.9)
     seconds = dataclasses.replace(track(np.ones((50, 2), np.int32), step=1), fps=1.0)
     assert suggest.rank([track(stabilized)], [track(stabilized)], [seconds]) == []
-    with pytest.raises(FormatError, match="counts 30 frames a second here and 25 in"):
+    with pytest.raises(FormatError, match="has 30 frames per second here, but 25 in"):
         suggest.rank([track(stabilized)], [dataclasses.replace(track(stabilized), fps=30.0)])
 
 
@@ -333,7 +333,7 @@ def test_columns_are_told_apart(asked, phase_questions, tmp_path):
     path = tmp_path / "a.csv"
     for name in ("video", "Why", "phase", "phases"):
         pair = [track(flat(10, 0.5, 0.5), names=(name, "Hook"))]
-        with pytest.raises(FormatError, match=f"a tool is called '{name}'"):
+        with pytest.raises(FormatError, match=f"a tool has the name '{name}'"):
             suggest.write_answers(path, suggest.rank(pair, pair, count=1))
     suggest.write_answers(path, asked)
     lines = path.read_text().splitlines()
@@ -343,7 +343,7 @@ def test_columns_are_told_apart(asked, phase_questions, tmp_path):
 
 
 def test_answers_are_annotations_among_others(asked, tmp_path):
-    """Of a video without labels, and of one with some; contradictions are named."""
+    """Answers for a video without labels and for one with some; contradictions are reported."""
     (tmp_path / "known").mkdir()
     label = tmp_path / "known" / "video02-tool.txt"
     label.write_text("Frame\tHook\tGrasper\n" + "".join(f"{25 * n}\t-1\t0\n" for n in range(100)))
@@ -403,7 +403,7 @@ def test_pictures_are_found_by_what_their_numbers_count(tmp_path):
     assert shown(suggest.find_pictures(tmp_path / "counter", naming="counter"), 50) == 3
     assert shown(suggest.find_pictures(tmp_path / "counter", naming="counter", rate=5.0), 50) == 11
     for folder in ("second", "counter"):  # picture 50 exists, and is another second's
-        with pytest.raises(FormatError, match="say naming"):
+        with pytest.raises(FormatError, match="give naming"):
             suggest.find_pictures(tmp_path / folder)
     with pytest.raises(FormatError, match="unknown naming rule"):
         suggest.find_pictures(tmp_path / "frame", naming="guess")
@@ -436,7 +436,7 @@ def test_a_damaged_picture_is_named_and_leaves_no_file_to_fill_in(asked, tmp_pat
         for path in (tmp_path / "frames" / video).iterdir():
             path.write_bytes(path.read_bytes()[:40])
     found = suggest.find_pictures(tmp_path / "frames")
-    with pytest.raises(FormatError, match=r"frames/video\d+/\d+\.png: not a readable picture"):
+    with pytest.raises(FormatError, match=r"frames/video\d+/\d+\.png: the picture cannot be read"):
         suggest.write(tmp_path / "out", asked, picture=found)
     suggest.write(tmp_path / "out", asked)  # nothing in the way
 
@@ -445,5 +445,5 @@ def test_the_page_explains_what_it_asks(asked, phase_questions, tmp_path):
     suggest.write_sheet(tmp_path / "tools.html", asked)
     suggest.write_sheet(tmp_path / "both.html", phase_questions)
     tools, both = ((tmp_path / name).read_text() for name in ("tools.html", "both.html"))
-    assert "a ? in each cell" in tools and "Tools: Grasper, Hook." in tools and "column Phase" not in tools
-    assert "In the column Phase write the name" in both and ", ".join(CHOLEC80_PHASES) in both
+    assert "a ? for each question" in tools and "Tools: Grasper, Hook." in tools and "column Phase" not in tools
+    assert "In the column Phase, write the name" in both and ", ".join(CHOLEC80_PHASES) in both

@@ -1,8 +1,10 @@
-"""Which frames should a person label next? A ranking, a contact sheet to look at, and a file to fill in.
+"""Choose frames to label next: a ranking, a page that shows the frames, and a file to fill in.
 
-suggestions = hmmjax.suggest.rank(raw, stabilized, known)
-hmmjax.suggest.write("to-label/", suggestions, picture=...)
-tracks = hmmjax.suggest.read_answers("to-label/answers.csv")     # partial labels, for hmmjax.io.to_batch
+Example::
+
+    suggestions = hmmjax.suggest.rank(raw, stabilized, known)
+    hmmjax.suggest.write("to-label/", suggestions, picture=...)
+    tracks = hmmjax.suggest.read_answers("to-label/answers.csv")  # partial labels, for hmmjax.io.to_batch
 """
 
 from hmmjax.suggest.answers import read_answers, write_answers

@@ -1,8 +1,8 @@
-"""The file that a person fills in, and reading it back as partial labels.
+"""Write the file of questions to fill in, and read it back as partial labels.
 
-One row per frame: video, frame, fps, second, why; then Phase (a name) and a column per tool (0 or 1). A "?" marks what
-is asked; every other cell may be filled in as well, and whatever is left blank or "?" stays unknown. Where phases are
-asked for, the last column names those to choose among.
+One row per frame: video, frame, fps, second, why; then Phase (a name) and one column per tool (0 or 1). A "?" marks a
+question; other cells may be filled in too, and cells that are blank or "?" stay unlabeled. If phases are asked for, the
+last column names the phases to choose from.
 """
 
 import csv
@@ -18,16 +18,16 @@ PathLike = str | os.PathLike[str]
 
 
 def write_answers(path: PathLike, suggestions: Sequence[Suggestion], *, force: bool = False) -> None:
-    """Write the file to fill in, a row for each frame.
+    """Write the file to fill in, one row per frame.
 
     Args:
-        path: the file.
+        path: the csv file.
         suggestions: from `rank`.
-        force: overwrite.
+        force: overwrite an existing file, which may have been filled in.
 
     Raises:
-        FileExistsError: when it exists and `force` is False; somebody may have filled it in.
-        FormatError: when a class is called like one of the file's own columns.
+        FileExistsError: the file exists and `force` is False.
+        FormatError: a class has the name of one of the file's own columns.
     """
     tools = next((s.names for s in suggestions if s.track == "tools"), ())
     phases = next((s.names for s in suggestions if s.track == "phases"), ())
@@ -35,9 +35,14 @@ def write_answers(path: PathLike, suggestions: Sequence[Suggestion], *, force: b
     own = {fold(column): column for column in (*FIXED, PHASE, PHASES)}
     for name in tools:
         if fold(name) in own:
-            raise FormatError(f"a tool is called {name!r}, like a column of the file to fill in", fix="rename it")
+            raise FormatError(
+                f"a tool has the name {name!r}, which is also a column of answers.csv", fix="rename the tool"
+            )
     if split := [name for name in phases if BAR.strip() in name]:
-        raise FormatError(f"the phase {split[0]!r} has a {BAR.strip()!r} in its name", fix="rename it")
+        raise FormatError(
+            f"the name of the phase {split[0]!r} contains {BAR.strip()!r}, which separates phases in answers.csv",
+            fix="rename the phase",
+        )
     rows: dict[tuple[str, int], dict[str, str]] = {}
     for s in suggestions:
         start = {"video": s.video, "frame": str(s.frame), "fps": f"{s.fps:g}", "second": f"{s.second:.2f}", "why": ""}
@@ -53,19 +58,18 @@ def write_answers(path: PathLike, suggestions: Sequence[Suggestion], *, force: b
 
 
 def read_answers(path: PathLike, *, phase_names: str | Sequence[str] = ()) -> list[Track]:
-    """Read a filled-in file; `hmmjax.io.read_annotations` reads it too, together with other annotations.
+    """Read a filled-in file. `hmmjax.io.read_annotations` reads it too, together with other annotations.
 
     Args:
-        path: the file.
-        phase_names: the phases' names and order, for files that do not say (and "cholec80" and the like); the others
-            have them in their last column.
+        path: the csv file.
+        phase_names: names of the phases in order, or "cholec80" and the like, for files without a column of phases.
 
     Returns:
-        Tracks of labels with -1 for unknown, for the videos with any answer; `notices` say what is still open.
+        Tracks of labels, -1 for unlabeled, for the videos with any answer; their `notices` list open questions.
 
     Raises:
-        FormatError: naming the line of a cell that is no answer, of a repeated frame, of an unknown phase, of a frame
-            rate other than the video's; a column that is there twice; or a file that cannot be read.
+        FormatError: the file cannot be read, or has a column twice; or, with its line: a cell that is not an answer, a
+            repeated frame, an unknown phase, or a frame rate that is not the video's.
     """
     name = os.fspath(path)
     try:

@@ -1,4 +1,4 @@
-"""Pictures for the contact sheet, from folders."""
+"""Find the pictures of frames in folders."""
 
 import dataclasses
 import os
@@ -12,32 +12,32 @@ from hmmjax.io import FormatError, natural, video_id
 
 PathLike = str | os.PathLike[str]
 
-#: What the numbers in pictures' names may count.
+#: What the numbers in the names of pictures may count.
 NAMINGS = ("frame", "second", "counter")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Pictures:
-    """Pictures of many videos in files.
+    """Picture files of many videos.
 
     Attributes:
-        files: by video and frame number.
+        files: paths by video and frame number.
     """
 
     files: Mapping[tuple[str, int], Path]
 
     def __call__(self, video: str, frame: int) -> np.ndarray | None:
-        """A picture, or None where there is none.
+        """Read one picture.
 
         Args:
-            video: its name.
-            frame: number on the video's counter.
+            video: name of the video.
+            frame: frame number.
 
         Returns:
-            (H, W, 3) uint8 RGB.
+            (H, W, 3) uint8 RGB; None if there is no picture of this frame.
 
         Raises:
-            FormatError: when the file is no picture or is cut off.
+            FormatError: the file is damaged or not a picture.
         """
         from PIL import Image
 
@@ -48,16 +48,16 @@ class Pictures:
             with Image.open(path) as image:
                 return np.asarray(image.convert("RGB"))
         except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-            raise FormatError(f"not a readable picture ({error})", file=path, fix="get or dump it again") from error
+            raise FormatError(f"the picture cannot be read ({error})", file=path, fix="extract it again") from error
 
     def missing(self, frames: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-        """Those of some frames that have no picture.
+        """Return the frames that have no picture.
 
         Args:
-            frames: video and frame number of each.
+            frames: pairs of video and frame number.
 
         Returns:
-            Likewise, each once, in their order.
+            Pairs of video and frame number without duplicates, in the given order.
         """
         return [(v, f) for v, f in dict.fromkeys(frames) if (video_id(v), f) not in self.files]
 
@@ -65,28 +65,28 @@ class Pictures:
 def find_pictures(
     folder: PathLike, *, naming: str | None = None, fps: float | Mapping[str, float] = 25.0, rate: float = 1.0
 ) -> Pictures:
-    """Pictures of many videos: a folder each, called like the video.
+    """Find the pictures of many videos, in one folder per video that is named like the video.
 
     Args:
-        folder: with a folder of jpg or png files for each video; the last number in a file's name counts. Mirrored
-            copies (``_flip``) are passed over.
+        folder: holds one folder of jpg or png files per video. The last number in a file's name identifies the frame.
+            Mirrored copies (``_flip``) are skipped.
         naming: what the numbers count: "frame" (000025.jpg is frame 25, as `models.data.video_extract` writes them),
-            "second" (the first is 0) or "counter" (ffmpeg's, from 1). Without it they are frames, unless they follow
-            one another, which may be any of the three.
-        fps: frames per second of the videos, for "second" and "counter"; of all, or by video.
+            "second" (from 0) or "counter" (ffmpeg's, from 1). None means "frame", but is an error if the numbers are
+            consecutive, because they could then count any of the three.
+        fps: frames per second, for "second" and "counter": one number, or a number per video.
         rate: pictures per second, for "counter".
 
     Returns:
-        A function of a video's name and a frame number that reads the picture, or answers None.
+        The pictures, by video and frame number.
 
     Raises:
-        FormatError: when no subfolder holds a picture; when the naming is unknown, or not given and not plain; and for
-            two folders of one video or two pictures of one frame.
+        FormatError: no subfolder holds a picture, the naming is unknown or ambiguous, two folders are of one video, or
+            two pictures are of one frame.
     """
     if naming not in (None, *NAMINGS):
-        raise FormatError(f"unknown naming rule {naming!r}", fix=f"say one of {', '.join(NAMINGS)}")
+        raise FormatError(f"unknown naming rule {naming!r}", fix=f"choose among {', '.join(NAMINGS)}")
     if not Path(folder).is_dir():
-        raise FormatError("no such folder", file=folder, fix="give a folder with one folder per video")
+        raise FormatError("there is no such folder", file=folder, fix="give a folder with one folder per video")
     found: dict[tuple[str, int], Path] = {}
     folders: dict[str, Path] = {}
     for inside in sorted((p for p in Path(folder).iterdir() if p.is_dir()), key=lambda p: natural(p.name)):
@@ -96,18 +96,20 @@ def find_pictures(
         video = video_id(inside.name)
         twin = folders.setdefault(video, inside)
         if twin != inside:
-            raise FormatError(f"the same video as {twin.name}", file=inside, fix="keep one of them")
+            raise FormatError(f"this is the same video as {twin.name}", file=inside, fix="keep one of the two folders")
         counts = fps if isinstance(fps, int | float) else fps.get(video, 25.0)
         numbers = _numbers(files, naming, counts, rate)
         if naming is None and len(numbers) > 1 and np.diff(sorted(numbers)).min() == 1:
             raise FormatError(
-                "what do the numbers in the pictures' names count? They follow one another",
+                "the numbers in the names of the pictures are consecutive, so that they may count frames or seconds",
                 file=inside,
-                fix=f"say naming (--naming): one of {', '.join(NAMINGS)}",
+                fix=f"give naming (--naming): {', '.join(NAMINGS)}",
             )
         found |= {(video, number): path for number, path in numbers.items()}
     if not found:
-        raise FormatError("no pictures in subfolders", file=folder, fix="give a folder with one folder per video")
+        raise FormatError(
+            "there are no pictures in subfolders", file=folder, fix="give a folder with one folder per video"
+        )
     return Pictures(found)
 
 
@@ -118,14 +120,16 @@ def _is_frame(path: Path) -> bool:
 
 
 def _numbers(files: list[Path], naming: str | None, fps: float, rate: float) -> dict[int, Path]:
-    """Pictures of one video by frame number."""
+    """Return the pictures of one video by frame number."""
     step = {"second": fps, "counter": fps / rate}.get(naming or "", 1.0)
     numbers: dict[int, Path] = {}
     for path in files:
         number = int(re.findall(r"\d+", path.stem)[-1]) - (naming == "counter")
         if number < 0:
-            raise FormatError("a counter starts at 1", file=path, fix="say 'second' or 'frame' if it starts at 0")
+            raise FormatError(
+                "this picture has number 0, but a counter starts at 1", file=path, fix="use 'second' or 'frame'"
+            )
         twin = numbers.setdefault(round(number * step), path)
         if twin != path:
-            raise FormatError(f"the same frame as {twin.name}", file=path, fix="keep one of them")
+            raise FormatError(f"this is the same frame as {twin.name}", file=path, fix="keep one of the two pictures")
     return numbers

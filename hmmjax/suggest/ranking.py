@@ -1,4 +1,4 @@
-"""Rank unlabeled frames by what a person's label would tell."""
+"""Rank unlabeled frames by how useful their labels would be."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -8,28 +8,28 @@ import numpy as np
 from hmmjax.io import FormatError, Track, align_classes, natural
 from hmmjax.io.join import merge_labels
 
-#: "positive": the tool is probably there, and few positive labels of it are known.
-#: "disagreement": the recognizer and the stabilized result say different things.
-#: "uncertain": the stabilized result does not know (its posterior's entropy is high).
+#: "positive": the tool is probably present, and few positive labels of it are known.
+#: "disagreement": the recognizer and the stabilized result differ.
+#: "uncertain": the posterior has high entropy.
 REASONS = ("positive", "disagreement", "uncertain")
-#: Whoever is as sure as this is not uncertain.
+#: Posterior probability at or above which a frame is not uncertain.
 _SURE = 0.9
 
 
 @dataclasses.dataclass(frozen=True)
 class Suggestion:
-    """A question to a person: is this tool in this frame, or which phase is this?
+    """A question about one frame: is this tool present, or which phase is this?
 
     Attributes:
-        video: its identifier.
-        frame: number on the video's counter.
-        fps: the counter's frames per second.
+        video: name of the video.
+        frame: frame number.
+        fps: frames per second of the frame counter.
         track: "phases" or "tools".
-        name: the tool asked about; for phases the phase that the stabilized result takes it for.
+        name: the tool that is asked about; for phases, the most probable stabilized phase.
         reason: one of `REASONS`.
-        score: what it was ranked by within its reason, larger first.
-        raw: the recognizer's probability of `name`, NaN where it gave labels only.
-        stabilized: the posterior of `name`.
+        score: the score by which frames of this reason are ranked, larger first.
+        raw: the recognizer's probability of `name`, NaN if it predicts labels.
+        stabilized: the posterior probability of `name`.
         names: all classes of the track, for the file to fill in.
     """
 
@@ -52,7 +52,7 @@ class Suggestion:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Candidates:
-    """Everything that could be asked about one tool, or about the phase: parallel arrays over (video, frame)."""
+    """All questions about one tool, or about the phase: parallel arrays over (video, frame)."""
 
     videos: np.ndarray
     frames: np.ndarray
@@ -77,26 +77,26 @@ def rank(
     """Choose frames to label.
 
     Args:
-        raw: what the recognizer says, tools or phases of each video, as `hmmjax.io.read` gives them.
-        stabilized: posteriors of the same videos and frames (`hmmjax stabilize` writes them to stabilized.npz).
-        known: labels that there are already, -1 unknown; what is known is not asked again. Several tracks of one video
-            add up.
-        count: frames per tool and reason. Positive frames are shared out: there are `count` per tool in all, and a
-            tool with few known positives gets more of them than one with many.
-        apart: least distance in seconds between two questions about one class in one video.
-        reasons: which of `REASONS`.
+        raw: the recognizer's predictions of tools or phases, from `hmmjax.io.read`.
+        stabilized: posteriors of the same videos and frames, from stabilized.npz of `hmmjax stabilize`.
+        known: labels that are already known, -1 for unlabeled; they are not asked for. Several tracks of one video are
+            merged.
+        count: number of frames per tool and reason. Of the "positive" frames, a tool with few known positive labels
+            gets more than `count`, and a tool with many gets fewer.
+        apart: minimum number of seconds between two questions about one class in one video.
+        reasons: which of `REASONS` to use.
 
     Returns:
-        Suggestions, by reason, then class, then falling score.
+        Suggestions, sorted by reason, class, and decreasing score.
 
     Raises:
-        FormatError: when videos, rates or frames of `raw` and `stabilized` differ, when known labels contradict each
-            other, or for an unknown reason.
+        FormatError: videos, rates or frames of `raw` and `stabilized` differ, known labels contradict each other, or a
+            reason is unknown.
     """
     reasons = tuple(reasons)
     for reason in reasons:
         if reason not in REASONS:
-            raise FormatError(f"unknown reason {reason!r}", fix=f"say some of {', '.join(REASONS)}")
+            raise FormatError(f"unknown reason {reason!r}", fix=f"choose among {', '.join(REASONS)}")
     suggestions: list[Suggestion] = []
     for track in ("tools", "phases"):
         pairs, names = _pairs(raw, stabilized, track)
@@ -132,7 +132,7 @@ def rank(
     return sorted(suggestions, key=lambda s: (REASONS.index(s.reason), s.track, s.names.index(s.name), -s.score))
 
 
-#: What the recognizer and what the stabilized result say, a pair per video.
+#: Raw and stabilized predictions, one pair per video.
 Pairs = list[tuple[Track, Track]]
 
 
@@ -143,7 +143,9 @@ def _pairs(raw: Sequence[Track], stabilized: Sequence[Track], track: str) -> tup
         return [], ()
     if set(before) != set(after):
         lone = sorted(set(before) ^ set(after), key=natural)
-        raise FormatError(f"{lone[0]} has {track} in only one of raw and stabilized predictions")
+        raise FormatError(
+            f"{lone[0]} has {track} in only one of raw and stabilized predictions", fix="give the same videos in both"
+        )
     ordered = sorted(before, key=natural)
     aligned, names = align_classes([before[v] for v in ordered] + [after[v] for v in ordered])
     if names is None:
@@ -151,24 +153,30 @@ def _pairs(raw: Sequence[Track], stabilized: Sequence[Track], track: str) -> tup
     pairs = list(zip(aligned[: len(ordered)], aligned[len(ordered) :], strict=True))
     for a, b in pairs:
         if b.is_labels:
-            raise FormatError("probabilities are needed, not labels", file=b.source, fix="give stabilized.npz")
+            raise FormatError(
+                "this file holds labels, but probabilities are needed", file=b.source, fix="give stabilized.npz"
+            )
         if a.fps != b.fps:
             raise FormatError(
-                f"{a.video} counts {b.fps:g} frames a second here and {a.fps:g} in {a.source}",
+                f"{a.video} has {b.fps:g} frames per second here, but {a.fps:g} in {a.source}",
                 file=b.source,
-                fix="say fps",
+                fix="give fps",
             )
         if not np.array_equal(a.frames, b.frames):
-            raise FormatError(f"frames of {a.video} are not those of {a.source}", file=b.source)
+            raise FormatError(
+                f"the frames of {a.video} are not those of {a.source}",
+                file=b.source,
+                fix="give the predictions that were stabilized",
+            )
     return pairs, names
 
 
 def _tool_candidates(pairs: Pairs, labels: dict[str, Track], tool: int) -> _Candidates:
     parts = []
     for n, (before, after) in enumerate(pairs):
-        said, p = before.values[:, tool].astype(float), after.values[:, tool]
-        differs = np.abs(said - p) * ((said >= 0.5) != (p >= 0.5))
-        raw = np.full(len(p), np.nan) if before.is_labels else said
+        outputs, p = before.values[:, tool].astype(float), after.values[:, tool]
+        differs = np.abs(outputs - p) * ((outputs >= 0.5) != (p >= 0.5))
+        raw = np.full(len(p), np.nan) if before.is_labels else outputs
         free = ~_known(labels.get(after.video), after, tool)
         entropy = _entropy(np.stack([p, 1 - p], -1))
         video, name = np.full(len(p), n), np.full(len(p), tool)
@@ -181,10 +189,10 @@ def _tool_candidates(pairs: Pairs, labels: dict[str, Track], tool: int) -> _Cand
 def _phase_candidates(pairs: Pairs, labels: dict[str, Track]) -> _Candidates:
     parts = []
     for n, (before, after) in enumerate(pairs):
-        rows, chosen, said = np.arange(len(after.frames)), after.values.argmax(-1), before.labels()
+        rows, chosen, predicted = np.arange(len(after.frames)), after.values.argmax(-1), before.labels()
         p = after.values[rows, chosen]
         raw = np.full(len(rows), np.nan) if before.is_labels else before.values[rows, chosen]
-        differs = (said != chosen) * (p - after.values[rows, said])
+        differs = (predicted != chosen) * (p - after.values[rows, predicted])
         free = ~_known(labels.get(after.video), after, None)
         entropy, video = _entropy(after.values), np.full(len(rows), n)
         columns = video, after.frames, after.seconds, chosen, raw, p, entropy, differs, p
@@ -193,7 +201,7 @@ def _phase_candidates(pairs: Pairs, labels: dict[str, Track]) -> _Candidates:
 
 
 def _known(labels: Track | None, asked: Track, tool: int | None) -> np.ndarray:
-    """(n,) bool: at which frames of a track the tool, or the phase, is labeled."""
+    """Return (n,) bool: the frames of a track at which the tool, or the phase, is labeled."""
     if labels is None or not len(labels.frames):
         return np.zeros(len(asked.frames), bool)
     labels = labels.at_fps(asked.fps)
@@ -202,12 +210,12 @@ def _known(labels: Track | None, asked: Track, tool: int | None) -> np.ndarray:
 
 
 def _entropy(p: np.ndarray) -> np.ndarray:
-    """In nats, over the last axis."""
+    """Return the entropy over the last axis, in nats."""
     return -(p * np.log(np.maximum(p, 1e-12))).sum(-1)
 
 
 def _quota(labels: Iterable[Track], num_tools: int, count: int) -> list[int]:
-    """How many of the num_tools * count positive frames each tool gets, by how few of it are known."""
+    """Distribute num_tools * count positive frames over tools; tools with fewer known positive labels get more."""
     have = sum(((t.values == 1).sum(0) for t in labels), np.zeros(num_tools))
     need = 1 / np.sqrt(1 + have)
     exact = need / need.sum() * count * num_tools
@@ -224,11 +232,11 @@ def _choose(
     taken: dict[tuple[int, int], list[float]],
     topic: int,
 ) -> list[tuple[int, float]]:
-    """The best rows for a reason, away from all those chosen before on this topic; `taken` is added to."""
+    """Choose the best rows for a reason, apart from all rows chosen before on this topic; update `taken`."""
     by_reason = {
         "positive": candidates.stabilized,
         "disagreement": candidates.disagreement,
-        # Of ten frames that are all but certain, the least certain is no question either.
+        # Frames that are almost certain are not worth a question, even if they are the least certain ones.
         "uncertain": np.where(candidates.sure < _SURE, candidates.entropy, 0.0),
     }
     score = by_reason[reason]

@@ -1,4 +1,4 @@
-"""A page to look through: one card per question, with the picture where there is one."""
+"""The page of questions: one card per question, with the picture of the frame if there is one."""
 
 import base64
 import html
@@ -13,13 +13,13 @@ from hmmjax.io import refuse_existing, write_atomically
 from hmmjax.suggest.answers import write_answers
 from hmmjax.suggest.ranking import Suggestion
 
-#: From video and frame number to a picture (H, W, 3) uint8, or None where there is none.
+#: Function of a video and a frame number that returns a picture (H, W, 3) uint8, or None.
 Picture = Callable[[str, int], Any]
 
 _EXPLAIN = {
-    "positive": "probably there, and few labels of it are known",
+    "positive": "probably present, and few positive labels are known",
     "disagreement": "the recognizer and the stabilized result differ",
-    "uncertain": "the stabilized result does not know",
+    "uncertain": "the stabilized result is uncertain",
 }
 _STYLE = """
 body{font:15px/1.4 system-ui,sans-serif;margin:2rem;color:#222;background:#fafafa}
@@ -39,24 +39,24 @@ def write(
     picture: Picture | None = None,
     force: bool = False,
 ) -> tuple[Path, Path]:
-    """Write index.html, to look at, and answers.csv, to fill in.
+    """Write index.html, which shows the questions, and answers.csv, to fill in.
 
     Args:
-        folder: made if missing.
+        folder: the output folder, created if missing.
         suggestions: from `rank`.
-        picture: from a video's name and a frame number to its picture (H, W, 3) uint8, or to None; see `find_pictures`.
-        force: overwrite them.
+        picture: returns the picture (H, W, 3) uint8 of a video's frame, or None; see `find_pictures`.
+        force: overwrite existing files, which may have been filled in.
 
     Returns:
         Both paths.
 
     Raises:
-        FileExistsError: when one exists and `force` is False; somebody may have filled it in.
+        FileExistsError: one of the files exists and `force` is False.
     """
     root = Path(folder)
     refuse_existing(root, ("answers.csv", "index.html"), force=force)
     root.mkdir(parents=True, exist_ok=True)
-    # The file to fill in comes last: without it, whatever stopped the page can be mended and the run repeated.
+    # The file to fill in is written last, so that a run whose page failed can be repeated without --force.
     with write_atomically(root / "answers.csv", force=force) as temporary:
         write_answers(temporary, suggestions, force=True)
         write_sheet(root / "index.html", suggestions, picture=picture, force=True)
@@ -71,17 +71,17 @@ def write_sheet(
     width: int = 320,
     force: bool = False,
 ) -> None:
-    """Write the page; pictures are inside it, so that it can be sent to somebody.
+    """Write the page of questions as one file that contains the pictures.
 
     Args:
-        path: the file.
+        path: the HTML file.
         suggestions: from `rank`.
-        picture: from a video's name and a frame number to its picture (H, W, 3) uint8, or to None; see `find_pictures`.
-        width: of pictures in pixels; smaller ones stay as they are.
-        force: overwrite.
+        picture: returns the picture (H, W, 3) uint8 of a video's frame, or None; see `find_pictures`.
+        width: maximum width of pictures, in pixels.
+        force: overwrite an existing file.
 
     Raises:
-        FileExistsError: when `path` exists and `force` is False.
+        FileExistsError: `path` exists and `force` is False.
     """
     groups: dict[tuple[str, str], list[Suggestion]] = {}
     for s in suggestions:
@@ -90,9 +90,9 @@ def write_sheet(
     parts = [
         "<!doctype html><html lang='en'><meta charset='utf-8'><title>Frames to label</title>",
         f"<style>{_STYLE}</style><h1>Frames to label</h1>",
-        f"<p>{len(suggestions)} questions about {len(frames)} frames. Fill in answers.csv beside this page: it has a "
-        "row for each frame and a ? in each cell that is asked about. Write over it, or leave it where you are unsure; "
-        "other cells may be filled in too.</p>",
+        f"<p>{len(suggestions)} questions about {len(frames)} frames. Fill in answers.csv in the folder of this page: "
+        "it has one row per frame and a ? for each question. Replace the ?, or leave it if you are unsure. You may "
+        "fill in other cells too.</p>",
         *_explain(suggestions),
     ]
     for (reason, name), members in groups.items():
@@ -104,13 +104,13 @@ def write_sheet(
 
 
 def _explain(suggestions: Sequence[Suggestion]) -> list[str]:
-    """What to write, for each kind of question that there is."""
-    said = {
-        "tools": "In the column of a tool write 1 where it is in the picture, 0 where it is not. Tools: ",
-        "phases": "In the column Phase write the name of the phase that the picture belongs to. Phases: ",
+    """Explain what to write, for each kind of question."""
+    texts = {
+        "tools": "In the column of a tool, write 1 if the tool is visible in the picture, and 0 if it is not. Tools: ",
+        "phases": "In the column Phase, write the name of the phase that the picture belongs to. Phases: ",
     }
     names = {s.track: s.names for s in suggestions}
-    return [f"<p>{said[track]}{html.escape(', '.join(names[track]))}.</p>" for track in said if track in names]
+    return [f"<p>{texts[track]}{html.escape(', '.join(names[track]))}.</p>" for track in texts if track in names]
 
 
 def _card(s: Suggestion, picture: Picture | None, width: int) -> str:
