@@ -15,6 +15,7 @@ import numpy as np
 from hmmjax._core import lowering
 from hmmjax._core.batch import Batch, canonical, prepare
 from hmmjax._core.checks import is_concrete
+from hmmjax._core.deprecation import renamed_arguments
 from hmmjax._core.tables import tabulate
 from hmmjax._core.typing import Array, ArrayLike, Float, Int
 from hmmjax.messages import online
@@ -159,6 +160,7 @@ class Interval:
     probability: np.ndarray
 
 
+@renamed_arguments(figures="values")
 def interval(values: ArrayLike, level: float = 0.9) -> Interval:
     """Return the median and the central interval of a quantity over paths.
 

@@ -39,7 +39,7 @@ def test_equals_the_batch_filter_and_the_smoother_of_the_frames_so_far(shape):
         now = stream.step(_frame(case, t))
         assert now.frame == t and now.lagged_frame == (t - LAG if t >= LAG else -1)
         so_far = map_tracks(lambda x, t=t: x[0, : t + 1], case.obs)
-        # An unobserved last frame would count as padding; a mask of True keeps it.
+        # For the smoother an unobserved last frame is padding, so lagged results are compared at observed frames.
         smooth = hmmjax.posterior(case.params, so_far, case.mask[0, : t + 1])
         for track in ("phases", "tools"):
             if getattr(batch, track) is None:
