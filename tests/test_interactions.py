@@ -259,7 +259,7 @@ def test_backends_that_cannot_are_not_chosen():
     p = lowering.lower(case.params, tabulate(case.params, batch), batch.lengths)
     assert [b.shape for b in p.blocks] == [(2, 4, 4)]
     for name in ("auto", "scan", "parallel", "gpu"):
-        assert messages._module(name, p) is messages.scan
+        assert messages.select(name, p).name == "scan"
     assert lowering.choose_backend("auto", case.params) == "auto"
     # The least probable joint move, by looking at all of them.
     assert_allclose(case.params.tools.transition.min_log_prob(), np.log(p.blocks[0]).min((1, 2)), rtol=1e-5)

@@ -1,4 +1,4 @@
-"""Evidence beyond float32's range, where tools cannot switch: "auto" must not lose the only possible path."""
+"""Likelihoods beyond float32's range: no backend that "auto" takes may lose the only possible or the likeliest path."""
 
 import dataclasses
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.shipped
 
 
 def _never_switching(num_tools=3):
-    """Phase 0 without tools, then phase 1 with all of them, counted without priors; default Dirichlet and Beta."""
+    """A model counted without priors from phase 0 without tools, then phase 1 with all of them: no tool can switch."""
     start = hmmjax.init_params(2, num_tools)
     phases = np.repeat([[0], [1]], 50, 1)
     counted = hmmjax.estimate(Labels(phases, np.repeat(phases[..., None], num_tools, 2)))
@@ -26,7 +26,8 @@ def _never_switching(num_tools=3):
     )
 
 
-def _contrary(num_tools, frames=12):
+def _contradicted(num_tools, frames=12):
+    """Observations whose first frame contradicts the only possible start by 14 nats per tool."""
     tools = np.full((frames, num_tools), 0.6, np.float32)
     tools[0] = 1e-6
     return Observations(np.tile(np.float32([1e-6, 1 - 1e-6]), (frames, 1)), tools)
@@ -52,8 +53,8 @@ def _oracle(params, obs):
 
 
 @pytest.mark.parametrize("num_tools", [3, pytest.param(5, marks=pytest.mark.slow)])
-def test_the_only_path_survives_a_frame_against_it(num_tools):
-    params, obs = _never_switching(num_tools), _contrary(num_tools)
+def test_the_only_path_survives_a_frame_that_contradicts_it(num_tools):
+    params, obs = _never_switching(num_tools), _contradicted(num_tools)
     assert not lowering.scaled_is_exact(params)
     answer, posterior = _oracle(params, obs), hmmjax.posterior(params, obs)
     np.testing.assert_allclose(posterior.log_likelihood, answer.log_likelihood, rtol=1e-5)
@@ -65,16 +66,16 @@ def test_the_only_path_survives_a_frame_against_it(num_tools):
 
 
 @pytest.mark.parametrize("backend", ["scan", "gpu"])
-@pytest.mark.parametrize(("stay", "said", "glitch"), [(0.9999, 1.0, 0.0), (0.9995, 0.9, 0.0), (0.999, 0.001, 1.0)])
-def test_a_glitch_of_all_tools_does_not_lose_the_way_back(backend, stay, said, glitch):
-    """Sticky tools, and one frame that denies them all: staying, which evidence puts far below float32, is likeliest.
+@pytest.mark.parametrize(("stay", "predicted", "glitch"), [(0.9999, 1.0, 0.0), (0.9995, 0.9, 0.0), (0.999, 0.001, 1.0)])
+def test_staying_is_likeliest_despite_a_glitch_of_all_tools(backend, stay, predicted, glitch):
+    """Sticky tools, and one frame that contradicts them all by more nats than float32 holds.
 
-    Independent tools under a flat phase track: each is its own chain, which the oracle solves in float64.
+    The phase track carries no information, so that each tool is a chain of its own, solved here in float64.
     """
     num_tools, frames = 7, 9
     params = hmmjax.init_params(2, num_tools, stay=stay)
     assert lowering.choose_backend("auto", params) == "auto"
-    tools = np.full((frames, num_tools), said, np.float32)
+    tools = np.full((frames, num_tools), predicted, np.float32)
     tools[4] = glitch
     obs = Observations(np.full((frames, 2), 0.5, np.float32), tools)
     log_tools = np.asarray(params.tools.emission.log_prob(obs.tools), float)[:, 0]
@@ -87,8 +88,8 @@ def test_a_glitch_of_all_tools_does_not_lose_the_way_back(backend, stay, said, g
         message = np.logaddexp.reduce(message[:, None] + np.log(stays), 0)
     after, smoothed = np.zeros(2), []
     for t in reversed(range(frames)):
-        both = forward[t] + after
-        smoothed.append(np.exp(both[1] - np.logaddexp.reduce(both)))
+        joint = forward[t] + after
+        smoothed.append(np.exp(joint[1] - np.logaddexp.reduce(joint)))
         after = np.logaddexp.reduce(np.log(stays) + (log_tools[t] + after)[None], 1)
     found = hmmjax.posterior(params, obs, backend=backend)
     np.testing.assert_allclose(found.tools, np.repeat(np.array(smoothed[::-1])[:, None], num_tools, 1), atol=5e-6)
@@ -97,17 +98,17 @@ def test_a_glitch_of_all_tools_does_not_lose_the_way_back(backend, stay, said, g
     want = num_tools * np.logaddexp.reduce(forward[-1]) + phase
     np.testing.assert_allclose(found.log_likelihood, want, rtol=2e-6)
     filtered = np.array([np.exp(f[1] - np.logaddexp.reduce(f)) for f in forward])
-    online = hmmjax.filter(params, obs, backend=backend).tools
-    np.testing.assert_allclose(online, np.repeat(filtered[:, None], num_tools, 1), atol=5e-6)
+    found = hmmjax.filter(params, obs, backend=backend).tools
+    np.testing.assert_allclose(found, np.repeat(filtered[:, None], num_tools, 1), atol=5e-6)
 
 
 def test_gradient_in_logarithms_is_finite():
-    params, obs = _never_switching(), _contrary(3)
+    params, obs = _never_switching(), _contradicted(3)
     gradient = jax.grad(lambda p: hmmjax.log_likelihood(p, obs, backend="logspace"))(params)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
 
 
-def test_models_that_mix_take_the_fast_backend():
+def test_models_whose_tools_switch_take_the_fast_backend():
     params = hmmjax.init_params(7, 7)
     assert lowering.scaled_is_exact(params) and lowering.choose_backend("auto", params) == "auto"
     assert lowering.choose_backend("auto", _never_switching()) == "logspace"
@@ -116,7 +117,7 @@ def test_models_that_mix_take_the_fast_backend():
 
 
 @pytest.mark.parametrize("over", [0.0, 1e-7, 5e-6])
-def test_a_rounding_above_one_is_one(over):
+def test_a_probability_that_rounds_above_one_is_one(over):
     tools = hmmjax.ToolChains(
         jnp.array([1 + over], jnp.float32),
         hmmjax.transitions.PhaseConditioned(jnp.array([[[1.0, 0.0], [0.0, 1.0]]])),
@@ -241,10 +242,10 @@ def test_wrong_kinds_of_objects_are_named():
 
 
 @pytest.mark.parametrize("backend", ["scan", "gpu"])
-@pytest.mark.parametrize(("num_tools", "rare"), [(4, 1e-7), (7, 1e-13)])
-def test_a_phase_far_behind_another_is_not_lost_where_both_move_on(backend, num_tools, rare):
-    """Phase 0 leads by 16 or 30 nats, but what follows from it is denied: all tools are in view in phase 1 only."""
-    stay, frames = 0.999, 6
+@pytest.mark.parametrize("rare", [1e-7, 1e-13])
+def test_a_phase_far_behind_another_is_not_lost(backend, rare):
+    """Phase 0 leads by 16 or 30 nats, but later frames contradict it: only in phase 1 are all tools present."""
+    stay, frames, num_tools = 0.999, 6, 7
     phases = hmmjax.PhaseChain(
         np.float32([0.5, 0.5, 0]),
         np.float32([[0.5, 0, 0.5], [0, 0.5, 0.5], [0, 0, 1]]),
@@ -260,13 +261,13 @@ def test_a_phase_far_behind_another_is_not_lost_where_both_move_on(backend, num_
         hmmjax.emissions.ToolBeta(np.tile(np.float32([[1, 5], [5, 1]]), (num_tools, 1, 1))),
     )
     params = hmmjax.Params(phases, tools)
-    seen = np.full((1, frames, num_tools), 0.99, np.float32)
-    seen[:, 0] = 0.5
-    obs = Observations(np.zeros((1, frames), int), seen)
+    predicted = np.full((1, frames, num_tools), 0.99, np.float32)
+    predicted[:, 0] = 0.5
+    obs = Observations(np.zeros((1, frames), int), predicted)
     labels = hmmjax.Labels(phases=np.array([[-1, 2, -1, -1, -1, -1]], np.int32))
     got, want = (hmmjax.posterior(params, obs, None, labels, backend=b) for b in (backend, "logspace"))
     np.testing.assert_allclose(got.log_likelihood, want.log_likelihood, rtol=1e-6)
     np.testing.assert_allclose(got.phases, want.phases, atol=2e-6)
     np.testing.assert_allclose(got.tools, want.tools, atol=2e-6)
-    past, plain = (hmmjax.filter(params, obs, backend=b) for b in (backend, "logspace"))
-    np.testing.assert_allclose(past.tools, plain.tools, atol=2e-6)
+    got, want = (hmmjax.filter(params, obs, backend=b) for b in (backend, "logspace"))
+    np.testing.assert_allclose(got.tools, want.tools, atol=2e-6)

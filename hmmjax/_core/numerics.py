@@ -50,6 +50,13 @@ def logsumexp(x: Array, axis: int, keepdims: bool = False) -> Array:
     return total if keepdims else jnp.squeeze(total, axis)
 
 
+def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
+    """Return a + b and its rounding error, exactly (Knuth's two-sum)."""
+    s = a + b
+    z = s - a
+    return s, (a - (s - z)) + (b - z)
+
+
 def accurate_sum(x: Array, axis: int = -1) -> Array:
     """Sum along an axis with a compensated binary tree, with an error of about one rounding for any length.
 
@@ -61,12 +68,8 @@ def accurate_sum(x: Array, axis: int = -1) -> Array:
         if x.shape[-1] % 2:
             pad = [(0, 0)] * (x.ndim - 1) + [(0, 1)]
             x, error = jnp.pad(x, pad), jnp.pad(error, pad)
-        a, b = x[..., 0::2], x[..., 1::2]
-        s = a + b
-        z = s - a
-        lost = (a - (s - z)) + (b - z)
+        x, lost = two_sum(x[..., 0::2], x[..., 1::2])
         error = error[..., 0::2] + error[..., 1::2] + jnp.where(jnp.isfinite(lost), lost, 0)
-        x = s
     if x.shape[-1] == 0:
         return jnp.zeros(x.shape[:-1], x.dtype)
     return x[..., 0] + error[..., 0]

@@ -1,18 +1,28 @@
-"""Messages along the chain: one file per backend, all behind the functions below.
+"""Message passing along the chain: one module per backend, all behind the functions below.
 
-A backend is a module with `forward`, `backward` and `filter` that takes `Potentials`; `log_normalizer` adds the
-derivative rule that joins the two sweeps. `logspace` is the plain one to read first; `scan` and `gpu` are the fast
-ones, on the arithmetic of `scaled` (`paths` is `scan`'s best path, `batching` how both go through a batch);
-`parallel` is for phases or tools alone.
+| backend | module | runs |
+|---|---|---|
+| `scan` | `messages.scan` | everything, by scaled recursions as `lax.scan`s; the default on CPUs |
+| `gpu` | `messages.gpu` | binary tools in float32, by the same recursions as Pallas kernels |
+| `parallel` | `messages.associative` | phases or tools alone, by associative scans |
+| `logspace` | `messages.logspace` | everything, in logarithms: the slowest and the simplest; read it first |
 
-The fast ones stop at each video's end or are kernels, neither of which JAX differentiates: derivatives of posteriors,
-filters and gradients are those of `scan` run to the end of the padding, and a best path's is its log-probability's.
+Shared parts: `potentials` (what all take and return), `scaled` (messages as numbers near one and powers of two),
+`kronecker` (products with the tools' joint transition), `batching` (chunks of frames, groups of videos). `online` has
+the recursions of single frames, for streaming and for sampling paths.
+
+**Adding a backend** takes one module that ends in ``BACKEND = Backend("name", ...)`` (`messages.backend.Backend` says
+what each function takes and returns) and one line in `BACKENDS`. tests/test_backends.py then compares it with the
+oracles.
+
+**Derivatives.** `log_normalizer` carries its own derivative, by the backend's `pullback`. Derivatives of that
+derivative, and those of `filter`, are JAX's own if the backend can be differentiated; otherwise they are those of
+`Backend.derivatives_from`. The derivative of a most probable path is that of its log-probability.
 """
 
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from types import ModuleType
 from typing import Any
 
 import jax
@@ -22,110 +32,121 @@ from jax import lax
 
 from hmmjax._core.typing import Array
 from hmmjax.messages import associative, gpu, logspace, scan
-from hmmjax.messages import viterbi as best_path
+from hmmjax.messages.backend import Backend
 from hmmjax.messages.potentials import Filtered, Path, Potentials, log_prob
 
-BACKENDS: dict[str, ModuleType] = {"scan": scan, "parallel": associative, "gpu": gpu, "logspace": logspace}
-"""Backends by name; "auto" chooses among them by hardware and model."""
+BACKENDS: dict[str, Backend] = {
+    backend.name: backend for backend in (associative.BACKEND, gpu.BACKEND, scan.BACKEND, logspace.BACKEND)
+}
+"""Backends by name, in the order in which "auto" tries them."""
 
 
-def choose(backend: str) -> str:
-    """`backend`, or ValueError for an unknown name."""
-    if backend not in ("auto", *BACKENDS):
-        raise ValueError(f"backend {backend!r} is unknown; choose from {', '.join(['auto', *BACKENDS])}.")
-    return backend
+def choose(name: str) -> str:
+    """Return `name`; raise ValueError unless it is "auto" or the name of a backend."""
+    if name not in ("auto", *BACKENDS):
+        raise ValueError(f"backend {name!r} is unknown; choose from {', '.join(['auto', *BACKENDS])}.")
+    return name
 
 
-def _module(backend: str, p: Potentials) -> ModuleType:
-    """The backend that runs this chain: "auto" by measurement, and `scan` for what a named one cannot run."""
-    num_phases, num_configs = p.phases.shape[-1], p.configs.shape[-1]
-    if backend in ("auto", "parallel") and associative.fits(num_phases, num_configs):
-        return associative
-    if backend == "gpu" or (backend == "auto" and jax.default_backend() == "gpu"):
-        return gpu if gpu.fits(num_phases, p.blocks, p.phases.dtype) else scan
-    if backend == "parallel":
-        return associative if num_configs == 1 else scan
-    return scan if backend == "auto" else BACKENDS[backend]
+def select(name: str, potentials: Potentials) -> Backend:
+    """Return the backend to run: the first that `is_fastest` for "auto", `scan` for what a named one cannot run."""
+    if name == "auto":
+        return next(backend for backend in BACKENDS.values() if backend.is_fastest(potentials))
+    return BACKENDS[name] if BACKENDS[name].supports(potentials) else scan.BACKEND
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
 def log_normalizer(potentials: Potentials, backend: str) -> Array:
-    """Log-probability (B,) of each video's evidence; its gradient costs one backward sweep.
+    """Compute the log-probability (B,) of each video's observations; its gradient costs one backward pass.
 
-    A video that is impossible has -inf and a gradient of zero. Source: Eisner (2016), see docs/maths.md.
+    An impossible video has -inf and a gradient of zero. Source: Eisner (2016), see docs/concepts/model.md.
     """
-    return _sweep(potentials, backend, False)[0]
+    return _log_normalizer(potentials, backend, False)[0]
 
 
 def _forward(potentials: Potentials, backend: str) -> tuple[Array, tuple]:
-    value, kept = _sweep(potentials, backend, True)
-    return value, (potentials, kept, value)
+    value, residuals = _log_normalizer(potentials, backend, True)
+    return value, (potentials, residuals, value)
 
 
-def _backward(backend: str, residuals: tuple, cotangent: Array) -> tuple[Any]:
-    potentials, kept, value = residuals
+def _backward(backend: str, saved: tuple, cotangent: Array) -> tuple[Any]:
+    potentials, residuals, value = saved
     cotangent = jnp.where(jnp.isfinite(value), cotangent, 0)
-    grads = _sweep_back(potentials, kept, cotangent, backend)
-    nothing = np.zeros(potentials.lengths.shape, jax.dtypes.float0)
-    return (dataclasses.replace(grads, lengths=nothing),)
+    gradient = _pullback(potentials, residuals, cotangent, backend)
+    no_gradient = np.zeros(potentials.lengths.shape, jax.dtypes.float0)
+    return (dataclasses.replace(gradient, lengths=no_gradient),)
 
 
 log_normalizer.defvjp(_forward, _backward)
 
 
-def _sweep(potentials: Potentials, backend: str, keep: bool) -> tuple[Array, Any]:
-    module = _module(backend, potentials)
-    run = partial(module.forward, keep=keep)
-    if module not in (scan, gpu):
-        return run(potentials)
+def _log_normalizer(potentials: Potentials, name: str, save: bool) -> tuple[Array, Any]:
+    backend = select(name, potentials)
+    reference = backend.derivatives_from
+    if reference is None:
+        return backend.log_normalizer(potentials, save)
 
-    def again(potentials: Potentials) -> tuple[Array, Any]:
-        # Whoever is differentiated with respect to what was kept starts from the potentials.
-        kept = jax.tree.map(jnp.zeros_like, jax.eval_shape(run, potentials)[1])
-        return scan.forward(potentials, keep=False, whole=True)[0], kept
+    def run(potentials: Potentials) -> tuple[Array, Any]:
+        return backend.log_normalizer(potentials, save)
 
-    return _differentiated_as(run, again)(potentials)
+    def recompute(potentials: Potentials) -> tuple[Array, Any]:
+        # Residuals carry no tangents: higher derivatives are recomputed from the potentials.
+        residuals = jax.tree.map(jnp.zeros_like, jax.eval_shape(run, potentials)[1])
+        return reference.log_normalizer(potentials, False)[0], residuals
 
-
-def _sweep_back(potentials: Potentials, kept: Any, cotangent: Array, backend: str) -> Potentials:
-    module = _module(backend, potentials)
-    if module not in (scan, gpu):
-        return module.backward(potentials, kept, cotangent)
-
-    def again(potentials: Potentials, _: Any, cotangent: Array) -> Potentials:
-        return scan.backward(potentials, scan.forward(potentials, keep=True, whole=True)[1], cotangent, whole=True)
-
-    return _differentiated_as(module.backward, again)(potentials, kept, cotangent)
+    return _with_derivatives_of(recompute, run)(potentials)
 
 
-def _differentiated_as(run: Callable, again: Callable) -> Callable:
-    """`run`, whose derivatives are those of `again`."""
-    function = jax.custom_jvp(lambda *inputs: run(*inputs))  # (whose defaults are no inputs)
-    function.defjvp(lambda primals, tangents: (run(*primals), jax.jvp(again, primals, tangents)[1]))
-    return function
+def _pullback(potentials: Potentials, residuals: Any, cotangent: Array, name: str) -> Potentials:
+    backend = select(name, potentials)
+    reference = backend.derivatives_from
+    if reference is None:
+        return backend.pullback(potentials, residuals, cotangent)
+
+    def recompute(potentials: Potentials, _: Any, cotangent: Array) -> Potentials:
+        return reference.pullback(potentials, reference.log_normalizer(potentials, True)[1], cotangent)
+
+    return _with_derivatives_of(recompute, backend.pullback)(potentials, residuals, cotangent)
 
 
 def filter(potentials: Potentials, backend: str) -> Filtered:
-    """Marginals given the past."""
-    module = _module(backend, potentials)
-    if module not in (scan, gpu):
-        return module.filter(potentials)
-    return _differentiated_as(module.filter, partial(scan.filter, whole=True))(potentials)
+    """Compute the marginals of each frame's state given that frame and all before it."""
+    selected = select(backend, potentials)
+    if selected.derivatives_from is None:
+        return selected.filter(potentials)
+    return _with_derivatives_of(selected.derivatives_from.filter, selected.filter)(potentials)
 
 
 def viterbi(potentials: Potentials, backend: str) -> Path:
-    """The jointly most probable path."""
-    module = _module(backend, potentials)
-    if module not in (scan, gpu):
-        return module.viterbi(potentials)
-    run = best_path.viterbi if module is scan else gpu.viterbi
+    """Compute the jointly most probable path."""
+    selected = select(backend, potentials)
+    if selected.derivatives_from is None:
+        return selected.viterbi(potentials)
 
-    def again(potentials: Potentials) -> Path:
-        # A path has no derivative; its log-probability has.
-        path = run(lax.stop_gradient(potentials))
+    def recompute(potentials: Potentials) -> Path:
+        # Only the path's log-probability has a derivative.
+        path = selected.viterbi(lax.stop_gradient(potentials))
         return dataclasses.replace(path, log_prob=log_prob(potentials, path.phases, path.configs))
 
-    return _differentiated_as(run, again)(potentials)
+    return _with_derivatives_of(recompute, selected.viterbi)(potentials)
 
 
-__all__ = ["BACKENDS", "Filtered", "Path", "Potentials", "choose", "filter", "log_normalizer", "viterbi"]
+def _with_derivatives_of(reference: Callable, run: Callable) -> Callable:
+    """Return a function that computes `run` and is differentiated as `reference`."""
+    function = jax.custom_jvp(lambda *inputs: run(*inputs))  # custom_jvp would take run's defaults for inputs
+    function.defjvp(lambda primals, tangents: (run(*primals), jax.jvp(reference, primals, tangents)[1]))
+    return function
+
+
+__all__ = [
+    "BACKENDS",
+    "Backend",
+    "Filtered",
+    "Path",
+    "Potentials",
+    "choose",
+    "filter",
+    "log_normalizer",
+    "select",
+    "viterbi",
+]

@@ -1,6 +1,6 @@
-"""How scans over time go through a batch: frames in chunks, videos in groups, neither further than it must.
+"""Chunk frames and group videos for scans over time, skipping padding.
 
-Sizes are by measurement (benchmarks/hmm.py).
+Sizes were chosen by measurement (benchmarks/hmm.py).
 """
 
 import dataclasses
@@ -12,36 +12,53 @@ import jax.numpy as jnp
 from jax import lax
 
 from hmmjax._core.typing import Array
-from hmmjax.messages.potentials import Potentials
+from hmmjax.messages.potentials import VIDEOS, Potentials
 
 CHUNK = 128
-"""Frames whose messages are worked on at once; their counts are a few matrix products per chunk."""
+"""Number of frames whose messages are processed together; their counts are a few matrix products per chunk."""
 
 LANES = 8
-"""Phases are padded to a multiple of this."""
+"""Phases are padded to a multiple of this number, one vector register."""
 
 STEP = 1024
-"""Numbers in one step's state up to which a CPU runs it as a few fused loops, one tool at a time."""
+"""Largest number of joint states that a CPU steps as a few fused loops, one tool at a time."""
 
 STORED_BYTES = 2**30
-"""Above this many bytes of forward messages only one message per chunk is kept, and the rest computed again."""
+"""Memory budget for stored messages, in bytes. Beyond it one message per chunk is stored, the others recomputed."""
 
 
-def size(p: Potentials) -> int:
-    """Numbers in one video's message."""
+def message_size(p: Potentials) -> int:
+    """Return the number of values in one video's message, padding of phases included."""
     return p.configs.shape[-1] * -(-p.phases.shape[-1] // LANES) * LANES
 
 
-def too_large(p: Potentials) -> bool:
-    """Whether two messages of every frame are more than is kept."""
+def exceeds_budget(p: Potentials) -> bool:
+    """Return whether two messages per frame of all videos take more than `STORED_BYTES`."""
     videos, num_frames, _ = p.configs.shape
-    return 2 * videos * num_frames * size(p) * p.phases.dtype.itemsize > STORED_BYTES
+    return 2 * videos * num_frames * message_size(p) * p.phases.dtype.itemsize > STORED_BYTES
 
 
-def loop(body: Callable, carry: Any, inputs: Any, number: Any, reverse: bool = False) -> tuple[Any, Any]:
-    """`lax.scan` over the first `number` inputs only; outputs of the others are zero.
+def in_chunks(x: Array, chunk: int | None = None) -> Array:
+    """Reshape (T, ...) to (num_chunks, chunk, ...), padded with zeros; chunks are of `CHUNK` frames by default."""
+    chunk = min(chunk or CHUNK, x.shape[0])
+    x = jnp.pad(x, [(0, -x.shape[0] % chunk)] + [(0, 0)] * (x.ndim - 1))
+    return x.reshape(-1, chunk, *x.shape[1:])
 
-    With None over all of them, and differentiation keeps one carry an input and computes the rest again.
+
+def frame_indices(num_frames: int, chunk: int | None = None) -> Array:
+    """Return frame indices, (num_chunks, chunk).
+
+    Padded frames continue the count, so they always lie past every video's length.
+    """
+    chunk = min(chunk or CHUNK, num_frames)
+    return jnp.arange(num_frames + -num_frames % chunk).reshape(-1, chunk)
+
+
+def scan_chunks(body: Callable, carry: Any, inputs: Any, number: Any, reverse: bool = False) -> tuple[Any, Any]:
+    """Run `lax.scan` over the first `number` inputs only; the other inputs' outputs are zero.
+
+    `number` may be traced. None runs all inputs and can be differentiated, which stores one carry per input and
+    recomputes the rest.
     """
     total = len(jax.tree.leaves(inputs)[0])
     if total == 1:
@@ -61,58 +78,63 @@ def loop(body: Callable, carry: Any, inputs: Any, number: Any, reverse: bool = F
     return lax.fori_loop(0, number, one, (carry, outputs))
 
 
-def in_chunks(x: Array) -> Array:
-    """(T, ...) to (T / CHUNK, CHUNK, ...), padded with zeros."""
-    chunk = min(CHUNK, x.shape[0])
-    x = jnp.pad(x, [(0, -x.shape[0] % chunk)] + [(0, 0)] * (x.ndim - 1))
-    return x.reshape(-1, chunk, *x.shape[1:])
+def in_groups(run: Callable, num_groups: int, potentials: Potentials, *per_video: Any) -> Any:
+    """Call `run(potentials, *per_video)` for one group of videos after another.
 
-
-def numbers(num_frames: int) -> Array:
-    """Of the frames in chunks; padding goes on counting, so that it lies after every end."""
-    chunk = min(CHUNK, num_frames)
-    return jnp.arange(num_frames + -num_frames % chunk).reshape(-1, chunk)
-
-
-_AXES = Potentials(None, None, None, 0, 0, 0)
-
-
-def map_videos(run: Callable, potentials: Potentials, *per_video: Any, whole: bool = False) -> Any:
-    """`run` for every video and the number of chunks to run, None with `whole`.
-
-    On a CPU as many videos at a time as keep a step small, videos of like length together, so that no frame is
-    computed in vain but those of a group's last chunks; elsewhere all at once.
+    Groups are of equal size; the last one is padded with videos of length 0. Outputs get a leading axis of groups.
     """
-    batch = jax.vmap(run, (_AXES, None, *[0] * len(per_video)))
+    videos = len(potentials.lengths)
+    size = -(-videos // num_groups)
+
+    def grouped(x: Array) -> Array:
+        x = jnp.pad(x, [(0, num_groups * size - videos)] + [(0, 0)] * (x.ndim - 1))
+        return x.reshape(num_groups, size, *x.shape[1:])
+
+    def one_group(inputs: tuple) -> Any:
+        (phases, configs, lengths), per_video = inputs
+        return run(dataclasses.replace(potentials, phases=phases, configs=configs, lengths=lengths), *per_video)
+
+    data = (potentials.phases, potentials.configs, potentials.lengths)
+    return lax.map(one_group, jax.tree.map(grouped, (data, per_video)))
+
+
+def ungroup(outputs: Any, num_videos: int) -> Any:
+    """Merge the axes of groups and of videos in a group, and drop the padding."""
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:num_videos], outputs)
+
+
+def map_videos(run: Callable, potentials: Potentials, *per_video: Any, include_padding: bool = False) -> Any:
+    """Map `run(potentials, num_chunks, *per_video)` over videos.
+
+    On a CPU a group of videos is as large as keeps a step's state within `STEP`, and groups are of similar lengths, so
+    that only the last chunks of a group hold padding. Elsewhere all videos run at once.
+
+    Args:
+        run: function of one video; the number of chunks to process is the same for all videos of a group.
+        potentials: all videos.
+        per_video: further arguments with a leading axis of videos.
+        include_padding: pass None for the number of chunks: all are processed, and the result is differentiable.
+
+    Returns:
+        The outputs with a leading axis of videos.
+    """
     lengths = potentials.lengths
     videos, num_frames = potentials.phases.shape[:2]
 
-    def chunks(lengths: Array) -> Any:
-        return None if whole else -(-jnp.max(lengths) // min(CHUNK, num_frames))
+    def run_batch(potentials: Potentials, *per_video: Any) -> Any:
+        num_chunks = None if include_padding else -(-jnp.max(potentials.lengths) // min(CHUNK, num_frames))
+        return jax.vmap(run, (VIDEOS, None, *[0] * len(per_video)))(potentials, num_chunks, *per_video)
 
-    together = max(1, STEP // size(potentials))
-    if jax.default_backend() != "cpu" or videos <= together:
-        return batch(potentials, chunks(lengths), *per_video)
-    groups = -(-videos // together)
-    together = -(-videos // groups)
-    order = jnp.argsort(lengths) if together > 1 else jnp.arange(videos)
-
-    def grouped(x: Array) -> Array:
-        x = jnp.pad(x[order] if together > 1 else x, [(0, groups * together - videos)] + [(0, 0)] * (x.ndim - 1))
-        return x.reshape(groups, together, *x.shape[1:])
-
+    size = max(1, STEP // message_size(potentials))
+    if jax.default_backend() != "cpu" or videos <= size:
+        return run_batch(potentials, *per_video)
+    num_groups = -(-videos // size)
+    if -(-videos // num_groups) == 1:
+        return ungroup(in_groups(run_batch, num_groups, potentials, *per_video), videos)
+    order = jnp.argsort(lengths)
     data = (potentials.phases, potentials.configs, lengths)
-
-    def some(inputs: tuple) -> Any:
-        (phases, configs, lengths), rest = inputs
-        p = dataclasses.replace(potentials, phases=phases, configs=configs, lengths=lengths)
-        return batch(p, chunks(lengths), *rest)
-
-    out = lax.map(some, jax.tree.map(grouped, (data, per_video)))
-    back = jnp.argsort(order)
-
-    def ungrouped(x: Array) -> Array:
-        x = x.reshape(-1, *x.shape[2:])[:videos]
-        return x[back] if together > 1 else x
-
-    return jax.tree.map(ungrouped, out)
+    (phases, configs, lengths), per_video = jax.tree.map(lambda x: x[order], (data, per_video))
+    sorted_by_length = dataclasses.replace(potentials, phases=phases, configs=configs, lengths=lengths)
+    outputs = ungroup(in_groups(run_batch, num_groups, sorted_by_length, *per_video), videos)
+    original = jnp.argsort(order)
+    return jax.tree.map(lambda x: x[original], outputs)

@@ -1,7 +1,8 @@
-"""Forward recursion and most probable path wholly in logarithms: slow, simple, and out of reach of underflow.
+"""The recursions in logarithms throughout: slow, simple and free of underflow.
 
-It is what "auto" takes where the scaled recursions could lose a state for good (`hmmjax._core.lowering.scaled_is_exact`), and its
-gradient, by plain reverse-mode differentiation, is the independent check of the explicit backward sweep.
+"auto" takes this backend for models whose states the scaled recursions could lose
+(`hmmjax._core.lowering.scaled_is_exact`). Its gradient is plain reverse-mode differentiation, the independent check of
+the other backends' backward passes.
 """
 
 from functools import partial
@@ -12,19 +13,16 @@ from jax import lax
 
 from hmmjax._core import numerics as num
 from hmmjax._core.typing import Array
-from hmmjax.messages.potentials import Filtered, Path, Potentials
+from hmmjax.messages import batching, kronecker
+from hmmjax.messages.backend import Backend
+from hmmjax.messages.potentials import VIDEOS, Filtered, Path, Potentials
 
-CHUNK = 64
-"""Frames that differentiation, and the way back along the best path, run through again from one kept message."""
-
-STORED_BYTES = 2**30
-"""Above this many bytes of scores the best path is found with one score per chunk kept."""
-
-_AXES = Potentials(None, None, None, 0, 0, 0)
+CHECKPOINT_EVERY = 64
+"""Number of frames that differentiation and the traceback recompute from one stored message."""
 
 
 def push(x: Array, log_blocks: tuple[Array, ...]) -> Array:
-    """Log-rows (L, C) through the Kronecker product of each phase's blocks, whose logarithms are (L, n, n)."""
+    """Sum log-rows x (L, C) over old configurations, with the logarithms (L, n, n) of each phase's blocks."""
     shape, right = x.shape, x.shape[-1]
     for block in log_blocks:
         n = block.shape[-1]
@@ -35,6 +33,10 @@ def push(x: Array, log_blocks: tuple[Array, ...]) -> Array:
 
 
 def _forward(potentials: Potentials) -> tuple[Array, tuple[Array, Array]]:
+    """Compute one video's log-normalizer and filtered marginals, by the forward recursion in logarithms.
+
+    alpha_t(q, c) = e_t(q, c) sum_c* u_t(q, c*) P(c | c*, q), where u_t(q, c*) = sum_p A[p, q] alpha_{t-1}(p, c*).
+    """
     log_transition = num.log(potentials.transition)
     log_blocks = tuple(num.log(b) for b in potentials.blocks)
 
@@ -43,134 +45,108 @@ def _forward(potentials: Potentials) -> tuple[Array, tuple[Array, Array]]:
         joint = predicted + phases[:, None] + configs
         total = num.logsumexp(joint.reshape(-1), 0)
         alpha = joint - jnp.where(jnp.isfinite(total), total, 0)
-        mixed = num.logsumexp(alpha[:, None, :] + log_transition[:, :, None], 0)
+        phase_predicted = num.logsumexp(alpha[:, None, :] + log_transition[:, :, None], 0)
         marginals = jnp.exp(num.logsumexp(alpha, 1)), jnp.exp(num.logsumexp(alpha, 0))
-        return push(mixed, log_blocks), (jnp.where(t < potentials.lengths, total, 0), marginals)
+        return push(phase_predicted, log_blocks), (jnp.where(t < potentials.lengths, total, 0), marginals)
 
-    num_frames = potentials.phases.shape[0]
-    chunk = min(CHUNK, num_frames)
-
-    def chunks(x: Array) -> Array:
-        x = jnp.pad(x, [(0, -num_frames % chunk)] + [(0, 0)] * (x.ndim - 1))
-        return x.reshape(-1, chunk, *x.shape[1:])
-
-    # Differentiation keeps one message a chunk and computes the rest again.
+    # Differentiation stores one message per chunk and recomputes the rest.
     @jax.checkpoint
     def run(predicted: Array, frames: tuple) -> tuple:
         return lax.scan(step, predicted, frames)
 
+    num_frames = potentials.phases.shape[0]
     first = num.log(potentials.initial).astype(potentials.phases.dtype)
-    frames = (potentials.phases, potentials.configs, jnp.arange(num_frames))
-    _, out = lax.scan(run, first, jax.tree.map(chunks, frames))
-    steps, marginals = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:num_frames], out)
-    return num.accurate_sum(steps), marginals
+    _, out = lax.scan(run, first, _chunked_frames(potentials, CHECKPOINT_EVERY))
+    totals, marginals = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:num_frames], out)
+    return num.accurate_sum(totals), marginals
 
 
-def forward(potentials: Potentials, keep: bool) -> tuple[Array, None]:
-    """Log-normalizers (B,), differentiable in every potential by plain autodiff; nothing is kept."""
-    del keep
-    return jax.vmap(_forward, (_AXES,))(potentials)[0], None
+def _chunked_frames(p: Potentials, chunk: int) -> tuple[Array, Array, Array]:
+    phases, configs = (batching.in_chunks(x, chunk) for x in (p.phases, p.configs))
+    return phases, configs, batching.frame_indices(p.phases.shape[0], chunk)
 
 
-def backward(potentials: Potentials, kept: None, cotangent: Array) -> Potentials:
-    """Derivative of sum(cotangent * log-normalizers), by reverse-mode differentiation of the recursion."""
-    del kept
-    _, vjp = jax.vjp(lambda p: forward(p, keep=False)[0], potentials)
-    return vjp(cotangent)[0]
+def _viterbi(potentials: Potentials, recompute: bool) -> Path:
+    """Compute one video's most probable path.
 
-
-def filter(potentials: Potentials) -> Filtered:
-    """Marginals given the past."""
-    log_normalizer, (phases, configs) = jax.vmap(_forward, (_AXES,))(potentials)
-    return Filtered(phases, configs, log_normalizer)
-
-
-def _push_max(x: Array, log_blocks: tuple[Array, ...]) -> Array:
-    shape, right = x.shape, x.shape[-1]
-    for block in log_blocks:
-        n = block.shape[-1]
-        right //= n
-        x = x.reshape(shape[0], -1, n, right)
-        x = jnp.max(x[:, :, :, None, :] + block[:, None, :, :, None], 2)
-    return x.reshape(shape)
-
-
-def _viterbi(potentials: Potentials, again: bool) -> Path:
-    """Best path of one video: maxima only on the way forwards; on the way back one column's argmax is found again."""
+    The forward pass stores each frame's scores; the traceback maximizes over the column of transitions into the state
+    that it came from. With `recompute` only the first scores of each chunk are stored.
+    """
+    length, num_configs = potentials.lengths, potentials.configs.shape[-1]
     log_transition = jnp.log(potentials.transition)
-    log_blocks = tuple(jnp.log(b) for b in potentials.blocks)
-    length = potentials.lengths
-    num_configs = potentials.configs.shape[-1]
+    log_blocks = kronecker.phases_last(tuple(jnp.log(b) for b in potentials.blocks))
 
     def step(predicted: Array, frame: tuple) -> tuple:
         phases, configs, t = frame
         score = predicted + phases[:, None] + configs
         top = num.finite_max(score, (0, 1))
-        # Frames in the padding repeat the last real score, so that the traceback may start at the end.
+        # Padded frames repeat the scores of the last real one, so that the traceback may start at the end.
         score = jnp.where(t < length, score - top, predicted)
-        mixed = jnp.max(score[:, None, :] + log_transition[:, :, None], 0)
-        following = jnp.where(t < length - 1, _push_max(mixed, log_blocks), score)
+        phase_predicted = jnp.max(score[:, None, :] + log_transition[:, :, None], 0)
+        following = jnp.where(t < length - 1, kronecker.push_max(phase_predicted.T, log_blocks).T, score)
         return following, (score, jnp.where(t < length, top, 0))
-
-    first = jnp.log(potentials.initial).astype(potentials.phases.dtype)
-    frames = (potentials.phases, potentials.configs, jnp.arange(potentials.phases.shape[0]))
-    num_frames = frames[2].shape[0]
-    # Long videos keep the scores of each chunk's first frame only, and find the others again on the way back.
-    chunk = num_frames if not again else min(CHUNK, num_frames)
-
-    def chunks(x: Array) -> Array:
-        # Padding numbers its frames from the length on, wherever that is.
-        fill = num_frames if x.ndim == 1 else 0
-        x = jnp.pad(x, [(0, -num_frames % chunk)] + [(0, 0)] * (x.ndim - 1), constant_values=fill)
-        return x.reshape(-1, chunk, *x.shape[1:])
 
     def run(predicted: Array, frames: tuple) -> tuple:
         following, (scores, tops) = lax.scan(step, predicted, frames)
-        return following, (predicted if again else scores, tops)
+        return following, (predicted if recompute else scores, tops)
 
-    frames = jax.tree.map(chunks, frames)
-    final, (kept, tops) = lax.scan(run, first, frames)
-    best = jnp.max(final)
-    log_prob = num.accurate_sum(tops.reshape(-1)) + best
+    num_frames = potentials.phases.shape[0]
+    frames = _chunked_frames(potentials, CHECKPOINT_EVERY if recompute else num_frames)
+    first = jnp.log(potentials.initial).astype(potentials.phases.dtype)
+    final, (stored, tops) = lax.scan(run, first, frames)
+    log_prob = num.accurate_sum(tops.reshape(-1)) + jnp.max(final)
 
     def back(state: tuple, inputs: tuple) -> tuple:
         score, t = inputs
         q, c = state
-        column = score + log_transition[:, q][:, None] + _log_column(log_blocks, q, c, num_configs)
+        column = score + log_transition[:, q][:, None] + kronecker.log_column(log_blocks, q, c, score.dtype)
         column = jnp.where(t >= length - 1, score, column)
         flat = jnp.argmax(column)
         state = jnp.where(t < length, flat // num_configs, q), jnp.where(t < length, flat % num_configs, c)
         return state, state
 
     def back_chunk(state: tuple, inputs: tuple) -> tuple:
-        kept, frames = inputs
-        scores = lax.scan(step, kept, frames)[1][0] if again else kept
+        stored, frames = inputs
+        scores = lax.scan(step, stored, frames)[1][0] if recompute else stored
         return lax.scan(back, state, (scores, frames[2]), reverse=True)
 
     start = jnp.zeros((), flat_dtype := jnp.argmax(final).dtype), jnp.zeros((), flat_dtype)
-    _, path = lax.scan(back_chunk, start, (kept, frames), reverse=True)
+    _, path = lax.scan(back_chunk, start, (stored, frames), reverse=True)
     phases, configs = (x.reshape(-1)[:num_frames] for x in path)
     log_prob = jnp.where(length > 0, log_prob, 0)
     return Path(phases.astype(jnp.int32), configs.astype(jnp.int32), log_prob)
 
 
-def _log_column(log_blocks: tuple[Array, ...], q: Array, c: Array, num_configs: int) -> Array:
-    """Log-probability (C,) of reaching configuration c in phase q from every configuration before."""
-    column = jnp.zeros((1,), log_blocks[0].dtype if log_blocks else jnp.float32)
-    right = num_configs
-    for block in log_blocks:
-        n = block.shape[-1]
-        right //= n
-        own = (c // right) % n
-        column = (column[:, None] + block[q][:, own][None, :]).reshape(-1)
-    return column
+# The backend: batches of videos. ------------------------------------------------------------------------------------
+
+
+def log_normalizer(potentials: Potentials, save: bool) -> tuple[Array, None]:
+    """Compute log-normalizers (B,), which JAX differentiates; there are no residuals."""
+    del save
+    return jax.vmap(_forward, (VIDEOS,))(potentials)[0], None
+
+
+def pullback(potentials: Potentials, residuals: None, cotangent: Array) -> Potentials:
+    """Compute the derivative of sum(cotangent * log-normalizers) by reverse-mode differentiation."""
+    del residuals
+    _, vjp = jax.vjp(lambda p: log_normalizer(p, False)[0], potentials)
+    return vjp(cotangent)[0]
+
+
+def filter(potentials: Potentials) -> Filtered:
+    """Compute each frame's marginals given that frame and all before it."""
+    value, (phases, configs) = jax.vmap(_forward, (VIDEOS,))(potentials)
+    return Filtered(phases, configs, value)
 
 
 def viterbi(potentials: Potentials) -> Path:
-    """Most probable paths (B, T). Time as for one forward pass and L C a step back.
+    """Compute the most probable paths (B, T), in the time of one forward pass and L * C per frame for the traceback.
 
-    Memory: T L C floats a video; above `STORED_BYTES` L C floats a chunk, for a second forward pass.
+    Memory: T * L * C floats per video; above `batching.STORED_BYTES` L * C floats per chunk, and a second forward pass.
     """
     videos, num_frames, num_configs = potentials.configs.shape
     size = videos * num_frames * potentials.phases.shape[-1] * num_configs * potentials.phases.dtype.itemsize
-    return jax.vmap(partial(_viterbi, again=size > STORED_BYTES), (_AXES,))(potentials)
+    return jax.vmap(partial(_viterbi, recompute=size > batching.STORED_BYTES), (VIDEOS,))(potentials)
+
+
+BACKEND = Backend("logspace", lambda _: True, lambda _: False, log_normalizer, pullback, filter, viterbi)

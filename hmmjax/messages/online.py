@@ -1,7 +1,7 @@
-"""One frame at a time: the recursions for whoever cannot wait for the whole video, and for drawing paths.
+"""The recursions of single frames, for streaming, and forward filtering with backward sampling.
 
-Messages are kept in logarithms, (S, C). They are pushed on as numbers of order one, a scale for each phase; where the
-tools cannot switch that could lose the only path (`hmmjax._core.lowering.scaled_is_exact`), and everything is summed in logarithms.
+Messages are log-probabilities (S, C). A step works on numbers of order one with a scale per phase; for models in which
+that could lose the only possible path (`hmmjax._core.lowering.scaled_is_exact`) it sums in logarithms throughout.
 """
 
 from typing import Any
@@ -19,13 +19,13 @@ from hmmjax.messages.potentials import Potentials
 
 @pytree
 class Chain:
-    """A chain's tables over (S, C) states: log initial (S, C), log transition (S, S), blocks (S, n, n).
+    """A chain's tables over states (S, C).
 
     Attributes:
-        initial: logarithms.
-        transition: logarithms.
-        blocks: probabilities.
-        exact: whether to sum in logarithms.
+        initial: (S, C) log-probabilities.
+        transition: (S, S) log-probabilities.
+        blocks: (S, n, n) probabilities, the Kronecker factors of the tools' transition.
+        exact: whether to sum in logarithms throughout.
     """
 
     initial: Any
@@ -35,68 +35,67 @@ class Chain:
 
 
 def chain_of(potentials: Potentials, exact: bool) -> Chain:
-    """The tables of a chain; what was observed is left out."""
-    last = tuple(jnp.moveaxis(b, 0, -1) for b in potentials.blocks)
-    blocks = tuple(jnp.moveaxis(b, -1, 0) for b in kronecker.group(last, 16))
+    """Return a chain's tables; the emission log-likelihoods are left out."""
+    grouped = kronecker.group(kronecker.phases_last(potentials.blocks), kronecker.GROUP)
+    blocks = tuple(jnp.moveaxis(b, -1, 0) for b in grouped)
     return Chain(num.log(potentials.initial), num.log(potentials.transition), blocks, exact)
 
 
 def push(chain: Chain, message: Array) -> Array:
-    """A filtered log-message (S, C) one frame on."""
+    """Predict the next frame's log-message (S, C) from a filtered one.
+
+    out(q, c) = sum_{p, c*} A[p, q] P(c | c*, q) message(p, c*), in logarithms.
+    """
     if chain.exact:
-        mixed = num.logsumexp(message[:, None, :] + chain.transition[:, :, None], 0)
-        return logspace.push(mixed, tuple(num.log(b) for b in chain.blocks))
-    top, rows = _mixed(chain.transition, *_scaled(message))
-    return jnp.log(_product(rows, chain.blocks)) + top[:, None]
+        phase_predicted = num.logsumexp(message[:, None, :] + chain.transition[:, :, None], 0)
+        return logspace.push(phase_predicted, tuple(num.log(b) for b in chain.blocks))
+    top, rows = _predict_phases(chain.transition, *_scaled(message))
+    return jnp.log(_push_rows(rows, chain.blocks)) + top[:, None]
 
 
 def pull(chain: Chain, message: Array) -> Array:
-    """What a frame's log-message (S, C) says of the frame before it."""
+    """Compute the previous frame's backward log-message (S, C) from this one's, emission likelihoods included.
+
+    out(p, c*) = sum_{q, c} A[p, q] P(c | c*, q) message(q, c), in logarithms.
+    """
     if chain.exact:
         before = logspace.push(message, tuple(num.log(jnp.swapaxes(b, -1, -2)) for b in chain.blocks))
         return num.logsumexp(before[None] + chain.transition[:, :, None], 1)
     scale, rows = _scaled(message)
-    top, rows = _mixed(chain.transition.T, scale, _product(rows, tuple(jnp.swapaxes(b, -1, -2) for b in chain.blocks)))
+    rows = _push_rows(rows, tuple(jnp.swapaxes(b, -1, -2) for b in chain.blocks))
+    top, rows = _predict_phases(chain.transition.T, scale, rows)
     return jnp.log(rows) + top[:, None]
 
 
-def _product(rows: Array, blocks: tuple[Array, ...]) -> Array:
-    """Rows (S, C) times the Kronecker product of each phase's blocks (S, n, n)."""
-    return kronecker.push(rows.T, tuple(jnp.moveaxis(b, 0, -1) for b in blocks)).T
+def _push_rows(rows: Array, blocks: tuple[Array, ...]) -> Array:
+    """Multiply rows (S, C) by the Kronecker product of each phase's blocks (S, n, n)."""
+    return kronecker.push(rows.T, kronecker.phases_last(blocks)).T
 
 
 def _scaled(message: Array) -> tuple[Array, Array]:
-    """Each phase's largest log-entry (S,), -inf where it has none, and the rest relative to it (S, C)."""
+    """Return each phase's largest log-entry (S,), possibly -inf, and the rows relative to it (S, C)."""
     top = jnp.max(message, -1)
     return top, jnp.exp(message - jnp.where(top > -jnp.inf, top, 0)[:, None])
 
 
-def _mixed(log_weights: Array, scale: Array, rows: Array) -> tuple[Array, Array]:
-    """Rows mixed over phases, out[q] = sum_p exp(scale[p] + log_weights[p, q]) rows[p], as scale and rows."""
+def _predict_phases(log_weights: Array, scale: Array, rows: Array) -> tuple[Array, Array]:
+    """Compute sum_p exp(scale[p] + log_weights[p, q]) rows[p] as scale and rows."""
     exponents = scale[:, None] + log_weights
     top = num.finite_max(exponents, 0)
     return top, num.einsum("pq,pc->qc", jnp.exp(exponents - top), rows)
 
 
-def column(chain: Chain, phase: Array, config: Array) -> Array:
-    """Log-probability (S, C) of moving into one joint state from every other."""
-    out, right = jnp.zeros((1,), chain.initial.dtype), chain.initial.shape[-1]
-    for block in chain.blocks:
-        n = block.shape[-1]
-        right //= n
-        own = (config // right) % n
-        out = (out[:, None] + num.log(block[phase][:, own])[None, :]).reshape(-1)
-    return chain.transition[:, phase][:, None] + out[None]
-
-
 def normalize(message: Array) -> tuple[Array, Array]:
-    """A log-message that sums to one, and the logarithm of what it summed to; all -inf stays so."""
+    """Return a log-message that sums to one and the logarithm of its sum before; one that is all -inf stays so."""
     total = num.logsumexp(message.reshape(-1), 0)
     return message - jnp.where(jnp.isfinite(total), total, 0), total
 
 
 def filtered_messages(chain: Chain, phases: Array, configs: Array, length: Array) -> tuple[Array, Array]:
-    """One video's filtered log-messages (T, S, C), and its log-normalizer; padding repeats the last frame's message."""
+    """Compute one video's filtered log-messages (T, S, C) and its log-normalizer.
+
+    Padded frames repeat the message of the last real one.
+    """
 
     def step(state: tuple, frame: tuple) -> tuple:
         predicted, last = state
@@ -111,11 +110,12 @@ def filtered_messages(chain: Chain, phases: Array, configs: Array, length: Array
 
 
 def sample_back(chain: Chain, messages: Array, length: Array, key: jax.Array) -> tuple[Array, Array]:
-    """One path (T,), (T,) of phases and configurations drawn from the posterior, from the last frame backwards.
+    """Draw one path, phases (T,) and configurations (T,), from the posterior, from the last frame backwards.
 
     Source: forward filtering, backward sampling (Carter & Kohn 1994; Frühwirth-Schnatter 1994).
     """
     num_frames, _, num_configs = messages.shape
+    log_blocks = kronecker.phases_last(tuple(num.log(b) for b in chain.blocks))
 
     def draw(key: jax.Array, scores: Array) -> tuple[Array, Array]:
         flat = jax.random.categorical(key, scores.reshape(-1))
@@ -123,9 +123,11 @@ def sample_back(chain: Chain, messages: Array, length: Array, key: jax.Array) ->
 
     def back(state: tuple, inputs: tuple) -> tuple:
         message, t, key = inputs
-        # At the last frame, and in the padding, which repeats it, nothing is known of what comes next.
-        scores = jnp.where(t >= length - 1, message, message + column(chain, *state))
-        state = draw(key, scores)
+        phase, config = state
+        column = kronecker.log_column(log_blocks, phase, config, message.dtype)
+        into = chain.transition[:, phase][:, None] + column[None]
+        # At the last frame, and in the padding that repeats it, the next state is unknown.
+        state = draw(key, jnp.where(t >= length - 1, message, message + into))
         return state, state
 
     keys = jax.random.split(key, num_frames)

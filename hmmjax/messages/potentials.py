@@ -1,4 +1,4 @@
-"""The one thing every backend takes: a batch of videos as potentials of a coupled chain."""
+"""What every backend takes and returns: a batch of videos as potentials of a coupled chain, marginals and paths."""
 
 from typing import Any
 
@@ -11,19 +11,19 @@ from hmmjax._core.typing import Array
 
 @pytree
 class Potentials:
-    """A chain over joint states (q, c): phase q of L, tool configuration c of C.
+    """A chain over joint states (q, c): phase q of L and tool configuration c of C.
 
-    A configuration numbers the K tools' presences as bits, tool 0 slowest, so C = 2**K; without tools C is 1. A
-    model without phases is K chains with L = 2 and C = 1, one per tool.
+    A configuration is the presence of each of the K tools as the bits of a number, tool 0 the most significant, so
+    C = 2**K; without tools C is 1. A model without phases is K chains with L = 2 and C = 1, one per tool.
 
     Attributes:
         initial: (L, C) probability of the first joint state.
         transition: (L, L) probability of the next phase given this one.
-        blocks: per-phase Kronecker factors (L, n, n) of P(next c | c, next q), sizes multiplying up to C, slowest
-            bits first; empty when C is 1.
-        phases: (B, T, L) log-evidence about the phase; 0 where nothing is known.
-        configs: (B, T, C) log-evidence about the configuration.
-        lengths: (B,) int32 frames in each video; frames from there on are padding and are ignored.
+        blocks: per-phase Kronecker factors (L, n, n) of P(next c | c, next q), the most significant bits first; their
+            sizes n multiply up to C. Empty when C is 1.
+        phases: (B, T, L) log-likelihood of each frame's observations given its phase; 0 for a missing observation.
+        configs: (B, T, C) log-likelihood of each frame's observations given its configuration.
+        lengths: (B,) int32 number of frames of each video; later frames are padding and are ignored.
     """
 
     # Any, not Array: the same class also names axes for jax.vmap.
@@ -35,14 +35,18 @@ class Potentials:
     lengths: Any
 
 
+VIDEOS = Potentials(None, None, None, 0, 0, 0)
+"""Axes for jax.vmap over the videos of one model."""
+
+
 @pytree
 class Filtered:
-    """What the past says: marginals given frames up to and including each one.
+    """Marginals of each frame's state given that frame and all before it.
 
     Attributes:
         phases: (B, T, L).
         configs: (B, T, C).
-        log_normalizer: (B,) log-probability of all the evidence.
+        log_normalizer: (B,) log-probability of all observations.
     """
 
     phases: Array
@@ -57,7 +61,7 @@ class Path:
     Attributes:
         phases: (B, T) int32 phases.
         configs: (B, T) int32 configurations.
-        log_prob: (B,) its log-probability with the evidence; -inf when there is no possible path.
+        log_prob: (B,) log-probability of the path and the observations; -inf if no path is possible.
     """
 
     phases: Array
@@ -66,7 +70,7 @@ class Path:
 
 
 def log_prob(p: Potentials, phases: Array, configs: Array) -> Array:
-    """Log-probability (B,) of paths (B, T) with the evidence, summed along them."""
+    """Compute the log-probability (B,) of paths (B, T) and the observations."""
     frames, length = jnp.arange(phases.shape[1]), p.lengths[:, None]
     steps, right = num.log(p.transition)[phases[:, :-1], phases[:, 1:]], p.configs.shape[-1]
     for block in p.blocks:
@@ -75,6 +79,7 @@ def log_prob(p: Potentials, phases: Array, configs: Array) -> Array:
         own = (configs // right) % n
         steps += num.log(block)[phases[:, 1:], own[:, :-1], own[:, 1:]]
     first = num.log(p.initial).astype(p.phases.dtype)[phases[:, 0], configs[:, 0]]
-    seen = jnp.take_along_axis(p.phases, phases[..., None], -1) + jnp.take_along_axis(p.configs, configs[..., None], -1)
+    emission = jnp.take_along_axis(p.phases, phases[..., None], -1)
+    emission = emission + jnp.take_along_axis(p.configs, configs[..., None], -1)
     parts = jnp.concatenate([first[:, None], jnp.where(frames[1:] < length, steps, 0)], 1)
-    return num.accurate_sum(jnp.where(frames < length, parts + seen[..., 0], 0))
+    return num.accurate_sum(jnp.where(frames < length, parts + emission[..., 0], 0))

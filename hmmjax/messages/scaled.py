@@ -1,9 +1,11 @@
-"""Messages as rows of order one and a power of two per phase: the arithmetic that the fast backends share.
+"""Messages as numbers of order one and a power of two per phase: the arithmetic that the fast backends share.
 
-message[q, c] = 2**scale[q] * rows[q, c]. A phase that evidence makes hopeless for a while keeps its digits: in float32
-a single scale for all states would lose it for good after 87 nats, and where the transition matrix has zeros nothing
-could bring it back. Scales are whole numbers kept as floats (-inf is a phase that cannot be), so scaling never rounds
-and needs neither logarithms nor exponentials inside a recursion; the same functions run in XLA and in GPU kernels.
+    message[q, c] = 2**scale[q] * rows[q, c]
+
+A per-phase exponent preserves precision for phases that are temporarily very unlikely: in float32, a single scale for
+all states would lose them for good after 87 nats, and if the transition matrix has zeros nothing could bring them back.
+Scales are integers kept as floats (-inf marks an impossible phase), so scaling never rounds and the recursions need
+neither logarithms nor exponentials. The same functions run in XLA and in GPU kernels.
 """
 
 import dataclasses
@@ -20,11 +22,11 @@ from hmmjax._core.typing import Array
 LN2 = float(np.log(2.0))
 
 LIFT = 108.0
-"""Evidence about configurations is at most 2**LIFT, so that float32 holds 162 nats below the best one and not 87.
+"""The largest likelihood of a configuration is scaled to 2**LIFT: float32 then holds 162 nats below it and not 87.
 
-As long as any configuration is reached from any other at a cost of R nats, one that evidence puts 2 R below the best
-may be on the only good path: in to the best and out again. A message is of order one before evidence, so no sum
-overflows.
+If any configuration is reached from any other at a cost of R nats, one that observations put 2 R below the best may be
+on the only possible path: into the best configuration and out again. A message is of order one before it is multiplied
+by the likelihoods, so no sum overflows.
 """
 
 
@@ -39,57 +41,64 @@ _FORMATS = {"float32": _Format(jnp.int32, 23, 127), "float64": _Format(jnp.int64
 
 
 def exponent(x: Array) -> Array:
-    """floor(log2(x)) of positive normal numbers as a float; -inf for zero (and denormals, which have no digits)."""
+    """Return floor(log2(x)) of positive normal numbers as a float; -inf for zero and for denormals."""
     f = _FORMATS[x.dtype.name]
     bits = lax.bitcast_convert_type(x, f.integer) >> f.fraction_bits
     return jnp.where(x >= jnp.finfo(x.dtype).tiny, bits.astype(x.dtype) - f.bias, -jnp.inf)
 
 
 def power(n: Array) -> Array:
-    """2**n of a whole number kept as a float: 0 below the normal range, saturating above it."""
+    """Return 2**n of an integer kept as a float: 0 below the normal range, saturating above it."""
     f = _FORMATS[n.dtype.name]
     biased = jnp.clip(n, -float(f.bias), float(f.bias)).astype(f.integer) + f.bias
     return lax.bitcast_convert_type(biased << f.fraction_bits, n.dtype)
 
 
 def split(x: Array) -> tuple[Array, Array]:
-    """Mantissa in [1, 2) (0 for 0) and exponent (-inf for 0) of a table of probabilities."""
+    """Split a table of probabilities into mantissas in [1, 2), 0 for 0, and exponents, -inf for 0."""
     e = exponent(x)
     return jnp.where(e > -jnp.inf, x * power(-finite(e)), 0), e
 
 
 def finite(scale: Array) -> Array:
-    """The scale, or 0 where it is -inf."""
+    """Return the scale, and 0 where it is -inf."""
     return jnp.where(scale > -jnp.inf, scale, 0)
 
 
+def finite_max(scale: Array, axis: int | tuple[int, ...]) -> Array:
+    """Return the largest scale along `axis`, which is kept; 0 where all are -inf."""
+    return finite(jnp.max(scale, axis, keepdims=True))
+
+
 @pytree
-class Evidence:
-    """Log-evidence of one video's frames as factors that neither overflow nor vanish.
+class Likelihoods:
+    """Emission likelihoods of one video's frames as factors that neither overflow nor vanish.
+
+    The likelihood of (q, c) in frame t is exp(log_scale[t]) * 2**scale[t, q] * phases[t, q] * configs[t, c].
 
     Attributes:
-        configs: (T, C) evidence about configurations, the largest of each frame 2**LIFT.
-        phases: (T, L) evidence about phases without its power of two, in [0.7, 1.5) or 0.
+        configs: (T, C) factors of configurations, the largest of each frame 2**LIFT.
+        phases: (T, L) factors of phases without their power of two, in [0.7, 1.5) or 0.
         scale: (T, L) that power, less LIFT.
-        top: (T,) what was taken out of configs, in nats.
+        log_scale: (T,) logarithm of the factor that was taken out of configs, in nats.
     """
 
     configs: Any
     phases: Any
     scale: Any
-    top: Any
+    log_scale: Any
 
 
-def evidence(phases: Array, configs: Array) -> Evidence:
-    """From (..., T, L) and (..., T, C) log-evidence."""
-    top = num.finite_max(configs, -1)
-    near, below = _powers(configs - top[..., None])
-    factor, scale = _powers(phases)
-    return Evidence(near * power(below + LIFT), factor, scale - LIFT, top)
+def likelihoods(phases: Array, configs: Array) -> Likelihoods:
+    """Scale emission log-likelihoods (..., T, L) and (..., T, C)."""
+    log_scale = num.finite_max(configs, -1)
+    factor, below = _factor_and_power(configs - log_scale[..., None])
+    phase_factor, scale = _factor_and_power(phases)
+    return Likelihoods(factor * power(below + LIFT), phase_factor, scale - LIFT, log_scale)
 
 
-def _powers(nats: Array) -> tuple[Array, Array]:
-    """exp(nats) as a factor in [0.7, 1.5) and a power of two, 0 and 0 for -inf."""
+def _factor_and_power(nats: Array) -> tuple[Array, Array]:
+    """Split exp(nats) into a factor in [0.7, 1.5) and a power of two; 0 and 0 for -inf."""
     possible = nats > -jnp.inf
     known = jnp.where(possible, nats, 0)
     scale = jnp.round(known / LN2)
@@ -100,34 +109,36 @@ def _powers(nats: Array) -> tuple[Array, Array]:
     return jnp.where(possible, factor, 0), scale
 
 
-def order_one(scale: Array, totals: Array) -> tuple[Array, Array]:
-    """Scale and factor of rows brought to sums in [1, 2), which is where products of two messages keep their digits.
+def normalize(scale: Array, totals: Array) -> tuple[Array, Array]:
+    """Return the scale and the factor that bring rows to sums in [1, 2), where products of messages keep precision.
 
     Args:
-        scale: (..., L) of the rows.
-        totals: (..., L) their sums.
+        scale: (..., L) scale of the rows.
+        totals: (..., L) sums of the rows.
 
     Returns:
-        Their new scale, and the power of two to multiply them by.
+        The new scale (..., L), and the power of two (..., L) by which the rows must be multiplied.
     """
     e = finite(exponent(totals))
     return scale + e, power(-e)
 
 
-def reweigh(scale: Array, totals: Array, mantissas: Array, exponents: Array) -> tuple[Array, Array, Array]:
-    """Weights that mix rows over phases and keep them of order one.
+def predict_phases(scale: Array, totals: Array, mantissas: Array, exponents: Array) -> tuple[Array, Array, Array]:
+    """Return weights and scales with which the phase transition A maps scaled rows to scaled rows.
 
-    The mixture's row q is sum_p weights[p, q] rows[p], of scale `scale[q]`. Rows must be of order one themselves: a
-    weight that also took 2**LIFT out of them would vanish for a phase a millionth as probable as another.
+        sum_p A[p, q] 2**scale[p] rows[p] = 2**(reference + new_scale[q]) sum_p weights[p, q] rows[p]
+
+    Rows must be of order one: weights that also took 2**LIFT out of them would vanish for a phase that is a million
+    times less probable than another.
 
     Args:
-        scale: (..., L) of the rows.
-        totals: (..., L) their sums, in [1, 2) or 0.
-        mantissas: (L, L) of the table, `split`.
-        exponents: (L, L) likewise.
+        scale: (..., L) scale of the rows.
+        totals: (..., L) sums of the rows, in [1, 2) or 0.
+        mantissas: (L, L) mantissas of A, from `split`.
+        exponents: (L, L) exponents of A, from `split`.
 
     Returns:
-        weights (..., L, L), scale of the mixture (..., L) less the largest, and that largest (...).
+        weights (..., L, L), new_scale (..., L), at most 0, and reference (...).
     """
     shifts = jnp.where(totals > 0, scale, -jnp.inf)[..., :, None] + exponents
     top = jnp.max(shifts, -2)
@@ -138,12 +149,12 @@ def reweigh(scale: Array, totals: Array, mantissas: Array, exponents: Array) -> 
 
 
 def log_total(scale: Array, totals: Array) -> Array:
-    """log(sum_q 2**scale[q] totals[q]) in nats over the last axis; -inf where all is zero."""
-    scale, factor = order_one(scale, totals)
+    """Compute log(sum_q 2**scale[q] totals[q]) in nats over the last axis; -inf if all is zero."""
+    scale, factor = normalize(scale, totals)
     return num.logsumexp(scale * LN2 + num.log(totals * factor), -1)
 
 
-def to_one(weights: Array, terms: Array, axis: int | tuple[int, ...]) -> Array:
-    """Weights divided by the sum of their terms over `axis`; zero where that is zero."""
+def divide_by_sum(weights: Array, terms: Array, axis: int | tuple[int, ...]) -> Array:
+    """Divide weights by the sum of `terms` over `axis`; zero if that is zero."""
     total = jnp.sum(terms, axis, keepdims=True)
     return weights / jnp.where(total > 0, total, 1)

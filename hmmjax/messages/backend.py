@@ -1,0 +1,36 @@
+"""The interface that every backend implements."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from hmmjax._core.typing import Array
+from hmmjax.messages.potentials import Filtered, Path, Potentials
+
+
+@dataclasses.dataclass(frozen=True)
+class Backend:
+    """One implementation of the recursions, as functions of a batch of B videos.
+
+    Attributes:
+        name: the name by which callers select it.
+        supports: return whether it can run potentials of these shapes and this dtype; values are not looked at.
+        is_fastest: return whether benchmarks favor it for these shapes on the current hardware.
+        log_normalizer: given potentials and whether `pullback` will follow, return the log-normalizers (B,) and the
+            residuals that `pullback` takes (any pytree; None if nothing is needed).
+        pullback: given potentials, residuals and a cotangent (B,), return the derivative of
+            sum(cotangent * log-normalizers) with respect to every potential, as `Potentials`.
+        filter: return each frame's marginals given that frame and all before it.
+        viterbi: return the most probable paths; ties are broken the same way along a path.
+        derivatives_from: the backend whose `log_normalizer`, `pullback` and `filter` JAX differentiates in place of
+            this one's, which hold loops of unknown length or kernels; None if JAX can differentiate this one's.
+    """
+
+    name: str
+    supports: Callable[[Potentials], bool]
+    is_fastest: Callable[[Potentials], bool]
+    log_normalizer: Callable[[Potentials, bool], tuple[Array, Any]]
+    pullback: Callable[[Potentials, Any, Array], Potentials]
+    filter: Callable[[Potentials], Filtered]
+    viterbi: Callable[[Potentials], Path]
+    derivatives_from: "Backend | None" = None

@@ -1,0 +1,224 @@
+"""Forward-backward and Viterbi by GPU kernels (Pallas, Triton), for binary tools in float32.
+
+`sweep` runs the recursions, `pairs` computes marginals and pair statistics, `best_path` the most probable path. Sums
+of the statistics over frames are left to matrix products. These modules import Pallas, which takes long, so they are
+imported where they are used.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from hmmjax._core import numerics as num
+from hmmjax._core.typing import Array
+from hmmjax.messages import batching, kronecker, scaled, scan
+from hmmjax.messages.backend import Backend
+from hmmjax.messages.potentials import Filtered, Path, Potentials, log_prob
+
+STORED_BYTES = 16 * 2**30
+"""Memory budget for stored messages, in bytes; larger batches are split into groups."""
+
+LARGEST = 1024
+"""Largest number of joint states whose message stays in registers."""
+
+
+def supports(potentials: Potentials) -> bool:
+    """Return whether the kernels run this chain: float32, tools that do not interact, a message that fits registers."""
+    blocks = potentials.blocks
+    if not blocks or potentials.phases.dtype != jnp.float32 or any(b.shape[-1] != 2 for b in blocks):
+        return False
+    return _padded(potentials.phases.shape[-1]) * 2 ** len(blocks) <= LARGEST
+
+
+def is_fastest(potentials: Potentials) -> bool:
+    """Return whether there is a GPU and the kernels run this chain."""
+    return jax.default_backend() == "gpu" and supports(potentials)
+
+
+# The backend: batches of videos, in groups that fit the memory budget. -----------------------------------------------
+
+
+def log_normalizer(potentials: Potentials, save: bool) -> tuple[Array, Any]:
+    """Compute log-normalizers (B,), and with `save` the messages of both directions if the budget allows."""
+    if save and len(potentials.lengths) > _group_size(potentials):
+        # Over budget: `pullback` recomputes them, one group of videos after another.
+        return log_normalizer(potentials, False)[0], None
+    from hmmjax.messages.gpu import sweep
+
+    likelihoods, table, blocks, initial = _prepare(potentials)
+    rows, scale, totals, after, references = sweep.sweep(
+        likelihoods, table, blocks, initial, potentials.lengths, backwards_too=save, save=save
+    )
+    value = _log_normalizer(potentials, likelihoods.log_scale, scale[0], totals[0], references[0])
+    return value, (rows, scale, after) if save else None
+
+
+def pullback(potentials: Potentials, residuals: Any, cotangent: Array) -> Potentials:
+    """Compute the derivative of sum(cotangent * log-normalizers) in every potential; cotangent is (B,)."""
+    if residuals is not None:
+        return _pullback(potentials, residuals, cotangent)
+
+    def recompute(potentials: Potentials, cotangent: Array) -> Potentials:
+        return _pullback(potentials, log_normalizer(potentials, True)[1], cotangent)
+
+    def by_scan(potentials: Potentials, cotangent: Array) -> Potentials:
+        return scan.pullback(potentials, scan.log_normalizer(potentials, True)[1], cotangent)
+
+    return _in_groups(recompute, by_scan, potentials, cotangent)
+
+
+def filter(potentials: Potentials) -> Filtered:
+    """Compute each frame's marginals given that frame and all before it."""
+    return _in_groups(_filter, scan.filter, potentials)
+
+
+def viterbi(potentials: Potentials) -> Path:
+    """Compute the most probable paths; their log-probability is summed along the path found."""
+    return _in_groups(_viterbi, scan.viterbi, potentials)
+
+
+BACKEND = Backend(
+    "gpu", supports, is_fastest, log_normalizer, pullback, filter, viterbi, derivatives_from=scan.REFERENCE
+)
+
+
+def _group_size(potentials: Potentials) -> int:
+    """Return the number of videos whose messages fit the budget; 0 if not even one video's do."""
+    _, num_frames, num_configs = potentials.configs.shape
+    rows = num_frames * num_configs * _padded(potentials.phases.shape[-1])
+    # Messages of both directions, and both sides of the tools' counts.
+    return STORED_BYTES // max(4 * rows * potentials.phases.dtype.itemsize, 1)
+
+
+def _in_groups(run: Callable[..., Any], fallback: Callable[..., Any], potentials: Potentials, *per_video: Array) -> Any:
+    """Call `run(potentials, *per_video)` for all videos, in groups whose messages fit the budget.
+
+    Derivatives of tables that videos share are added up. If not even one video's messages fit, call `fallback`, which
+    stores fewer of them.
+    """
+    size, videos = _group_size(potentials), len(potentials.lengths)
+    if size == 0:
+        return fallback(potentials, *per_video)
+    if videos <= size:
+        return run(potentials, *per_video)
+    out = batching.in_groups(run, -(-videos // size), potentials, *per_video)
+    merged = batching.ungroup(out, videos)
+    if isinstance(out, Potentials):
+        initial, transition, blocks = jax.tree.map(lambda x: x.sum(0), (out.initial, out.transition, out.blocks))
+        merged = dataclasses.replace(merged, initial=initial, transition=transition, blocks=blocks)
+    return merged
+
+
+# Preparation and what is left to XLA. --------------------------------------------------------------------------------
+
+
+def _padded(num_phases: int) -> int:
+    return 1 << (num_phases - 1).bit_length()
+
+
+def _pad(x: Array, axis: int, value: float = 0.0) -> Array:
+    widths = [(0, 0)] * x.ndim
+    widths[axis] = (0, _padded(x.shape[axis]) - x.shape[axis])
+    return jnp.pad(x, widths, constant_values=value)
+
+
+def _factors(blocks: tuple[Array, ...]) -> tuple[Array, ...]:
+    """Return (L, 2, 2) blocks as (2, 2, P)."""
+    return tuple(_pad(b, -1) for b in kronecker.phases_last(blocks))
+
+
+def _prepare(p: Potentials) -> tuple:
+    x = scaled.likelihoods(p.phases, p.configs)
+    likelihoods = dataclasses.replace(x, phases=_pad(x.phases, -1), scale=_pad(x.scale, -1))
+    table, initial = _tables(p)
+    return likelihoods, table, _factors(p.blocks), initial
+
+
+def _tables(p: Potentials) -> tuple:
+    return scaled.split(_pad(_pad(p.transition, 0), 1)), _pad(p.initial, 0).astype(p.phases.dtype)
+
+
+def _log_normalizer(p: Potentials, log_scale: Array, scale: Array, totals: Array, references: Array) -> Array:
+    """Add up what was taken out of every frame's message and the sum of the last one, (B,)."""
+    frames, length = jnp.arange(log_scale.shape[1]), p.lengths[:, None]
+    last = jnp.maximum(length - 1, 0)[..., None]
+    references = jnp.where(frames < length - 1, references, 0)
+    log_scale = jnp.where(frames < length, log_scale, 0)
+    taken_out = num.accurate_sum(references) * scaled.LN2 + num.accurate_sum(log_scale)
+    scale = jnp.take_along_axis(scale, last, 1)[:, 0]
+    return jnp.where(p.lengths > 0, taken_out + scaled.log_total(scale, totals), 0)
+
+
+def _pullback(potentials: Potentials, residuals: Any, cotangent: Array) -> Potentials:
+    from hmmjax.messages.gpu import pairs
+
+    rows, scale, after = residuals
+    table, initial = _tables(potentials)
+    phases, configs, expected, before = pairs.statistics(rows, scale, table, potentials.lengths, cotangent)
+    counts = expected.sum((0, 1))
+    n = potentials.transition.shape[0]
+    allowed = potentials.transition > 0
+    transition = counts[:n, :n] / jnp.where(allowed, potentials.transition, 1)
+
+    grouped, regroup = jax.vjp(lambda b: kronecker.group(_factors(b), kronecker.DENSE), potentials.blocks)
+    (blocks,) = regroup(_block_gradients(before, after, grouped))
+
+    # The first frame's e_1(q, c) beta_1(q, c), each video normalized by its own sum.
+    first = jnp.swapaxes(after[:, :: after.shape[1] // len(cotangent), 0], 0, 1)
+    first_scale = scale[1][:, 0]
+    totals = jnp.sum(jnp.where(initial > 0, initial * first, 0), -1)
+    top = scaled.finite(jnp.max(first_scale + scaled.exponent(totals), -1))[:, None]
+    weights = scaled.divide_by_sum(scaled.power(first_scale - top), scaled.power(first_scale - top) * totals, -1)
+    some = (potentials.lengths > 0)[:, None, None]
+    start = jnp.where(some & (first > 0), cotangent[:, None, None] * weights[..., None] * first, 0).sum(0)
+    return Potentials(start[:n], transition, blocks, phases[..., :n], configs, potentials.lengths)
+
+
+def _block_gradients(u: Array, v: Array, blocks: tuple[Array, ...]) -> tuple[Array, ...]:
+    """Compute `kronecker.gradients` of rows (P, chunks, frames, C)."""
+    if len(blocks) == 1:
+        # One product per phase and chunk, then their sum: a processor for each, and short sums in float32.
+        return (jnp.moveaxis(num.einsum("qntc,qntd->qncd", u, v).sum(1), 0, -1),)
+    u, v = (jnp.moveaxis(x.reshape(len(x), -1, x.shape[-1]), 0, -1) for x in (u, v))
+    return kronecker.gradients(u, v, blocks)
+
+
+def _filter(potentials: Potentials) -> Filtered:
+    from hmmjax.messages.gpu import sweep
+
+    likelihoods, table, blocks, initial = _prepare(potentials)
+    rows, scale, totals, _, references = sweep.sweep(
+        likelihoods, table, blocks, initial, potentials.lengths, backwards_too=False, save=True
+    )
+    rows, scale = rows[0], scale[0]
+    value = _log_normalizer(potentials, likelihoods.log_scale, scale, totals[0], references[0])
+    totals = jnp.sum(rows, -1)
+    # Frames after the end were never written.
+    real = (jnp.arange(rows.shape[1]) < potentials.lengths[:, None])[..., None] & (totals > 0)
+    top = scaled.finite_max(jnp.where(real, scale + scaled.exponent(totals), -jnp.inf), -1)
+    weights = jnp.where(real, scaled.power(scale - top), 0)
+    weights = scaled.divide_by_sum(weights, weights * jnp.where(real, totals, 0), -1)
+    phases = jnp.where(real, weights * totals, 0)
+    configs = jnp.sum(jnp.where(real[..., None], weights[..., None] * rows, 0), -2)
+    return Filtered(phases[..., : potentials.phases.shape[-1]], configs, value)
+
+
+def _viterbi(p: Potentials) -> Path:
+    from hmmjax.messages.gpu import best_path
+
+    log_transition, log_initial = jnp.log(p.transition), jnp.log(p.initial).astype(p.phases.dtype)
+    log_blocks = kronecker.phases_last(tuple(jnp.log(b) for b in p.blocks))
+    phases, configs = best_path.best_path(
+        p.configs,
+        _pad(p.phases, -1, -jnp.inf),
+        _pad(_pad(log_transition, 0, -jnp.inf), 1, -jnp.inf),
+        tuple(_pad(b, -1, -jnp.inf) for b in log_blocks),
+        _pad(log_initial, 0, -jnp.inf),
+        p.lengths,
+    )
+    real = jnp.arange(phases.shape[1]) < p.lengths[:, None]
+    phases, configs = (jnp.where(real, x, 0) for x in (phases, configs))
+    return Path(phases, configs, log_prob(p, phases, configs))
