@@ -1,14 +1,14 @@
-"""Inference and EM side by side with dynamax, hmmlearn and plain JAX, after checking that all give the same answers.
+"""Inference and EM compared with dynamax, hmmlearn and plain JAX, after checking that all give the same results.
 
     python benchmarks/hmm.py pack .device/cholec80.npz    # real label tracks, for a machine without ../shared
     JAX_PLATFORMS=cpu taskset -c 0,1 python benchmarks/hmm.py cpu
-    JAX_PLATFORMS=cpu JAX_NUM_CPU_DEVICES=2 python benchmarks/hmm.py cpu --only cholec80    # a core for every half
+    JAX_PLATFORMS=cpu JAX_NUM_CPU_DEVICES=2 python benchmarks/hmm.py cpu --only cholec80    # half the videos per core
     python benchmarks/hmm.py gpu --tracks .device/cholec80.npz
     python benchmarks/hmm.py plot
 
-A coupled model of L phases and K tools is one chain of S = L 2^K states to the other libraries: hard recognizer
-outputs become one symbol a frame. Each part writes ``benchmarks/results/hmm_<part>.json`` (or --out). Times are the
-best of several calls after compilation; peers run in the same process.
+To the other libraries, a coupled model of L phases and K tools is one chain of S = L 2^K states, and the recognizer's
+hard predictions become one symbol per frame. Each part writes ``benchmarks/results/hmm_<part>.json`` (or --out). Times
+are the best of several calls after compilation; all libraries run in the same process.
 """
 
 import argparse
@@ -40,13 +40,13 @@ DATA = Path(os.environ.get("HMMJAX_DATA", "../shared/data"))
 
 
 def main() -> None:
-    """Run one part."""
+    """Run one part of the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=["cpu", "gpu", "pack", "plot", "memory"])
-    parser.add_argument("path", nargs="?", help="where `pack` writes")
-    parser.add_argument("--tracks", help="packed Cholec80 labels; default the shared data")
-    parser.add_argument("--out", help="results file")
-    parser.add_argument("--only", help="comma-separated sections")
+    parser.add_argument("path", nargs="?", help="file that `pack` writes")
+    parser.add_argument("--tracks", help="packed Cholec80 labels (default: the shared data)")
+    parser.add_argument("--out", help="results file (default: benchmarks/results/hmm_<part>.json)")
+    parser.add_argument("--only", help="comma-separated sections to run (default: all)")
     args = parser.parse_args()
     if args.part == "pack":
         pack(Path(args.path))
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def about(part: str) -> dict[str, Any]:
-    """Command, device and versions."""
+    """Return the command, the device and the versions."""
     device = jax.devices()[0]
     names = ["jax", "jaxlib", "numpy"] + [n for n in ("dynamax", "hmmlearn") if has(n)]
     cores = len(os.sched_getaffinity(0))
@@ -84,13 +84,13 @@ def about(part: str) -> dict[str, Any]:
 
 
 def one_video(_: Any) -> dict[str, Any]:
-    """L = K = 7, one video of 1,000 frames."""
+    """Compare libraries with L = K = 7 on one video of 1,000 frames."""
     params = model()
     return peers(params, draw(params, 1000))
 
 
 def over_states(_: Any) -> list[dict[str, Any]]:
-    """K from 1 to 8 tools and 7 phases, 1,000 frames."""
+    """Compare libraries with 7 phases and K = 1 to 7 tools on 1,000 frames."""
     out = []
     for num_tools in range(1, 8):
         params = model(7, num_tools)
@@ -99,7 +99,7 @@ def over_states(_: Any) -> list[dict[str, Any]]:
 
 
 def over_frames(_: Any) -> list[dict[str, Any]]:
-    """L = K = 7, one video of 100 to 150,000 frames: cost a frame, and the log-likelihood against float64."""
+    """Measure the time per frame of one video of 100 to 150,000 frames, L = K = 7, and the error against float64."""
     params, out, step = model(), [], e_step()
     for num_frames in (100, 1000, 10_000, 150_000):
         obs = draw(params, num_frames)
@@ -110,7 +110,7 @@ def over_frames(_: Any) -> list[dict[str, Any]]:
         filtered = round(1e6 * clock(partial(jax.jit(hmmjax.filter), *device), 5, 20.0)[1] / num_frames, 2)
         reference = log_likelihood64(params, obs)
         out.append(
-            {"frames": num_frames, "e_step, microseconds a frame": micro, "filter, microseconds a frame": filtered,
+            {"frames": num_frames, "e_step, microseconds per frame": micro, "filter, microseconds per frame": filtered,
              "first call, seconds": round(first, 2), "log-likelihood": float(value),
              "relative error": relative(value, reference)}
         )  # fmt: skip
@@ -119,26 +119,26 @@ def over_frames(_: Any) -> list[dict[str, Any]]:
 
 
 def over_batches(_: Any) -> list[dict[str, Any]]:
-    """L = K = 7, batches of videos of 1,000 frames."""
+    """Measure batches of videos of 1,000 frames, L = K = 7."""
     params, out, step = model(), [], e_step()
     for videos in (1, 8, 40):
         device = jax.tree.map(jnp.asarray, (params, draw(params, [1000] * videos)))
         best = clock(partial(step, *device), 3)[1]
-        out.append({"videos": videos, "e_step, microseconds a frame": round(1e6 * best / videos / 1000, 2)})
+        out.append({"videos": videos, "e_step, microseconds per frame": round(1e6 * best / videos / 1000, 2)})
     return out
 
 
 def single_tracks(_: Any) -> dict[str, Any]:
-    """Tools alone and phases alone, 40 videos of 2,000 frames: associative scan against the recursion."""
+    """Compare associative scan and recursion for tools alone and phases alone, on 40 videos of 2,000 frames."""
     full, out = model(), {}
     obs = draw(full, [2000] * 40)
     alone = hmmjax.transitions.PhaseConditioned(full.tools.transition.matrix[:, 0])
     tools = hmmjax.Params(None, hmmjax.ToolChains(full.tools.initial[:, 0], alone, full.tools.emission))
-    for name, params, said in (
+    for name, params, outputs in (
         ("tools", tools, hmmjax.Observations(None, obs.tools)),
         ("phases", hmmjax.Params(full.phases, None), hmmjax.Observations(obs.phases, None)),
     ):
-        device = jax.tree.map(jnp.asarray, (params, said))
+        device = jax.tree.map(jnp.asarray, (params, outputs))
         steps = {b: e_step(b) for b in ("auto", "scan", "parallel")}
         values = {b: np.float64(step(*device)[0]).sum() for b, step in steps.items()}
         assert max(relative(v, values["scan"]) for v in values.values()) < 1e-5, values
@@ -147,20 +147,20 @@ def single_tracks(_: Any) -> dict[str, Any]:
 
 
 def cholec80(tracks: str | None) -> dict[str, Any]:
-    """EM to convergence on the 80 real label tracks of Cholec80 seen through simulated recognizer noise."""
+    """Run EM to convergence on the 80 real label tracks of Cholec80, corrupted by simulated recognizer errors."""
     with np.load(tracks or DATA / "cholec80" / "labels_1fps.npz") as file:
         phases = [file[f"phase_{v:02d}"].astype(np.int32) for v in range(1, 81)]
         tools = [file[f"tools_{v:02d}"].astype(np.int32) for v in range(1, 81)]
     rng, noise = np.random.default_rng(0), model()
     lengths = np.array([len(p) for p in phases])
     shape = (80, lengths.max())
-    said = hmmjax.Observations(np.zeros(shape, np.int32), np.zeros((*shape, 7), np.int32))
+    outputs = hmmjax.Observations(np.zeros(shape, np.int32), np.zeros((*shape, 7), np.int32))
     for i, n in enumerate(lengths):
         u = rng.random(n)[:, None]
         known = np.maximum(phases[i], 0)
-        said.phases[i, :n] = (u > np.cumsum(noise.phases.emission.matrix[known], -1)).sum(1).clip(0, 6)
+        outputs.phases[i, :n] = (u > np.cumsum(noise.phases.emission.matrix[known], -1)).sum(1).clip(0, 6)
         present = np.take_along_axis(noise.tools.emission.matrix[..., 1].T, np.maximum(tools[i], 0), 0)
-        said.tools[i, :n] = rng.random((n, 7)) < present
+        outputs.tools[i, :n] = rng.random((n, 7)) < present
     mask = np.arange(shape[1]) < lengths[:, None]
     # Learned without labels, from a rough start: sticky chains and recognizers that are mostly right.
     start = hmmjax.init_params(7, 7)
@@ -176,12 +176,12 @@ def cholec80(tracks: str | None) -> dict[str, Any]:
         ),
     )  # fmt: skip
     if len(jax.devices()) > 1:
-        # Videos over the processor's cores (JAX_NUM_CPU_DEVICES), longest first so that each gets as much as another.
+        # Spread videos over the processor's cores (JAX_NUM_CPU_DEVICES), longest first for an equal load.
         order = np.argsort(-lengths, kind="stable")
         order = np.concatenate([order[i :: len(jax.devices())] for i in range(len(jax.devices()))])
-        said, mask, _ = hmmjax.shard(jax.tree.map(lambda x: x[order], said), mask[order])
-    data = jax.tree.map(jnp.asarray, (start, said)) if jax.default_backend() == "gpu" else (start, said)
-    # Without pseudo-counts EM empties rows, and then "auto" takes the safe but slow recursions in logarithms.
+        outputs, mask, _ = hmmjax.shard(jax.tree.map(lambda x: x[order], outputs), mask[order])
+    data = jax.tree.map(jnp.asarray, (start, outputs)) if jax.default_backend() == "gpu" else (start, outputs)
+    # Without pseudo-counts EM produces zeros, for which "auto" takes the slow recursions in logarithms.
     priors = hmmjax.Priors(*[0.01] * 6)
     began = time.perf_counter()
     fitted = hmmjax.fit(*data, mask, priors=priors, max_iterations=200, tolerance=1e-6)
@@ -200,33 +200,33 @@ def cholec80(tracks: str | None) -> dict[str, Any]:
 
 
 def peak_memory(_: Any) -> dict[str, Any]:
-    """Peak resident memory of a fresh process that runs one EM step, S = 896: compiled there, or before."""
+    """Measure the peak resident memory of a fresh process that runs one EM step, with and without compiling."""
     out = {}
     with tempfile.TemporaryDirectory() as cache:
-        kept = {"JAX_COMPILATION_CACHE_DIR": cache, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+        environment = {"JAX_COMPILATION_CACHE_DIR": cache, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
         for name, num_frames in (
             ("imports alone", 0), ("1000 frames, compiled first", 1000), ("1000 frames", 1000),
             ("2000 frames, compiled first", 2000), ("2000 frames", 2000),
         ):  # fmt: skip
             command = [sys.executable, __file__, "memory", str(num_frames)]
-            run = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **kept})
+            run = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **environment})
             out[f"{name}, MiB"] = round(float(run.stdout))
     return out
 
 
 def memory() -> None:
-    """One EM step; prints the process's peak MiB."""
+    """Run one EM step and print the process's peak resident memory in MiB."""
     num_frames = int(sys.argv[2])
     if num_frames:
         params = model()
         jax.block_until_ready(e_step()(params, draw(params, num_frames)))
-    # Not getrusage, whose figure a child begins with its parent's.
+    # Not getrusage: a child's maximum there starts at its parent's.
     (peak,) = (x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("VmHWM"))
     print(int(peak.split()[1]) / 1024)
 
 
 def many_videos(_: Any) -> dict[str, Any]:
-    """80 videos of 2,300 frames, L = K = 7: E-step beside the dense matrix-product scan with pair counts."""
+    """Compare the E-step with a dense matrix-product scan with pair counts, on 80 videos of 2,300 frames, L = K = 7."""
     params, videos, num_frames = model(), 80, 2300
     obs = draw(params, [num_frames] * videos)
     device = jax.tree.map(jnp.asarray, (params, obs))
@@ -240,20 +240,20 @@ def many_videos(_: Any) -> dict[str, Any]:
     ours, fitted = step(*device)
     exact = np.array([log_likelihood64(params, jax.tree.map(lambda x, i=i: x[i], obs)) for i in range(0, videos, 16)])
     posterior = hmmjax.posterior(*device)
-    again = np.asarray(counts).reshape(7, 128, 7, 128).sum((1, 3))
-    again = again / again.sum(1, keepdims=True)
+    transition = np.asarray(counts).reshape(7, 128, 7, 128).sum((1, 3))
+    transition = transition / transition.sum(1, keepdims=True)
     times = {"e_step": best}
     for name in ("log_likelihood", "posterior", "filter", "decode"):
         call = getattr(hmmjax, name)
         times[name] = clock(partial(jax.jit(call), *device), 5)[1]
-        times[f"{name}, not jitted: with the checks of its input"] = clock(partial(call, *device), 5)[1]
+        times[f"{name}, not jitted: with input checks"] = clock(partial(call, *device), 5)[1]
     times["dense e_step"] = dense_best
     scan = e_step("scan")
     times["e_step, XLA scan"] = clock(lambda: scan(*device), 1)[1]
     differences = {
         "log-likelihood, float64": max(relative(a, b) for a, b in zip(np.asarray(ours)[::16], exact, strict=True)),
         "log-likelihood, dense": max(relative(a, b) for a, b in zip(ours, value, strict=True)),
-        "phase transitions, dense": float(np.abs(fitted.phases.transition - again).max()),
+        "phase transitions, dense": float(np.abs(fitted.phases.transition - transition).max()),
         "posterior, XLA scan": float(
             jnp.abs(posterior.phases - hmmjax.posterior(*device, backend="scan").phases).max()
         ),
@@ -272,9 +272,9 @@ def many_videos(_: Any) -> dict[str, Any]:
 
 
 def _dense_e_step(start: Any, move: Any, see: Any, symbols: Any) -> tuple[Any, Any, Any]:
-    """What a careful user writes: batched scans of matrix products over all S states, pair counts as one product."""
+    """Run an E-step as a careful user would write it: batched scans of matrix products over all S states."""
     product = lambda a, b: jnp.matmul(a, b, precision=lax.Precision.HIGHEST)  # noqa: E731
-    evidence = jnp.moveaxis(see.T[symbols], 1, 0)  # (T, B, S)
+    likelihoods = jnp.moveaxis(see.T[symbols], 1, 0)  # (T, B, S)
 
     def forward(predicted: Any, seen: Any) -> tuple:
         joint = predicted * seen
@@ -282,8 +282,8 @@ def _dense_e_step(start: Any, move: Any, see: Any, symbols: Any) -> tuple[Any, A
         alpha = joint / norm
         return product(alpha, move), (alpha, norm[:, 0])
 
-    first = jnp.broadcast_to(start, evidence.shape[1:])
-    _, (alpha, norms) = lax.scan(forward, first, evidence)
+    first = jnp.broadcast_to(start, likelihoods.shape[1:])
+    _, (alpha, norms) = lax.scan(forward, first, likelihoods)
 
     def backward(carry: tuple, inputs: tuple) -> tuple:
         after, counts = carry
@@ -292,27 +292,27 @@ def _dense_e_step(start: Any, move: Any, see: Any, symbols: Any) -> tuple[Any, A
         counts = counts + product(alpha.T, after)
         return (seen * beta / norm[:, None], counts), (alpha * beta).sum(-1)
 
-    last = (evidence[-1] / norms[-1][:, None], jnp.zeros_like(move))
-    (_, counts), sums = lax.scan(backward, last, (alpha[:-1], evidence[:-1], norms[:-1]), reverse=True)
+    last = (likelihoods[-1] / norms[-1][:, None], jnp.zeros_like(move))
+    (_, counts), sums = lax.scan(backward, last, (alpha[:-1], likelihoods[:-1], norms[:-1]), reverse=True)
     return jnp.log(norms).sum(0), counts * move, sums
 
 
 def devices(_: Any) -> dict[str, Any]:
-    """The same fit of 161 videos on one device and spread over all of them."""
+    """Compare a fit of 161 videos on one device with the same fit spread over all devices."""
     noise = np.random.default_rng(0)
     lengths = np.append(2300, noise.integers(500, 2300, 160))
     start, obs = model(seed=1), draw(model(), lengths)
     mask = np.arange(2300) < lengths[:, None]
     options = {"max_iterations": 10, "tolerance": 0.0, "priors": hmmjax.Priors(*[0.01] * 6)}
-    one, every = jax.tree.map(jnp.asarray, (obs, mask)), hmmjax.shard(obs, mask)[:2]
-    assert all(len(x.sharding.device_set) == len(jax.devices()) for x in jax.tree.leaves(every))
+    one, spread = jax.tree.map(jnp.asarray, (obs, mask)), hmmjax.shard(obs, mask)[:2]
+    assert all(len(x.sharding.device_set) == len(jax.devices()) for x in jax.tree.leaves(spread))
     seconds, fits = {}, {}
-    for name, data in (("one device", one), ("all devices", every)):
+    for name, data in (("one device", one), ("all devices", spread)):
         run = lambda data=data: hmmjax.fit(start, *data, **options)  # noqa: E731
         seconds[name] = round(clock(run, 3)[1], 3)
         fits[name] = run()
     a, b = fits.values()
-    posteriors = [np.asarray(hmmjax.posterior(a.params, *data).phases)[:161] for data in (one, every)]
+    posteriors = [np.asarray(hmmjax.posterior(a.params, *data).phases)[:161] for data in (one, spread)]
     leaves = zip(jax.tree.leaves(a.params), jax.tree.leaves(b.params), strict=True)
     return {
         "devices": len(jax.devices()), "seconds of 10 iterations": seconds,
@@ -333,23 +333,23 @@ GPU: dict[str, Callable] = {
 
 
 def pack(path: Path) -> None:
-    """Copy Cholec80's 1 fps labels into one small file outside the repository's history."""
+    """Pack Cholec80's 1 fps labels into one small file, for a machine without the shared data."""
     path.parent.mkdir(exist_ok=True)
     with np.load(DATA / "cholec80" / "labels_1fps.npz") as file:
         names = [f"{track}_{v:02d}" for track in ("phase", "tools") for v in range(1, 81)]
-        kept = {k: file[k].astype(np.int8) for k in names}
-    np.savez_compressed(path, **kept)
+        tracks = {name: file[name].astype(np.int8) for name in names}
+    np.savez_compressed(path, **tracks)
 
 
 def plot() -> None:
-    """Cost a frame against the number of states, from the CPU results."""
+    """Plot the time per frame against the number of states, from the CPU results."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
     results = json.loads((HERE / "results" / "hmm_cpu.json").read_text())
-    # The slowest paths of the peers were only looked for once.
+    # The section "one video" replaces that of 7 tools: it also has the Viterbi paths of the other libraries.
     rows = [*results["states"], results["one video"]]
     rows = [r for r in rows if r["states"] < rows[-1]["states"]] + rows[-1:]
     figure, axes = plt.subplots(1, 3, figsize=(11, 3.6), sharey=True, layout="constrained")
@@ -361,16 +361,16 @@ def plot() -> None:
             points = [
                 (r["states"], v)
                 for r in rows
-                for n, v in r["microseconds a frame"][key].items()
+                for n, v in r["microseconds per frame"][key].items()
                 if n.split()[0].strip(",") == name and "plain" not in n and "alone" not in n
             ]
             if points:
                 axis.loglog(*zip(*points, strict=True), marker="o", color=color, label=name)
         axis.set(title=title, xlabel="joint states S = 7 · 2ᴷ")
         axis.grid(True, which="major", alpha=0.3)
-    axes[0].set_ylabel("microseconds a frame")
+    axes[0].set_ylabel("microseconds per frame")
     axes[0].legend(frameon=False)
-    figure.suptitle(f"Cost of a frame; {results['device']}", fontsize=10)
+    figure.suptitle(f"Time per frame; {results['device']}", fontsize=10)
     (HERE.parent / "docs" / "images").mkdir(exist_ok=True)
     figure.savefig(HERE.parent / "docs" / "images" / "hmm_cost.png", dpi=150)
 

@@ -1,4 +1,4 @@
-"""The model and data of `hmm.py`: as a coupled model, as one dense chain, and its likelihood in float64."""
+"""The model and data of `hmm.py`: a coupled model, the same as one dense chain, and its likelihood in float64."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ from hmmjax.priors import Priors
 
 
 def model(num_phases: int = 7, num_tools: int = 7, seed: int = 0) -> hmmjax.Params:
-    """Sticky phases and tools with confusions like a real recognizer's."""
+    """Return a model with sticky phases and tools, and confusions like a real recognizer's."""
     rng = np.random.default_rng(seed)
     stay = 0.995
 
@@ -39,7 +39,7 @@ def model(num_phases: int = 7, num_tools: int = 7, seed: int = 0) -> hmmjax.Para
 
 
 def dense(params: hmmjax.Params) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The same model as one chain in float64: start (S,), transition (S, S), emission (S, symbols)."""
+    """Return the same model as one chain in float64: start (S,), transition (S, S), emission (S, symbols)."""
     phases, tools = params.phases, params.tools
     start, symbols = np.float64(phases.initial)[:, None], np.float64(phases.emission.matrix)
     steps = [np.ones((1, 1))] * len(start)
@@ -58,19 +58,19 @@ def dense(params: hmmjax.Params) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def draw(params: hmmjax.Params, lengths: Any, seed: int = 0) -> hmmjax.Observations:
-    """Hard outputs of the recognizer."""
+    """Draw hard predictions of the recognizer."""
     _, obs, _ = hmmjax.sample(params, jax.random.key(seed), lengths)
     return jax.tree.map(np.asarray, obs)
 
 
 def codes(obs: hmmjax.Observations) -> np.ndarray:
-    """One symbol a frame."""
+    """Return one symbol per frame."""
     k = obs.tools.shape[-1]
     return np.asarray(obs.phases) * 2**k + (np.asarray(obs.tools) << np.arange(k - 1, -1, -1)).sum(-1)
 
 
 def e_step(backend: str = "auto") -> Callable:
-    """Posteriors and every expected count, as one EM iteration computes them."""
+    """Return a jitted EM iteration: log-likelihoods, all expected counts, and the M-step."""
 
     @jax.jit
     def run(params: hmmjax.Params, obs: hmmjax.Observations) -> Any:
@@ -82,7 +82,7 @@ def e_step(backend: str = "auto") -> Callable:
 
 
 def log_likelihood64(params: hmmjax.Params, obs: hmmjax.Observations) -> float:
-    """Structured forward recursion of one video in float64 with NumPy: shares no code with the library."""
+    """Compute one video's log-likelihood in float64 with NumPy; shares no code with the library."""
     phases, tools = params.phases, params.tools
     k, size = params.num_tools, len(phases.initial)
     start = np.float64(phases.initial)[:, None]

@@ -1,4 +1,4 @@
-"""Clocks, and all libraries on one video, for `hmm.py`."""
+"""Timing, and the comparison of all libraries on one video, for `hmm.py`."""
 
 import time
 import warnings
@@ -16,7 +16,7 @@ import hmmjax
 
 
 def has(name: str) -> bool:
-    """Whether a package is installed."""
+    """Return whether a package is installed."""
     try:
         version(name)
     except ModuleNotFoundError:
@@ -25,7 +25,7 @@ def has(name: str) -> bool:
 
 
 def clock(run: Callable[[], Any], repeats: int = 200, budget: float = 5.0) -> tuple[float, float]:
-    """Seconds of the first call, and of the best of `repeats` more (fewer when they take longer than `budget`)."""
+    """Return the seconds of the first call, and of the best of `repeats` more, which stop after `budget` seconds."""
     started = time.perf_counter()
     jax.block_until_ready(run())
     first, best, spent = time.perf_counter() - started, np.inf, 0.0
@@ -40,7 +40,7 @@ def clock(run: Callable[[], Any], repeats: int = 200, budget: float = 5.0) -> tu
 
 
 def _dynamax_em_step(start: Any, move: Any, see: Any, symbols: Any) -> Callable[[], Any]:
-    """What its `fit_em` does in an iteration: two-filter smoother, pair counts, statistics and M-step."""
+    """Return one iteration of its `fit_em`: two-filter smoother, pair counts, statistics and M-step."""
     from dynamax.hidden_markov_model import CategoricalHMM
 
     model = CategoricalHMM(len(start), 1, see.shape[1])
@@ -57,12 +57,12 @@ def _dynamax_em_step(start: Any, move: Any, see: Any, symbols: Any) -> Callable[
 
 
 def peers(params: hmmjax.Params, obs: hmmjax.Observations, *, path: bool = True) -> dict[str, Any]:
-    """All libraries on one video: microseconds a frame, ratios to ours, and how far answers differ."""
+    """Compare all libraries on one video: microseconds per frame, ratios to hmmjax, and differences of the results."""
     num_frames, num_phases, num_tools = len(obs.phases), params.num_phases, params.num_tools
     start, move, see = dense(params)
     symbols = codes(obs)
     params, obs = jax.tree.map(jnp.asarray, (params, obs))
-    # jitted whole, as the peers are below
+    # Jitted as a whole, like the other libraries below.
     runs = {"filter": jax.jit(hmmjax.filter), "e_step": e_step(), "viterbi": jax.jit(hmmjax.decode)}
     ours: dict[str, Callable[[], Any]] = {name: partial(run, params, obs) for name, run in runs.items()}
     times: dict[str, dict[str, float]] = {}
@@ -84,7 +84,7 @@ def peers(params: hmmjax.Params, obs: hmmjax.Observations, *, path: bool = True)
 
         dense32 = [jnp.asarray(x, jnp.float32) for x in (start, move)]
         seen = jnp.log(jnp.asarray(see[:, symbols].T, jnp.float32))
-        # jitted whole, which the library leaves to its users
+        # Jitted as a whole, which the library leaves to its users.
         smoother, filtered, mode = (
             jax.jit(f) for f in (inference.hmm_smoother, inference.hmm_filter, inference.hmm_posterior_mode)
         )
@@ -138,7 +138,7 @@ def peers(params: hmmjax.Params, obs: hmmjax.Observations, *, path: bool = True)
     }
     first = {k: round(v["hmmjax first call"], 2) for k, v in times.items()}
     return {
-        "states": len(start), "frames": num_frames, "microseconds a frame": micro, "times slower than hmmjax": ratios,
+        "states": len(start), "frames": num_frames, "microseconds per frame": micro, "times slower than hmmjax": ratios,
         "first call, seconds": first, "differences": differences,
     }  # fmt: skip
 

@@ -1,7 +1,7 @@
 """One video of a million frames, 7 phases, 7 tools: ``python benchmarks/million.py``. Writes ``results/million.json``.
 
-Each answer has a process of its own, whose peak of resident memory is read at its end. The log-likelihood of the
-first `SLICE` frames is compared with the forward recursion in float64 NumPy, over all 896 joint states.
+Each job runs in a process of its own, whose peak resident memory is read when it ends. The log-likelihood of the first
+`SLICE` frames is compared with the forward recursion in float64 NumPy, over all 896 joint states.
 """
 
 import json
@@ -25,7 +25,7 @@ JOBS = ("log_likelihood", "posterior", "filter", "decode")
 
 
 def video(frames: int) -> tuple[hmmjax.Params, hmmjax.Observations]:
-    """A model of labels and random labels, which no model explains: the hardest case for what is kept in memory."""
+    """Return a model with confusion emissions and random predictions of `frames` frames."""
     rng = np.random.default_rng(0)
     params = hmmjax.init_params(7, 7, emissions="confusion")
     phases = rng.integers(0, 7, FRAMES, np.int32)[:frames]
@@ -33,7 +33,7 @@ def video(frames: int) -> tuple[hmmjax.Params, hmmjax.Observations]:
 
 
 def reference(params: hmmjax.Params, obs: hmmjax.Observations) -> float:
-    """Log-likelihood by the forward recursion over joint states, in float64."""
+    """Compute the log-likelihood by the forward recursion over joint states, in float64."""
     phase, tool = params.phases, params.tools
     assert phase is not None and tool is not None
     bits = (np.arange(128)[:, None] >> np.arange(6, -1, -1)) & 1
@@ -43,20 +43,20 @@ def reference(params: hmmjax.Params, obs: hmmjax.Observations) -> float:
     )
     moves = np.stack([np.prod([matrix[k, q][np.ix_(bits[:, k], bits[:, k])] for k in range(7)], 0) for q in range(7)])
     transition = np.asarray(phase.transition, float)
-    said_phase, said_tool = (np.asarray(c.emission.matrix, float) for c in (phase, tool))
+    see_phase, see_tool = (np.asarray(c.emission.matrix, float) for c in (phase, tool))
     total = 0.0
     for t, (p, o) in enumerate(zip(np.asarray(obs.phases), np.asarray(obs.tools), strict=True)):
         if t:
             joint = np.einsum("qc,qcd->qd", transition.T @ joint, moves)
-        seen = np.prod(said_tool[np.arange(7), bits, o], -1)
-        joint = joint * said_phase[:, p][:, None] * seen
+        likelihood = np.prod(see_tool[np.arange(7), bits, o], -1)
+        joint = joint * see_phase[:, p][:, None] * likelihood
         total += np.log(joint.sum())
         joint /= joint.sum()
     return total
 
 
 def measure(job: str, frames: int) -> dict[str, float]:
-    """Seconds of the first call, compilation included, peak memory and the answer's value."""
+    """Measure the first call: seconds with compilation, peak memory, and the resulting log-probability."""
     params, obs = video(frames)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.perf_counter()
@@ -73,7 +73,7 @@ def measure(job: str, frames: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure each answer in a process of its own, check, print and write."""
+    """Check the log-likelihood, measure each job in a process of its own, print and write the results."""
     if len(sys.argv) == 3:
         print(json.dumps(measure(sys.argv[1], int(sys.argv[2]))))
         return

@@ -1,6 +1,6 @@
-"""How long a frame takes live: ``python benchmarks/streaming.py``. Writes ``benchmarks/results/streaming.json``.
+"""Latency of online inference: ``python benchmarks/streaming.py``. Writes ``benchmarks/results/streaming.json``.
 
-The size of Cholec80: 7 phases and 7 tools, 896 joint states, probabilities in, with and without a lag.
+The model has the size of Cholec80: 7 phases and 7 tools, 896 joint states; observations are probabilities.
 """
 
 import json
@@ -20,7 +20,7 @@ FRAMES = 2000
 
 
 def main() -> None:
-    """Measure, print and write."""
+    """Measure lags of 0, 5 and 30 frames, print and write the results."""
     params = hmmjax.init_params(7, 7)
     _, obs, _ = hmmjax.sample(params, jax.random.key(0), FRAMES)
     frames = [hmmjax.Observations(p, t) for p, t in zip(np.asarray(obs.phases), np.asarray(obs.tools), strict=True)]
@@ -29,7 +29,7 @@ def main() -> None:
         "device": f"CPU, {os.cpu_count()} cores ({platform.machine()})",
         "versions": {"python": platform.python_version(), **{p: version(p) for p in ("jax", "numpy")}},
         "states": 7 * 2**7,
-        "milliseconds a frame, from the call to numbers on the host": {},
+        "milliseconds per frame, from the call to numbers on the host": {},
     }
     for lag in (0, 5, 30):
         stream, times = hmmjax.Stream(params, lag=lag), []
@@ -38,8 +38,8 @@ def main() -> None:
             stream.step(frame)
             times.append(1e3 * (time.perf_counter() - start))
         low, middle, high = np.percentile(times[10:], [5, 50, 99])
-        figures = {"5 %": low, "median": middle, "99 %": high, "first, compilation included": times[0]}
-        results["milliseconds a frame, from the call to numbers on the host"][f"lag {lag}"] = figures
+        latency = {"5 %": low, "median": middle, "99 %": high, "first, compilation included": times[0]}
+        results["milliseconds per frame, from the call to numbers on the host"][f"lag {lag}"] = latency
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     print(json.dumps(results, indent=1))
 
