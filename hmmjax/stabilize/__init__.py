@@ -10,9 +10,10 @@ Example::
 
 from hmmjax._core.deprecation import renamed
 from hmmjax.stabilize.evaluate import evaluate_predictions
+from hmmjax.stabilize.examples import Examples
 from hmmjax.stabilize.folds import ENOUGH_VIDEOS, preview_folds
 from hmmjax.stabilize.fuse import originals
-from hmmjax.stabilize.learn import Examples, Learned, learn_model
+from hmmjax.stabilize.learn import Learned, learn_model
 from hmmjax.stabilize.pipeline import Stabilized, stabilize
 from hmmjax.stabilize.posteriors import numpy_posterior
 from hmmjax.stabilize.prepare import Prepared, prepare_inputs

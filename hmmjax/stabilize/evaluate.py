@@ -5,7 +5,7 @@ from typing import Any
 
 from hmmjax import io
 from hmmjax.io import BatchIndex, FormatError, Track
-from hmmjax.stabilize.learn import TRACKS
+from hmmjax.stabilize.examples import TRACKS
 from hmmjax.stabilize.prepare import align
 from hmmjax.stabilize.table import Row, System, compare_systems
 from hmmjax.stabilize.warnings import mismatched_names

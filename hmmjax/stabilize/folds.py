@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from hmmjax.io import FormatError
-from hmmjax.stabilize.learn import TRACKS, Examples, Learned, counting_suffices, label_coverage, learn_model
+from hmmjax.stabilize.examples import TRACKS, Examples, label_coverage
+from hmmjax.stabilize.learn import Learned, counting_suffices, learn_model
 from hmmjax.stabilize.prepare import Prepared, TransitionVideos
 from hmmjax.stabilize.settings import Progress, Settings
 from hmmjax.types import Observations, Params

@@ -9,7 +9,7 @@ import numpy as np
 
 from hmmjax.io import BatchIndex, FormatError, Track
 from hmmjax.io.batch import most_common_step
-from hmmjax.stabilize.learn import TRACKS
+from hmmjax.stabilize.examples import TRACKS
 from hmmjax.types import Observations
 
 

@@ -8,8 +8,9 @@ import numpy as np
 
 from hmmjax.io import BatchIndex, ModelFile, Track
 from hmmjax.stabilize.evaluate import as_system
+from hmmjax.stabilize.examples import TRACKS
 from hmmjax.stabilize.folds import Part, plan_folds
-from hmmjax.stabilize.learn import TRACKS, Learned
+from hmmjax.stabilize.learn import Learned
 from hmmjax.stabilize.posteriors import infer_plan
 from hmmjax.stabilize.prepare import Prepared, prepare_inputs
 from hmmjax.stabilize.settings import Progress, Settings, ignore_progress, with_overrides

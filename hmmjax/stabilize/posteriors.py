@@ -6,8 +6,8 @@ import numpy as np
 
 from hmmjax import inference
 from hmmjax.calibration import plain
+from hmmjax.stabilize.examples import TRACKS, Examples
 from hmmjax.stabilize.folds import Part
-from hmmjax.stabilize.learn import TRACKS, Examples
 from hmmjax.stabilize.settings import Progress
 from hmmjax.types import Observations, Params
 

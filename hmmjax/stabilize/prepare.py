@@ -10,8 +10,8 @@ from hmmjax import io, metrics
 from hmmjax.initialize import LABELS
 from hmmjax.io import BatchIndex, FormatError, ModelFile, Track
 from hmmjax.metrics.relaxed import check_order
+from hmmjax.stabilize.examples import TRACKS, Examples
 from hmmjax.stabilize.fuse import join_observations, merge_observations, union
-from hmmjax.stabilize.learn import TRACKS, Examples
 from hmmjax.stabilize.settings import Settings, with_overrides
 from hmmjax.types import Labels, Observations, Params
 

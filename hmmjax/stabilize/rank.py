@@ -11,8 +11,8 @@ from hmmjax.comparison import Ranking, check_families, comparable
 from hmmjax.comparison import compare as compare_families
 from hmmjax.counting import estimate
 from hmmjax.io import FormatError, Track
+from hmmjax.stabilize.examples import TRACKS, Examples, label_coverage
 from hmmjax.stabilize.folds import describe_protocol
-from hmmjax.stabilize.learn import TRACKS, Examples, label_coverage
 from hmmjax.stabilize.prepare import TransitionVideos, align, can_hide_phases, count_classes, transition_labels
 from hmmjax.stabilize.settings import Progress, Settings, ignore_progress, with_overrides
 from hmmjax.stabilize.table import finite_or_none

@@ -1,16 +1,18 @@
 """Read a folder of results back."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hmmjax import io
-from hmmjax.io import FormatError
+from hmmjax.io import FormatError, ModelFile
 from hmmjax.io.arrays import load_arrays
 from hmmjax.io.folder import is_unfinished
 from hmmjax.io.read import RESULTS
+from hmmjax.stabilize.examples import TRACKS
 from hmmjax.stabilize.pipeline import Stabilized
 from hmmjax.stabilize.table import System, compare_recognizers
 
@@ -44,62 +46,61 @@ def read_results(folder: str | os.PathLike[str], *, relaxed: bool = False) -> St
             fix="run hmmjax stabilize again",
         )
     model = io.load_params(folder / "model.npz")
-    keys = sorted((k.removeprefix("fold_") for k in arrays if k.startswith("fold_")), key=io.natural)
-    ids = tuple(io.video_id(key) for key in keys)
-
-    def values(prefix: str) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for track in ("phases", "tools"):
-            names = [f"{prefix}{track}_{key}" for key in keys]
-            found[track] = [arrays[name] for name in names] if all(name in arrays for name in names) else None
-        return found
-
     try:
-        truth = values("truth_")
-        recognizers = [System("M", **values("raw_"))]
-        while any(key.startswith(f"raw{(number := len(recognizers) + 1)}_") for key in arrays):
-            recognizers.append(System(f"M {number}", **values(f"raw{number}_")))
-        systems = [
-            System("M_H", **values("")),
-            System("M_H online", **values("filtered_")),
-        ]
-        names = {t: _names(arrays, f"{t}_names") for t in ("phase", "tool")}
-        step, protocol = float(arrays["step_seconds"]), str(arrays["protocol"])
-        table = compare_recognizers(
-            recognizers,
-            systems,
-            truth["phases"],
-            truth["tools"],
-            phase_names=names["phase"],
-            tool_names=names["tool"],
-            rows_per_second=1 / step,
-            relaxed=relaxed,
-            split=protocol,
-        )
-        return Stabilized(
-            ids,
-            tuple(arrays[f"frames_{key}"] for key in keys),
-            float(arrays["fps"]),
-            step,
-            names["phase"],
-            names["tool"],
-            truth["phases"],
-            truth["tools"],
-            recognizers[0],
-            *systems,
-            log_likelihood=np.array([arrays[f"log_likelihood_{key}"] for key in keys]),
-            folds=tuple(int(arrays[f"fold_{key}"]) for key in keys),
-            protocol=protocol,
-            model=model,
-            table=table,
-            notices=(*map(str, arrays["notices"]), *unfinished),
-            fused=tuple(recognizers[1:]),
-        )
+        return _restore(arrays, model, unfinished, relaxed)
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise FormatError(
             f"the arrays in this file do not fit together ({error})", file=file, fix="run hmmjax stabilize again"
         ) from None
 
 
-def _names(arrays: dict[str, np.ndarray], key: str) -> tuple[str, ...] | None:
-    return tuple(map(str, arrays[key])) if key in arrays else None
+def _restore(arrays: dict[str, np.ndarray], model: ModelFile, notices: Sequence[str], relaxed: bool) -> Stabilized:
+    """Return the results whose arrays were written; recompute the table."""
+    keys = sorted((k.removeprefix("fold_") for k in arrays if k.startswith("fold_")), key=io.natural)
+
+    def system(name: str, prefix: str) -> System:
+        found: dict[str, Any] = {}
+        for track in TRACKS:
+            names = [f"{prefix}{track}_{key}" for key in keys]
+            found[track] = [arrays[name] for name in names] if all(name in arrays for name in names) else None
+        return System(name, **found)
+
+    def class_names(key: str) -> tuple[str, ...] | None:
+        return tuple(map(str, arrays[key])) if key in arrays else None
+
+    truth, recognizers = system("truth", "truth_"), [system("M", "raw_")]
+    while any(key.startswith(f"raw{(number := len(recognizers) + 1)}_") for key in arrays):
+        recognizers.append(system(f"M {number}", f"raw{number}_"))
+    systems = [system("M_H", ""), system("M_H online", "filtered_")]
+    phase_names, tool_names = class_names("phase_names"), class_names("tool_names")
+    step, protocol = float(arrays["step_seconds"]), str(arrays["protocol"])
+    table = compare_recognizers(
+        recognizers,
+        systems,
+        truth.phases,
+        truth.tools,
+        phase_names=phase_names,
+        tool_names=tool_names,
+        rows_per_second=1 / step,
+        relaxed=relaxed,
+        split=protocol,
+    )
+    return Stabilized(
+        tuple(io.video_id(key) for key in keys),
+        tuple(arrays[f"frames_{key}"] for key in keys),
+        float(arrays["fps"]),
+        step,
+        phase_names,
+        tool_names,
+        None if truth.phases is None else list(truth.phases),
+        None if truth.tools is None else list(truth.tools),
+        recognizers[0],
+        *systems,
+        log_likelihood=np.array([arrays[f"log_likelihood_{key}"] for key in keys]),
+        folds=tuple(int(arrays[f"fold_{key}"]) for key in keys),
+        protocol=protocol,
+        model=model,
+        table=table,
+        notices=(*map(str, arrays["notices"]), *notices),
+        fused=tuple(recognizers[1:]),
+    )

@@ -10,8 +10,8 @@ import numpy as np
 from hmmjax import inference, metrics
 from hmmjax.calibration import plain
 from hmmjax.io import Track
+from hmmjax.stabilize.examples import TRACKS, Examples
 from hmmjax.stabilize.folds import Part
-from hmmjax.stabilize.learn import TRACKS, Examples
 from hmmjax.stabilize.posteriors import GROUP, numpy_posterior
 from hmmjax.stabilize.table import System, as_phases
 from hmmjax.types import Labels, Params
