@@ -43,7 +43,7 @@ def main() -> None:
         "command": "python benchmarks/calibrated.py",
         "device": f"CPU, {os.cpu_count()} cores ({platform.machine()})",
         "versions": {"python": platform.python_version(), **{p: version(p) for p in ("jax", "numpy", "scikit-learn")}},
-        "stages": durations.choose(*training_labels(), num_phases=7),
+        "stages": durations.choose(training_labels(), num_phases=7),
     }
     for name, part in {"tmrnet": tmrnet_models, "frcnn": frcnn, "mstcn": mstcn, "fused": fused}.items():
         if options.only in (None, name):
@@ -61,28 +61,26 @@ def tmrnet_models() -> dict[str, Any]:
     return results
 
 
-def training_labels() -> tuple[Labels, np.ndarray]:
-    """Phases of Cholec80's videos 1-40, and their mask."""
+def training_labels() -> Labels:
+    """Phases of Cholec80 videos 1-40."""
     with np.load(real.DATA / "cholec80" / "labels_1fps.npz") as file:
-        phases, mask = real.stack([file[f"phase_{v:02d}"].astype(int) for v in range(1, 41)], -1)
-    return Labels(phases), mask
+        return Labels([file[f"phase_{v:02d}"].astype(int) for v in range(1, 41)])
 
 
 def chains(with_stages: bool) -> Params:
     """Start and transitions of the phases, with stages if asked for."""
     params = Params(real.chains().phases)
-    return durations.spread(params, durations.choose(*training_labels(), num_phases=7)) if with_stages else params
+    return durations.spread(params, durations.choose(training_labels(), num_phases=7)) if with_stages else params
 
 
 def learn_fold(
     truth: Sequence[np.ndarray], predicted: Sequence[np.ndarray], others: np.ndarray, chain: Any
 ) -> tuple[Params, Params]:
     """Models learned on the videos `others`: with powers of one, and calibrated."""
-    labels, mask = real.stack([truth[i] for i in others], -1)
-    obs = Observations(real.stack([predicted[i] for i in others])[0])
-    emission = hmmjax.estimate(Labels(labels), obs, mask, num_phases=7, priors=real.PRIORS).phases.emission
+    labels, obs = Labels([truth[i] for i in others]), Observations([predicted[i] for i in others])
+    emission = hmmjax.estimate(labels, obs, num_phases=7, priors=real.PRIORS).phases.emission
     plain = Params(dataclasses.replace(chain, emission=emission))
-    return plain, hmmjax.calibrate(plain, obs, mask, Labels(labels), priors=real.PRIORS).params
+    return plain, hmmjax.calibrate(plain, obs, None, labels, priors=real.PRIORS).params
 
 
 def tmrnet(split: str, with_stages: bool, refined: bool = False) -> dict[str, Any]:
@@ -96,17 +94,15 @@ def tmrnet(split: str, with_stages: bool, refined: bool = False) -> dict[str, An
         others = np.setdiff1d(np.arange(20), held_out)
         plain, best = learn_fold(truth, predicted, others, chain)
         if refined:
-            labels, mask = real.stack([truth[i] for i in others], -1)
-            obs = Observations(real.stack([predicted[i] for i in others])[0])
-            best = hmmjax.refine(best, obs, mask, Labels(labels), strength=L2).params
+            labels, obs = Labels([truth[i] for i in others]), Observations([predicted[i] for i in others])
+            best = hmmjax.refine(best, obs, None, labels, strength=L2).params
         found.append(best)
-        phases, mask = real.stack([predicted[i] for i in held_out])
-        known = Labels(real.stack([truth[i] for i in held_out], -1)[0])
+        obs, labels = Observations([predicted[i] for i in held_out]), Labels([truth[i] for i in held_out])
         for name, params in (("powers of one", plain), ("calibrated", best)):
-            posterior = hmmjax.posterior(params, Observations(phases), mask)
-            clamped = hmmjax.log_likelihood(params, Observations(phases), mask, known)
+            posterior = hmmjax.posterior(params, obs)
+            clamped = hmmjax.log_likelihood(params, obs, None, labels)
             nats[name] += float(np.sum(np.float64(clamped) - np.float64(posterior.log_likelihood)))
-            for i, row in zip(held_out, metrics.unpad(np.asarray(posterior.phases), mask), strict=True):
+            for i, row in zip(held_out, posterior.phases, strict=True):
                 probabilities[name][i] = np.clip(row, 0, 1)
     smoothed = [x.argmax(-1) for x in probabilities["calibrated"]]
     frames = sum(map(len, truth))
@@ -134,15 +130,15 @@ def mstcn() -> dict[str, Any]:
         outputs: dict[str, list[np.ndarray]] = {"powers of one": [], "calibrated": [], "refined": []}
         for i in range(5):
             others = [j for j in range(5) if j != i]
-            labels, mask = real.stack([truth[j] for j in others], -1)
-            train, test = Observations(real.stack([softmax[j] for j in others])[0]), Observations(softmax[i])
+            labels = Labels([truth[j] for j in others])
+            train, test = Observations([softmax[j] for j in others]), Observations(softmax[i])
             if kind == "confusion":
                 train, test = train.discretize(), test.discretize()
             options = {"emissions": kind, "num_phases": 7, "priors": real.PRIORS}
-            learned = hmmjax.estimate(Labels(labels), train, mask, **options).phases.emission
+            learned = hmmjax.estimate(labels, train, **options).phases.emission
             plain = Params(dataclasses.replace(chain, emission=learned))
-            tempered = hmmjax.calibrate(plain, train, mask, Labels(labels), priors=real.PRIORS).params
-            refined = hmmjax.refine(tempered, train, mask, Labels(labels), strength=L2).params
+            tempered = hmmjax.calibrate(plain, train, None, labels, priors=real.PRIORS).params
+            refined = hmmjax.refine(tempered, train, None, labels, strength=L2).params
             for name, params in (("powers of one", plain), ("calibrated", tempered), ("refined", refined)):
                 outputs[name].append(np.argmax(hmmjax.posterior(params, test).phases, -1))
         results |= {f"{kind}, {name}": phase_scores(truth, x) for name, x in outputs.items()}
@@ -161,13 +157,13 @@ def fused() -> dict[str, Any]:
         outputs = []
         for i in range(5):
             others = [j for j in range(5) if j != i]
-            labels, mask = real.stack([truth[j] for j in others], -1)
-            train = Observations(tuple(real.stack([s[j] for j in others])[0] for s in sources))
+            labels = Labels([truth[j] for j in others])
+            train = Observations(tuple([s[j] for j in others] for s in sources))
             test = Observations(tuple(s[i] for s in sources))
             options = {"emissions": "confusion", "num_phases": 7, "priors": real.PRIORS}
-            learned = hmmjax.estimate(Labels(labels), train, mask, **options).phases.emission
+            learned = hmmjax.estimate(labels, train, **options).phases.emission
             plain = Params(dataclasses.replace(chain, emission=learned))
-            found = hmmjax.calibrate(plain, train, mask, Labels(labels), priors=real.PRIORS).params
+            found = hmmjax.calibrate(plain, train, None, labels, priors=real.PRIORS).params
             outputs.append(np.argmax(hmmjax.posterior(found, test).phases, -1))
         results[f"{name}, raw"] = phase_scores(truth, sources[0]) if len(sources) == 1 else {}
         results[f"{name}, calibrated"] = phase_scores(truth, outputs)

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 import hmmjax
-from hmmjax import Observations, metrics
+from hmmjax import Observations
 from hmmjax.plots import PHASE_COLORS, changes, save_figure, spans, words
 
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "stabilized.png"
@@ -49,9 +49,8 @@ def stabilize(truth: list[np.ndarray], predicted: list[np.ndarray]) -> list[np.n
     for held_out in SPLITS["five in a row"]:
         others = np.setdiff1d(np.arange(len(truth)), held_out)
         _, params = learn_fold(truth, predicted, others, chain)
-        phases, mask = real.stack([predicted[i] for i in held_out])
-        posterior = hmmjax.posterior(params, Observations(phases), mask)
-        found += metrics.unpad(np.argmax(posterior.phases, -1), mask)
+        posterior = hmmjax.posterior(params, Observations([predicted[i] for i in held_out]))
+        found += [np.argmax(x, -1) for x in posterior.phases]
     return found
 
 

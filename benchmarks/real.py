@@ -38,22 +38,12 @@ def main() -> None:
     print(json.dumps(results, indent=1))
 
 
-def stack(videos: Sequence[np.ndarray], fill: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Pad videos of different lengths to one array (B, T, ...); also return its mask."""
-    lengths = np.array([len(v) for v in videos])
-    out = np.full((len(videos), lengths.max(), *videos[0].shape[1:]), fill, videos[0].dtype)
-    for row, video in zip(out, videos, strict=True):
-        row[: len(video)] = video
-    return out, np.arange(lengths.max()) < lengths[:, None]
-
-
 def chains(tools_only: bool = False) -> Params:
     """Start and transitions, counted in the labels of Cholec80 videos 1-40."""
     with np.load(DATA / "cholec80" / "labels_1fps.npz") as file:
-        phases, mask = stack([file[f"phase_{v:02d}"].astype(int) for v in range(1, 41)], -1)
-        tools, _ = stack([file[f"tools_{v:02d}"].astype(int) for v in range(1, 41)], -1)
-    labels = Labels(None if tools_only else phases, tools)
-    return hmmjax.estimate(labels, None, mask, num_phases=7, priors=PRIORS)
+        phases = [file[f"phase_{v:02d}"].astype(int) for v in range(1, 41)]
+        tools = [file[f"tools_{v:02d}"].astype(int) for v in range(1, 41)]
+    return hmmjax.estimate(Labels(None if tools_only else phases, tools), num_phases=7, priors=PRIORS)
 
 
 def phase_scores(truth: Sequence[np.ndarray], predicted: Sequence[np.ndarray]) -> dict[str, float]:
@@ -90,15 +80,13 @@ def tmrnet() -> dict[str, Any]:
     outputs: dict[str, list[np.ndarray]] = {"smoothed": [], "filtered": [], "decoded": []}
     for held_out in np.array_split(np.arange(20), 5):
         others = np.setdiff1d(np.arange(20), held_out)
-        labels, mask = stack([truth[i] for i in others], -1)
-        obs, _ = stack([predicted[i] for i in others])
-        learned = hmmjax.estimate(Labels(labels), Observations(obs), mask, num_phases=7, priors=PRIORS)
+        labels, obs = Labels([truth[i] for i in others]), Observations([predicted[i] for i in others])
+        learned = hmmjax.estimate(labels, obs, num_phases=7, priors=PRIORS)
         params = Params(dataclasses.replace(model, emission=learned.phases.emission))
-        phases, mask = stack([predicted[i] for i in held_out])
-        obs = Observations(phases)
-        outputs["smoothed"] += metrics.unpad(np.argmax(hmmjax.posterior(params, obs, mask).phases, -1), mask)
-        outputs["filtered"] += metrics.unpad(np.argmax(hmmjax.filter(params, obs, mask).phases, -1), mask)
-        outputs["decoded"] += metrics.unpad(hmmjax.decode(params, obs, mask).phases, mask)
+        obs = Observations([predicted[i] for i in held_out])
+        outputs["smoothed"] += [np.argmax(x, -1) for x in hmmjax.posterior(params, obs).phases]
+        outputs["filtered"] += [np.argmax(x, -1) for x in hmmjax.filter(params, obs).phases]
+        outputs["decoded"] += [np.asarray(x) for x in hmmjax.decode(params, obs).phases]
 
     raw = phase_scores(truth, predicted)
     return {"raw": raw} | {name: phase_scores(truth, x) for name, x in outputs.items()}

@@ -78,11 +78,10 @@ def test_committed_calibration_is_what_the_code_gives():
     held_out = np.arange(20)[0::5]
     truth, predicted = real.tmrnet_videos()
     others = [i for i in range(20) if i not in held_out]
-    labels, mask = real.stack([truth[i] for i in others], -1)
-    obs, known = hmmjax.Observations(real.stack([predicted[i] for i in others])[0]), hmmjax.Labels(labels)
-    learned = hmmjax.estimate(known, obs, mask, num_phases=7, priors=real.PRIORS).phases.emission
+    labels, obs = hmmjax.Labels([truth[i] for i in others]), hmmjax.Observations([predicted[i] for i in others])
+    learned = hmmjax.estimate(labels, obs, num_phases=7, priors=real.PRIORS).phases.emission
     plain = hmmjax.Params(dataclasses.replace(real.chains().phases, emission=learned))
-    found = hmmjax.calibrate(plain, obs, mask, known, priors=real.PRIORS)
+    found = hmmjax.calibrate(plain, obs, None, labels, priors=real.PRIORS)
     power = float(found.params.phases.emission.power)
     assert power == pytest.approx(phases["every fifth video, calibrated"]["powers"][0], rel=0.05)
 
