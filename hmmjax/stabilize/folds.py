@@ -13,7 +13,7 @@ from hmmjax.stabilize.settings import Progress, Settings
 from hmmjax.types import Observations, Params
 
 #: Number of annotated videos to learn from at which models are calibrated by default; with fewer, powers may do harm
-#: (docs/results.md).
+#: (docs/results/real.md).
 ENOUGH_VIDEOS = 8
 
 #: Parameters, positions of the videos that they infer, and the fold (-1: not held out).
