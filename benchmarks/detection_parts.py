@@ -11,7 +11,7 @@ import numpy as np
 
 from models.detection.nms import suppress
 from models.detection.roi_align import roi_align
-from models.training.record import environment
+from models.training.run import environment
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ from hmmjax import Labels, Observations, Params, metrics
 from hmmjax.data.splits import recording
 from hmmjax.stabilize import PRIORS
 from models.data.m2cai_locations import read_frames, read_image_set, to_batch
-from models.training.record import environment
+from models.training.run import environment
 
 
 def on_seconds(file: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

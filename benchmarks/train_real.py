@@ -32,12 +32,11 @@ from models.detect import LOCATORS, box_scores, detect
 from models.detection.scores import pointing
 from models.predict import Reading, predict
 from models.settings import Config, read_config
+from models.systems import make_system
+from models.training.feeds import score
 from models.training.loop import fit
-from models.training.optimizer import make_optimizer, schedule
-from models.training.record import environment
-from models.training.scores import score
-from models.training.step import data_mesh, init_state, make_program, replicate, spread
-from models.training.system import make_system
+from models.training.run import environment
+from models.training.step import data_mesh, init_state, make_optimizer, make_program, replicate, schedule, spread
 
 SIZE = (216, 384)
 

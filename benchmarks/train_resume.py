@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import orbax.checkpoint as ocp
 
-from models.training.record import read_metrics
+from models.training.run import read_metrics
 
 ROOT = Path(__file__).parents[1]
 

@@ -1,4 +1,4 @@
-"""What the command lines of this package share: errors in one line, checks before the work begins, progress."""
+"""Shared parts of the command lines: one-line errors, checks of arguments and output files, progress."""
 
 import argparse
 import os
@@ -11,7 +11,7 @@ from hmmjax.io import FormatError
 
 
 def explain(error: BaseException) -> str:
-    """An error as a person wants to read it: without its class, and without the number of a system's error."""
+    """Return the message of an error, without its class and without the error number of the system."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{os.fspath(error.filename)}: {error.strerror}"
     return str(error)
@@ -19,13 +19,13 @@ def explain(error: BaseException) -> str:
 
 @contextmanager
 def reported(stopped: str = "stopped") -> Iterator[None]:
-    """End the process with one line where files, settings or a missing package are at fault, or a person stops it.
+    """End the process with a one-line message if files, settings or packages are at fault, or the user stops it.
 
     Args:
-        stopped: what is said when a person does.
+        stopped: the message after the user stops the process.
 
     Raises:
-        SystemExit: in the place of a ValueError, an OSError or an ImportError (status 1), and of a KeyboardInterrupt
+        SystemExit: instead of a ValueError, an OSError or an ImportError (status 1), and of a KeyboardInterrupt
             (status 130).
     """
     try:
@@ -38,18 +38,18 @@ def reported(stopped: str = "stopped") -> Iterator[None]:
 
 
 def count(text: str) -> int:
-    """A whole number above 0, for argparse.
+    """Parse a positive integer, for argparse.
 
     Raises:
         argparse.ArgumentTypeError: for anything else.
     """
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive integer")
     return int(text)
 
 
 def rate(text: str) -> float:
-    """A number above 0, for argparse.
+    """Parse a positive number, for argparse.
 
     Raises:
         argparse.ArgumentTypeError: for anything else.
@@ -59,37 +59,37 @@ def rate(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
     return value
 
 
 def check_out(path: str | Path, *, force: bool) -> None:
-    """See that an NPZ can be written, before hours are spent on what is to be in it.
+    """Raise if an NPZ file cannot be written, before its contents are computed.
 
     Args:
         path: the file.
-        force: whether one that is there may be written over.
+        force: allow overwriting an existing file.
 
     Raises:
-        FormatError: for a folder, and for a name that readers would take for another kind of file.
-        FileExistsError: when it is there.
+        FormatError: for a folder, and for a name without the suffix .npz.
+        FileExistsError: if the file exists and `force` is False.
     """
     path = Path(path)
     if path.is_dir() or path.suffix != ".npz":
-        raise FormatError("no name for a predictions file", file=path, fix="give --out a name that ends in .npz")
+        raise FormatError("not a name for an output file", file=path, fix="give --out a name that ends in .npz")
     if path.exists() and not force:
-        raise FileExistsError(f"{path} exists already. Fix: give another --out, or write over it with --force")
+        raise FileExistsError(f"{path} exists already. Fix: choose another --out, or overwrite it with --force")
 
 
 @contextmanager
 def progress(quiet: bool = False) -> Iterator[Callable[[str, int], None]]:
-    """Shows how many frames of each video are done, on standard error.
+    """Show the number of frames read of each video on standard error.
 
     Args:
-        quiet: show nothing.
+        quiet: do not show anything.
 
     Yields:
-        What is to be called with a video's name and the number of its frames so far.
+        A function to call with a video's name and its number of frames so far.
     """
     if quiet:
         yield lambda video, frames: None

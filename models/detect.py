@@ -1,9 +1,9 @@
 """Find tools in frames: ``python -m models.detect RUN INPUT... --out boxes.npz``.
 
-A run is one of `frcnn`, `fcn` or `fcn_l`; inputs are those of `models.predict`. The file written holds, for each video,
-``boxes_<video>`` (n, D, 4) xmin, ymin, xmax, ymax as shares of the picture, best first, ``box_scores_<video>`` (n, D),
-``box_tools_<video>`` (n, D), -1 where there were fewer, and ``frames_<video>`` (n,), and once ``tool_names`` and
-``fps``. Where an input knows true boxes, average precision at half overlap is printed.
+The run is one of `frcnn`, `fcn` or `fcn_l`; inputs are those of `models.predict`. The output file holds, per video,
+``boxes_<video>`` (n, D, 4) xmin, ymin, xmax, ymax as fractions of the image, best first, ``box_scores_<video>`` (n, D),
+``box_tools_<video>`` (n, D), -1 for padding, and ``frames_<video>`` (n,); and once ``tool_names`` and ``fps``. If an
+input has true boxes, average precision at an intersection over union of 0.5 is printed.
 """
 
 import argparse
@@ -18,77 +18,71 @@ from hmmjax.io import FormatError, save_npz
 from models.commands import check_out, progress, reported
 from models.data.cache import open_source
 from models.data.frames import FrameTable, take
-from models.detection.faster_rcnn import FasterRCNN
 from models.detection.localize import map_boxes
 from models.detection.scores import BoxPrecision, box_precision
 from models.predict import Reading, add_reading, check_inputs, collect, reading_of
-from models.recognizer import Recognizer
-from models.runs import read_run
-from models.systems import Answer
+from models.systems import SYSTEMS, Outputs, System
+from models.training.recognizer import Recognizer
+from models.training.run import read_run
 
-#: Systems that say where tools are.
-LOCATORS = ("frcnn", "fcn", "fcn_l")
+#: Systems that localize tools.
+LOCATORS = tuple(name for name, spec in SYSTEMS.items() if spec.locates)
 FIELDS = ("boxes", "box_scores", "box_tools")
 
 
 def _check_locates(run: str | Path) -> None:
     config = read_run(run)
-    # Of temporal models only this answers with maps.
+    # No other temporal model returns maps.
     if config.system not in LOCATORS or config.temporal not in (None, "conv_lstm"):
         system = " with ".join(filter(None, (config.system, config.temporal)))
-        raise FormatError(f"{system} finds no boxes", file=run, fix=f"give a run of {', '.join(LOCATORS)}")
+        raise FormatError(f"{system} does not localize tools", file=run, fix=f"give a run of {', '.join(LOCATORS)}")
 
 
 class Locator(Recognizer):
-    """A trained detector: `Recognizer` that answers with "boxes", "box_scores" and "box_tools"; FCN also with "maps".
+    """A trained system that predicts "boxes", "box_scores" and "box_tools" of images; FCN also "maps".
 
     Args:
         run: folder of the run.
         which: checkpoint, "best" or "last".
 
     Raises:
-        FormatError: for a run of another system, and when there is none.
+        FormatError: for a run of another system, and if the folder holds no training run.
     """
 
     def __init__(self, run: str | Path, which: str = "best"):
         _check_locates(run)
         super().__init__(run, which)
 
-    def _answer(self, system: Any, images: jax.Array) -> dict[str, jax.Array]:
-        if isinstance(system, FasterRCNN):
-            return dict(zip(FIELDS, system.detect(images), strict=True))
-        return self._tell(system, system.answer(system.features(images)))
+    def _predict(self, system: System, images: jax.Array) -> dict[str, jax.Array]:
+        return system.locate(images)
 
-    def _tell(self, system: Any, answer: Answer) -> dict[str, jax.Array]:
-        return {"maps": system.maps(answer)}
+    def _select(self, system: Any, outputs: Outputs) -> dict[str, jax.Array]:
+        return {"maps": system.maps(outputs)}
 
-    def _finish(self, answer: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Maps, where there are any, and the boxes that they give."""
-        if "maps" in answer:
+    def _finish(self, predicted: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Add the boxes of maps, if maps are predicted."""
+        if "maps" in predicted:
             config = self.config.detection
-            found = [map_boxes(maps, count=config.detections, min_score=config.min_score) for maps in answer["maps"]]
-            answer |= {name: np.stack(x) for name, x in zip(FIELDS, zip(*found, strict=True), strict=True)}
-        return answer
+            found = [map_boxes(maps, count=config.detections, min_score=config.min_score) for maps in predicted["maps"]]
+            predicted |= {name: np.stack(x) for name, x in zip(FIELDS, zip(*found, strict=True), strict=True)}
+        return predicted
 
 
 def detect(
     run: str | Path, inputs: Sequence[str], reading: Reading, *, which: str = "best", quiet: bool = True
 ) -> dict[str, np.ndarray]:
-    """Boxes of all inputs, as the arrays of the file.
+    """Localize tools in all inputs; return the arrays that the module's docstring lists, and FCN's "maps_<video>".
 
     Args:
-        run: folder of a training run of a detector.
-        inputs: see `models.predict.open_clips`.
-        reading: how they are read.
+        run: folder of a training run of a system that localizes tools.
+        inputs: videos, folders of images, caches or packed files.
+        reading: settings of reading them.
         which: checkpoint, "best" or "last".
-        quiet: show no progress.
-
-    Returns:
-        The arrays that the module's text lists, and FCN's "maps_<video>".
+        quiet: do not show progress.
 
     Raises:
-        FormatError: for inputs that cannot be read, and when two have one name, or number their frames at different
-            rates.
+        FormatError: for inputs that cannot be read, and if two videos have the same name or their frame numbers have
+            different rates.
     """
     _check_locates(run)
     check_inputs(inputs)
@@ -99,19 +93,26 @@ def detect(
 
 
 def box_scores(arrays: Mapping[str, np.ndarray], table: FrameTable, *, overlap: float = 0.5) -> BoxPrecision:
-    """Average precision of what `detect` found in the frames of a table, which must know their boxes.
+    """Compute the average precision of the output of `detect` on the frames of a table with true boxes.
+
+    Args:
+        arrays: the output of `detect`.
+        table: frames with their true boxes, all of which `detect` must have seen.
+        overlap: intersection over union from which a box is correct.
 
     Raises:
-        FormatError: when they are not known, and when frames are missing.
+        FormatError: if the true boxes are unknown, and if frames are missing from `arrays`.
     """
     if table.boxes is None or table.box_tools is None:
-        raise FormatError("no true boxes are known of these frames")
+        raise FormatError("these frames have no true boxes", fix="give a source with boxes")
     found: dict[str, list[np.ndarray]] = {name: [] for name in FIELDS}
     for video, frame in zip(table.videos.tolist(), table.frames.tolist(), strict=True):
         suffix = video.removeprefix("video")
         row = np.flatnonzero(arrays[f"frames_{suffix}"] == frame) if f"frames_{suffix}" in arrays else []
         if len(row) != 1:
-            raise FormatError(f"frame {frame} of {video} was not looked at")
+            raise FormatError(
+                f"frame {frame} of {video} is missing from the detections", fix="run models.detect on the same frames"
+            )
         for name in FIELDS:
             found[name].append(arrays[f"{name}_{suffix}"][row[0]])
     stacked = (np.stack(found[name]) for name in FIELDS)
@@ -127,8 +128,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         check_out(options.out, force=options.force)
         reading = reading_of(options)
         arrays = detect(options.run, options.inputs, reading, which=options.checkpoint, quiet=options.quiet)
-        kept = {name: x for name, x in arrays.items() if not name.startswith("maps_")}
-        save_npz(options.out, kept, force=options.force)
+        boxes = {name: x for name, x in arrays.items() if not name.startswith("maps_")}
+        save_npz(options.out, boxes, force=options.force)
         for place in options.inputs:
             _print_scores(place, arrays, reading)
     videos = sum(name.startswith("frames_") for name in arrays)
@@ -136,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _print_scores(place: str, arrays: Mapping[str, np.ndarray], reading: Reading) -> None:
-    """True boxes come with caches and packed files."""
+    """Print average precision for an input with true boxes, which only caches and packed files have."""
     if not (Path(place) / "table.npz").exists() and not place.endswith(".npz") and not place.startswith("m2cai16:"):
         return
     table = open_source(place).table

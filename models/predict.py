@@ -1,9 +1,9 @@
 """Predict phases and tools of videos: ``python -m models.predict RUN INPUT... --out predictions.npz``.
 
-An input is a video, a folder of its pictures, a cache, or whatever else `models.data.cache.open_source` opens. The file
-written holds, for each video, ``phases_<video>`` (n, L) and ``tools_<video>`` (n, K) probabilities and
-``frames_<video>`` (n,) frame numbers, and once ``phase_names``, ``tool_names`` and ``fps``: `hmmjax.io.read` and
-``hmmjax stabilize`` take it.
+An input is a video, a folder of images of one video, a cache, or any other source that `models.data.cache.open_source`
+opens. The output file holds, per video, probabilities ``phases_<video>`` (n, L) and ``tools_<video>`` (n, K) and frame
+numbers ``frames_<video>`` (n,), and once ``phase_names``, ``tool_names`` and ``fps``. `hmmjax.io.read` and
+``hmmjax stabilize`` read it.
 """
 
 import argparse
@@ -20,23 +20,23 @@ from models.data.cache import open_source
 from models.data.frames import Source, decode
 from models.data.video import probe, read_frames
 from models.data.video_images import RULES, SUFFIXES, check_spacing, find_images
-from models.recognizer import Recognizer
-from models.runs import read_run
+from models.training.recognizer import Recognizer
+from models.training.run import read_run
 
 VIDEO_SUFFIXES = (".mp4", ".avi", ".mkv", ".mov", ".webm")
 
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """How inputs are read.
+    """Settings of reading inputs.
 
     Attributes:
-        size: (height, width) that pictures are decoded to.
-        rate: frames per second to take from a video, and that there are pictures of.
-        fps: of the video that pictures were taken from.
-        naming: what the numbers in pictures' names count: "frame", "second" or "counter".
-        part: of a cache.
-        batch: frames at once.
+        size: (height, width) that images are decoded to.
+        rate: frames per second that are read from a video, or that a folder of images has.
+        fps: frame rate of the video from which a folder of images was extracted.
+        naming: what the numbers in image names count: "frame", "second" or "counter".
+        part: the part of a cache or packed file to read; None reads all of it.
+        batch: number of frames per call of the network.
     """
 
     size: tuple[int, int]
@@ -52,33 +52,29 @@ class Clip:
     """One video to predict.
 
     Attributes:
-        video: its name.
-        fps: of the counter that numbers its frames.
-        pictures: (number, (H, W, 3) uint8) in order.
+        video: name of the video.
+        fps: rate of its frame numbers, per second.
+        images: (frame number, (H, W, 3) uint8) in order of time.
     """
 
     video: str
     fps: float
-    pictures: Iterator[tuple[int, np.ndarray]]
+    images: Iterator[tuple[int, np.ndarray]]
 
 
 def check_inputs(inputs: Sequence[str]) -> None:
-    """See that all inputs are there and of a kind that `open_clips` reads, before the first is.
-
-    Raises:
-        FormatError: for the first that is not.
-    """
+    """Raise FormatError for the first input that does not exist or that `open_clips` cannot read."""
     for place in inputs:
         path = Path(place)
         if place.startswith("m2cai16:"):
             continue
         if not path.exists():
-            raise FormatError("no such file or folder", file=place)
+            raise FormatError("no such file or folder", file=place, fix="check the path")
         if path.is_file() and path.suffix.lower() not in (*VIDEO_SUFFIXES, ".npz"):
             raise FormatError(
-                "neither a video nor packed pictures",
+                "neither a video nor a packed file of images",
                 file=place,
-                fix=f"give a video ({', '.join(VIDEO_SUFFIXES)}), a folder of pictures, a cache or a packed .npz",
+                fix=f"give a video ({', '.join(VIDEO_SUFFIXES)}), a folder of images, a cache or a packed .npz",
             )
         if path.is_dir() and not (path / "table.npz").exists():
             _check_folder(path)
@@ -89,29 +85,29 @@ def _check_folder(path: Path) -> None:
     if any(name.endswith(SUFFIXES) for name in names):
         return
     if any(name.endswith(VIDEO_SUFFIXES) for name in names):
-        raise FormatError("a folder of videos", file=path, fix=f"give the videos themselves, such as {path}/*.mp4")
+        raise FormatError("this is a folder of videos", file=path, fix=f"give the videos, such as {path}/*.mp4")
     raise FormatError(
-        "neither pictures nor a finished cache in this folder",
+        "this folder holds neither images nor a complete cache",
         file=path,
-        fix="give a folder of one video's pictures, or what python -m models.data.cache wrote",
+        fix="give a folder of images of one video, or a cache written by python -m models.data.cache",
     )
 
 
 def open_clips(place: str, reading: Reading) -> Iterator[Clip]:
-    """The videos of an input, in natural order.
+    """Yield the videos of an input, in natural order of their names.
 
     Raises:
-        FormatError: for pictures whose numbering is not declared, and for files that cannot be read.
+        FormatError: for images whose numbering is not declared, and for files that cannot be read.
     """
     check_inputs([place])
     path = Path(place)
     if path.suffix.lower() in VIDEO_SUFFIXES:
-        pictures = read_frames(path, rate=reading.rate, size=reading.size)
-        yield Clip(video_id(path.stem), probe(path).fps, pictures)
+        images = read_frames(path, rate=reading.rate, size=reading.size)
+        yield Clip(video_id(path.stem), probe(path).fps, images)
     elif path.is_dir() and not (path / "table.npz").exists():
         if reading.naming is None:
             raise FormatError(
-                "nothing says what the numbers in the pictures' names count",
+                "the meaning of the numbers in the image names is not declared",
                 file=place,
                 fix=f"give --naming, one of {', '.join(RULES)}",
             )
@@ -124,7 +120,7 @@ def open_clips(place: str, reading: Reading) -> Iterator[Clip]:
 
 def _in_threads(numbers: list[int], files: list[str], size: tuple[int, int]) -> Iterator[tuple[int, np.ndarray]]:
     with ThreadPoolExecutor(4) as pool:
-        # By hundreds: pool.map reads everything ahead of its use.
+        # In chunks, because pool.map reads all of its input ahead.
         for start in range(0, len(files), 100):
             chunk = slice(start, start + 100)
             load = pool.map(lambda file: decode(Path(file).read_bytes(), size, file=file), files[chunk])
@@ -143,19 +139,19 @@ def _clips_of_source(source: Source, reading: Reading) -> Iterator[Clip]:
 def collect(
     recognizer: Recognizer, inputs: Sequence[str], reading: Reading, show: Callable[[str, int], None]
 ) -> dict[str, np.ndarray]:
-    """What a recognizer says of all videos of some inputs.
+    """Predict all videos of some inputs.
 
     Args:
-        recognizer: to ask.
-        inputs: see `open_clips`.
-        reading: how they are read.
-        show: told each video's name and how many of its frames have been read.
+        recognizer: the trained system.
+        inputs: videos, folders of images, caches or packed files.
+        reading: settings of reading them.
+        show: called with each video's name and its number of frames read so far.
 
     Returns:
-        "<name>_<video>" (n, ...) for all that it answers with, "frames_<video>" (n,), and "fps".
+        "<name>_<video>" (n, ...) for each array that the recognizer predicts, "frames_<video>" (n,), and "fps".
 
     Raises:
-        FormatError: when two videos have one name, or number their frames at different rates.
+        FormatError: if two videos have the same name, or their frame numbers have different rates.
     """
     check_inputs(inputs)
     arrays: dict[str, np.ndarray] = {}
@@ -163,23 +159,23 @@ def collect(
         for clip in open_clips(place, reading):
             suffix = clip.video.removeprefix("video")
             if f"frames_{suffix}" in arrays:
-                raise FormatError(f"{clip.video} is there twice", file=place, fix="run the two apart")
+                raise FormatError(f"{clip.video} occurs twice", file=place, fix="predict the two in separate runs")
             if arrays.setdefault("fps", np.float64(clip.fps)) != clip.fps:
                 raise FormatError(
-                    f"{clip.video} counts {clip.fps:g} frames a second, others {arrays['fps']:g}",
+                    f"{clip.video} counts {clip.fps:g} frames per second, others {arrays['fps']:g}",
                     file=place,
-                    fix="run videos of each rate apart",
+                    fix="predict videos of each rate in separate runs",
                 )
             try:
-                answer = recognizer.predict(_counted(clip, show), reading.batch)
+                predicted = recognizer.predict(_counted(clip, show), reading.batch)
             except FormatError as error:
                 raise FormatError(f"{clip.video}: {error}") from error
-            arrays |= {f"{name}_{suffix}": x for name, x in answer.items()}
+            arrays |= {f"{name}_{suffix}": x for name, x in predicted.items()}
     return arrays
 
 
 def _counted(clip: Clip, show: Callable[[str, int], None]) -> Iterator[tuple[int, np.ndarray]]:
-    for number, item in enumerate(clip.pictures, 1):
+    for number, item in enumerate(clip.images, 1):
         show(clip.video, number)
         yield item
 
@@ -187,21 +183,18 @@ def _counted(clip: Clip, show: Callable[[str, int], None]) -> Iterator[tuple[int
 def predict(
     run: str | Path, inputs: Sequence[str], reading: Reading, *, which: str = "best", quiet: bool = True
 ) -> dict[str, np.ndarray]:
-    """Predictions of all inputs, as the arrays of a predictions file.
+    """Predict all inputs; return the arrays of a predictions file, which the module's docstring lists.
 
     Args:
         run: folder of a training run.
-        inputs: see `open_clips`.
-        reading: how they are read.
+        inputs: videos, folders of images, caches or packed files.
+        reading: settings of reading them.
         which: checkpoint, "best" or "last".
-        quiet: show no progress.
-
-    Returns:
-        The arrays that the module's text lists.
+        quiet: do not show progress.
 
     Raises:
-        FormatError: for inputs that cannot be read, and when two have one name, or number their frames at different
-            rates.
+        FormatError: for inputs that cannot be read, and if two videos have the same name or their frame numbers have
+            different rates.
     """
     check_inputs(inputs)
     recognizer = Recognizer(run, which)
@@ -213,40 +206,49 @@ def predict(
 
 
 def add_reading(parser: argparse.ArgumentParser) -> None:
-    """The arguments that every command takes that runs a trained network on inputs."""
+    """Add the arguments of commands that apply a trained network to inputs."""
     parser.add_argument("run", help="folder of a training run")
     parser.add_argument(
-        "inputs", nargs="+", help="a video, a folder of one video's pictures, a cache, a packed .npz or m2cai16:FOLDER"
+        "inputs", nargs="+", help="a video, a folder of images of one video, a cache, a packed .npz or m2cai16:FOLDER"
     )
     parser.add_argument("--out", required=True, metavar="FILE.npz", help="file to write")
-    parser.add_argument("--force", action="store_true", help="write over it")
+    parser.add_argument("--force", action="store_true", help="overwrite an existing file")
     parser.add_argument(
-        "--checkpoint", choices=("best", "last"), default="best", help="best by validation (the default), or the last"
+        "--checkpoint",
+        choices=("best", "last"),
+        default="best",
+        help="best by validation (default), or the last",
     )
     parser.add_argument(
         "--size",
         type=count,
         nargs=2,
         metavar=("HEIGHT", "WIDTH"),
-        help="that videos and pictures in folders are decoded to; as in training if left out",
+        help="size to which videos and images in folders are decoded (default: as in training)",
     )
     parser.add_argument(
-        "--rate", type=rate, default=1.0, help="frames a second to take of a video, or that there are pictures of (1)"
+        "--rate",
+        type=rate,
+        default=1.0,
+        help="frames per second to read from a video, or of a folder of images (1)",
     )
     parser.add_argument(
-        "--fps", type=rate, default=25.0, help="of the video that a folder's pictures were taken from (25)"
+        "--fps",
+        type=rate,
+        default=25.0,
+        help="frame rate of the video that a folder of images is from (25)",
     )
-    parser.add_argument("--naming", choices=RULES, help="what the numbers in the names of a folder's pictures count")
-    parser.add_argument("--part", help="of a cache or a packed file, such as val; all of it if left out")
-    parser.add_argument("--batch", type=count, default=64, help="frames at once (64)")
-    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    parser.add_argument("--naming", choices=RULES, help="what the numbers in the names of the images in a folder count")
+    parser.add_argument("--part", help="part of a cache or a packed file, such as val (default: all of it)")
+    parser.add_argument("--batch", type=count, default=64, help="frames per call of the network (64)")
+    parser.add_argument("--quiet", action="store_true", help="do not show progress")
 
 
 def reading_of(options: argparse.Namespace) -> Reading:
-    """How inputs are read, by the arguments of `add_reading` and the configuration of the run.
+    """Return the settings of reading inputs from the arguments of `add_reading` and the configuration of the run.
 
     Raises:
-        FormatError: when there is no run.
+        FormatError: if the folder holds no training run.
     """
     config = read_run(options.run)
     size = tuple(options.size or config.data.load or config.size)

@@ -1,14 +1,14 @@
-"""Self-training: stabilized predictions of unlabeled videos become labels, and the network is trained on.
+"""Self-training: stabilized predictions of unlabeled videos become labels, on which the network is trained further.
 
     python -m models.selftrain RUN CACHE --out FOLDER --rounds 2 epochs=5
 
-The paper's third extension. A round predicts the validation videos and those without any label, learns a hidden Markov
-model from what is labeled (`models.experiment.stabilize`), takes its most probable phases and tools of the unlabeled
-videos as labels, each with the weight that its calibrated posterior gives it, and trains the network on from its best
-parameters. The best round by validation is kept; the first that is no better ends it.
+This is the paper's third extension. Each round predicts the validation videos and the unlabeled videos, learns a hidden
+Markov model from the labels (`models.stabilize`), labels the unlabeled videos with its most probable phases and tools,
+weighted by its calibrated posterior, and continues training from the best parameters so far. The best round by
+validation is kept; the first round without improvement is the last.
 
-With ``--control`` the network is also trained on without the new labels, for as many updates, so that what the labels
-are worth can be told from what training longer is worth.
+With ``--control``, the network is also trained further without the new labels, for the same number of updates, to tell
+the effect of the labels from that of longer training.
 """
 
 import argparse
@@ -25,21 +25,23 @@ from hmmjax import metrics
 from hmmjax.types import Observations
 from models.commands import count, reported
 from models.data.cache import read_cache
-from models.data.frames import FrameTable, take
-from models.experiment.cell import lessons, predict
-from models.experiment.figures import measure
-from models.experiment.stabilize import Predictions, apply_model, learn_model, pad, rows_of, seconds
+from models.data.frames import FrameTable, Source, take
+from models.experiment.measure import measure
 from models.experiment.videos import write_view
-from models.runs import read_run
-from models.settings import read_config
+from models.settings import Config, read_config
+from models.stabilize import Predictions, apply_hmm, gather_lessons, learn_hmm, pad, rows_of, seconds, unpad, videos_of
 from models.systems import SYSTEMS
-from models.training.feeds import video_rows
+from models.training.feeds import score
 from models.training.loop import fit
-from models.training.scores import score
+from models.training.recognizer import predict_cached
+from models.training.run import read_run
+
+#: The verdict on a round without improvement, in ``rounds.json``.
+_ENDED = "no better, ended"
 
 
 def confidence(posterior: Observations) -> Observations:
-    """How much better than chance the most probable state is, from 0 to 1: phases (B, T), tools (B, T, K)."""
+    """Return how far the most probable state exceeds chance, from 0 to 1: phases (B, T), tools (B, T, K)."""
     phases, tools = posterior.phases, posterior.tools
     if phases is not None:
         count = phases.shape[-1]
@@ -48,19 +50,16 @@ def confidence(posterior: Observations) -> Observations:
 
 
 def pseudo_label(table: FrameTable, videos: Sequence[str], posterior: Observations) -> FrameTable:
-    """The table with the most probable states of some videos as labels, their confidence as weights, to train on.
+    """Label videos with their most probable states, weighted by confidence, and move them to the part "train".
 
     Args:
-        table: of all frames; labels that it has keep a weight of 1.
-        videos: without labels, in the posterior's order.
+        table: all frames; existing labels get a weight of 1.
+        videos: the unlabeled videos, in the order of the posterior.
         posterior: (B, T, ...) on the axis of seconds.
     """
     trust = confidence(posterior)
-    phases, tools, parts = (
-        table.phases.copy(),
-        table.tools.copy(),
-        table.parts.astype(np.promote_types(table.parts.dtype, "<U5")),
-    )
+    phases, tools = table.phases.copy(), table.tools.copy()
+    parts = table.parts.astype(np.promote_types(table.parts.dtype, "<U5"))
     weights = {"phase_weights": np.ones(phases.shape, np.float32), "tool_weights": np.ones(tools.shape, np.float32)}
     for number, video in enumerate(videos):
         rows = rows_of(table, video)
@@ -76,13 +75,13 @@ def pseudo_label(table: FrameTable, videos: Sequence[str], posterior: Observatio
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Judged:
-    """A run's predictions, stabilized.
+class Evaluation:
+    """A run's predictions, stabilized and measured.
 
     Attributes:
-        val_score: of M on the validation frames, see `models.training.scores`.
-        calibration: expected calibration error of M_H's posteriors on the validation videos, by track.
-        test: figures of M and M_H on the part test, where there is one.
+        val_score: of M on the validation frames, see `models.training.feeds.score`.
+        calibration: by track, expected calibration error of M_H's posteriors on the validation videos.
+        test: metrics of M and M_H on the part test; empty without it.
         posterior: of the unlabeled videos.
     """
 
@@ -92,55 +91,58 @@ class Judged:
     posterior: Observations
 
 
-def judge(run: Path, cache: Path, unlabeled: list[str], emissions: str) -> Judged:
-    """Predict, stabilize and measure with what a run has learned so far."""
-    table = read_cache(cache).table
+def evaluate(run: Path, source: Source, unlabeled: list[str], emissions: str) -> Evaluation:
+    """Predict, stabilize and measure with the best parameters of a run.
+
+    Args:
+        run: folder of the run.
+        source: the frames, with the parts "val", "unlabeled" and optionally "test".
+        unlabeled: names of the unlabeled videos.
+        emissions: family of the hidden Markov model.
+    """
+    table = source.table
     tracks = [t for t in ("phases", "tools") if t in SYSTEMS[read_run(run).system].heads]
-    test = "test" in table.parts
-    predicted = predict(run, cache, ["val", "unlabeled", *(["test"] if test else [])], tracks)
-    own = {part: [str(table.videos[rows[0]]) for rows in video_rows(table, part)] for part in set(table.parts)}
-    val, dynamics, sizes = lessons(table, predicted, tracks)
-    kept = [track for track, size in sizes.items() if size]
-    model, _ = learn_model(val, dynamics, sizes, emissions)
+    has_test = "test" in table.parts
+    predicted = predict_cached(run, source, ["val", "unlabeled", *(["test"] if has_test else [])], tracks)
+    lessons = gather_lessons(table, predicted, tracks)
+    model, _ = learn_hmm(lessons, emissions)
 
     def stabilized(videos: list[str]) -> Observations:
-        found = apply_model(model, pad(table, videos, predicted, kept), emissions)["M_H"]
-        return Observations(**{t: getattr(found, t) for t in tracks})
+        posterior = apply_hmm(model, pad(table, videos, predicted, lessons.tracks), emissions)["M_H"]
+        return Observations(**{t: getattr(posterior, t) for t in tracks})
 
-    answer = stabilized(own["val"])
-    calibration: dict[str, float] = {}
-    if answer.phases is not None:
-        found = metrics.phase_calibration(*_at(val.labels.phases, answer.phases, val.mask))
-        calibration["phases"] = round(float(found.value), 4)
-    if answer.tools is not None:
-        found = metrics.tool_calibration(*_at(val.labels.tools, answer.tools, val.mask))
-        calibration["tools"] = round(float(found.value), 4)
+    test: dict[str, dict[str, float]] = {}
+    if has_test:
+        videos = videos_of(table, "test")
+        smoothed = unpad(table, videos, stabilized(videos), tracks)
+        test = {
+            "M": measure({video: predicted[video] for video in videos}, table, tracks),
+            "M_H": measure(smoothed, table, tracks),
+        }
     rows = table.rows("val")
-    said = {t: _rows(predicted, table, rows, t) for t in tracks}
-    figures: dict[str, dict[str, float]] = {}
-    if test:
-        smooth = stabilized(own["test"])
-        answers = {
-            video: {t: getattr(smooth, t)[n, seconds(table, rows_of(table, video))] for t in tracks}
-            for n, video in enumerate(own["test"])
-        }
-        figures = {
-            "M": measure({video: predicted[video] for video in own["test"]}, table, tracks),
-            "M_H": measure(answers, table, tracks),
-        }
-    return Judged(score(said, take(table, rows))["score"], calibration, figures, stabilized(unlabeled))
+    raw = {t: _rows(predicted, table, rows, t) for t in tracks}
+    calibration = _calibration(lessons.val, stabilized(videos_of(table, "val")))
+    return Evaluation(score(raw, take(table, rows))["score"], calibration, test, stabilized(unlabeled))
 
 
-def _at(labels: np.ndarray, values: np.ndarray, mask: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    return [x[m] for x, m in zip(labels, mask, strict=True)], [x[m] for x, m in zip(values, mask, strict=True)]
+def _calibration(val: Any, posterior: Observations) -> dict[str, float]:
+    """Return the expected calibration error by track."""
+    errors: dict[str, float] = {}
+    for track, measure_error in (("phases", metrics.phase_calibration), ("tools", metrics.tool_calibration)):
+        labels, values = getattr(val.labels, track), getattr(posterior, track)
+        if values is not None:
+            valid = [[x[m] for x, m in zip(arrays, val.mask, strict=True)] for arrays in (labels, values)]
+            errors[track] = round(float(measure_error(*valid).value), 4)
+    return errors
 
 
 def _rows(predicted: Predictions, table: FrameTable, rows: np.ndarray, track: str) -> np.ndarray:
+    """Return the predictions of one track at some rows of the table."""
     found = np.empty((len(rows), next(iter(predicted.values()))[track].shape[1]), np.float32)
     for video in np.unique(table.videos[rows]):
         mine = table.videos[rows] == video
-        answer = predicted[str(video)]
-        found[mine] = answer[track][np.searchsorted(answer["frames"], table.frames[rows[mine]])]
+        arrays = predicted[str(video)]
+        found[mine] = arrays[track][np.searchsorted(arrays["frames"], table.frames[rows[mine]])]
     return found
 
 
@@ -153,106 +155,116 @@ def selftrain(
     emissions: str = "confusion",
     control: bool = False,
     settings: Sequence[str] = (),
-    tell: Callable[[str], None] = lambda words: None,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> list[dict[str, Any]]:
-    """Alternate pseudo-labels and training; what each round did is in ``rounds.json``, the best run's path in ``best``.
+    """Alternate pseudo-labeling and training; write ``rounds.json``, and the path of the best run to ``best``.
 
     Args:
         run: a trained run, frame-wise or on a frozen backbone.
-        cache: its frames; videos all of whose frames are in the part "unlabeled" are learned from.
-        out: folder for the rounds.
-        rounds: at most.
+        cache: its frames. Videos with all frames in the part "unlabeled" are pseudo-labeled.
+        out: output folder of the rounds.
+        rounds: maximum number of rounds.
         emissions: family of the hidden Markov model.
-        control: train another run on in each round, without pseudo-labels and for as many updates in whole passes; its
-            rows are "control" and decide nothing.
-        settings: ``key=value`` words of the rounds' training.
-        tell: told what is being done, and what came of it.
+        control: in each round, also train a run without pseudo-labels for the same number of updates, rounded to whole
+            epochs. Its rows in ``rounds.json`` have the verdict "control" and do not affect the choice of the best run.
+        settings: ``key=value`` words for the training of each round.
+        tell: called with a line of text on the progress.
 
     Returns:
-        What is in ``rounds.json``, the first of it about `run` itself.
+        The rows of ``rounds.json``; the first is about `run` itself.
 
     Raises:
-        FileExistsError: when `out` holds rounds already.
-        ValueError: when no video is without labels, for settings that there are not, and for a system that learns from
-            boxes.
+        FileExistsError: if `out` already holds rounds.
+        ValueError: without any unlabeled video, for unknown settings, and for a system that learns from boxes.
     """
-    config = read_run(run)
-    read_config(run / "config.yaml", settings)
-    if out.is_file() or (out / "rounds.json").exists() or any(out.glob("round*")):
-        raise FileExistsError(f"{out} exists already. Fix: give another --out")
-    if SYSTEMS[config.system].boxes:
-        raise ValueError(
-            f"{config.system} learns from boxes, which pseudo-labels do not have. Fix: give a run of {config.system}_l"
-        )
-    table = read_cache(cache).table
-    unlabeled = [v for v in np.unique(table.videos).tolist() if (table.parts[table.videos == v] == "unlabeled").all()]
-    if not unlabeled:
-        raise ValueError(
-            f"{cache} has no video whose frames are all in the part 'unlabeled'. Fix: list videos in its "
-            "manifest with part: unlabeled"
-        )
+    config, source, unlabeled = _open(run, cache, out, settings)
+    table = source.table
     out.mkdir(parents=True, exist_ok=True)
-    tell(f"predicting and stabilizing with {run}, {len(unlabeled)} video(s) without labels")
-    best, said, other = run, judge(run, cache, unlabeled, emissions), run
-    history = [_row(0, said, 0.0, None, "kept")]
-    tell(_words(history[-1]))
+    tell(f"predicting and stabilizing with {run}, {len(unlabeled)} unlabeled video(s)")
+    best, current, other = run, evaluate(run, source, unlabeled, emissions), run
+    history = [_row(0, current, 0.0, None, "kept")]
+    tell(_summary(history[-1]))
     for number in range(1, rounds + 1):
-        view, now = out / f"view{number}", out / f"round{number}"
-        labeled = pseudo_label(table, unlabeled, said.posterior)
-        write_view(cache.resolve() / "images.npy", labeled, view)
+        now = out / f"round{number}"
         words = [f"data.val={cache}", "tensorboard=false", f"seed={config.seed + number}", *settings]
+        labeled = pseudo_label(table, unlabeled, current.posterior)
+        write_view(cache.resolve() / "images.npy", labeled, out / f"view{number}")
         tell(f"training round {number}")
-        took = _train_on(best, now, [*words, f"data.train={view}"])
-        again = judge(now, cache, unlabeled, emissions)
-        better = again.val_score > said.val_score
-        weights = np.concatenate(
-            [
-                getattr(labeled, f"{t}_weights")[np.isin(labeled.videos, unlabeled)].reshape(-1)
-                for t in ("phase", "tool")
-            ]
-        )
-        history.append(_row(number, again, took, float(weights.mean()), "kept" if better else "no better, ended"))
-        tell(_words(history[-1]))
+        took = _continue_training(best, now, [*words, f"data.train={out / f'view{number}'}"])
+        new = evaluate(now, source, unlabeled, emissions)
+        better = new.val_score > current.val_score
+        history.append(_row(number, new, took, _mean_weight(labeled, unlabeled), "kept" if better else _ENDED))
+        tell(_summary(history[-1]))
         if control:
-            # As many updates on fewer frames, to the nearest whole pass.
-            more = len(labeled.rows("train")) / len(table.rows("train"))
-            epochs = max(1, round(read_config(now / "config.yaml").epochs * more))
+            # The same number of updates on fewer frames, to the nearest whole epoch.
+            ratio = len(labeled.rows("train")) / len(table.rows("train"))
+            epochs = max(1, round(read_config(now / "config.yaml").epochs * ratio))
             before, other = other, out / f"control{number}"
             tell(f"training round {number} without the new labels")
-            took = _train_on(before, other, [*words, f"data.train={cache}", f"epochs={epochs}"])
-            history.append(_row(number, judge(other, cache, unlabeled, emissions), took, None, "control"))
-            tell(_words(history[-1]))
+            took = _continue_training(before, other, [*words, f"data.train={cache}", f"epochs={epochs}"])
+            history.append(_row(number, evaluate(other, source, unlabeled, emissions), took, None, "control"))
+            tell(_summary(history[-1]))
         (out / "rounds.json").write_text(json.dumps(history, indent=1) + "\n", encoding="utf-8")
         if not better:
             break
-        best, said = now, again
+        best, current = now, new
     (out / "best").write_text(f"{best}\n", encoding="utf-8")
     return history
 
 
-def _train_on(start: Path, run: Path, words: Sequence[str]) -> float:
-    """Train a new run from another's best parameters; seconds."""
+def _open(run: Path, cache: Path, out: Path, settings: Sequence[str]) -> tuple[Config, Source, list[str]]:
+    """Check the arguments of `selftrain`; return the run's configuration, the frames, and the unlabeled videos."""
+    config = read_run(run)
+    read_config(run / "config.yaml", settings)
+    if out.is_file() or (out / "rounds.json").exists() or any(out.glob("round*")):
+        raise FileExistsError(f"{out} exists already. Fix: choose another --out")
+    if SYSTEMS[config.system].boxes:
+        raise ValueError(
+            f"{config.system} learns from boxes, which pseudo-labels do not have. Fix: give a run of {config.system}_l"
+        )
+    source = read_cache(cache)
+    # Older versions spelled the part "unlabelled".
+    parts = np.where(source.table.parts == "unlabelled", "unlabeled", source.table.parts)
+    source = dataclasses.replace(source, table=dataclasses.replace(source.table, parts=parts))
+    table = source.table
+    unlabeled = [v for v in np.unique(table.videos).tolist() if (table.parts[table.videos == v] == "unlabeled").all()]
+    if not unlabeled:
+        raise ValueError(
+            f"{cache} has no video with all frames in the part 'unlabeled'. Fix: list videos in its manifest with "
+            "part: unlabeled"
+        )
+    return config, source, unlabeled
+
+
+def _mean_weight(labeled: FrameTable, unlabeled: list[str]) -> float:
+    rows = np.isin(labeled.videos, unlabeled)
+    weights = [getattr(labeled, f"{track}_weights")[rows].reshape(-1) for track in ("phase", "tool")]
+    return float(np.concatenate(weights).mean())
+
+
+def _continue_training(start: Path, run: Path, words: Sequence[str]) -> float:
+    """Train a new run from another's best parameters and return the seconds it took."""
     begin = time.perf_counter()
     fit(read_config(start / "config.yaml", [*words, f"run={run}", f"start={start}"]), quiet=True)
     return time.perf_counter() - begin
 
 
-def _row(number: int, said: Judged, took: float, weight: float | None, verdict: str) -> dict[str, Any]:
+def _row(number: int, found: Evaluation, took: float, weight: float | None, verdict: str) -> dict[str, Any]:
     return {
         "round": number,
         "verdict": verdict,
-        "validation score of M": said.val_score,
-        "calibration error of M_H": said.calibration,
+        "validation score of M": found.val_score,
+        "calibration error of M_H": found.calibration,
         "mean weight of pseudo-labels": weight,
         "train_seconds": round(took, 1),
-        "test": said.test,
+        "test": found.test,
     }
 
 
-def _words(row: dict[str, Any]) -> str:
+def _summary(row: dict[str, Any]) -> str:
     parts = [f"round {row['round']}: {row['verdict']}, validation {row['validation score of M']:.4f}"]
-    for version, figures in row["test"].items():
-        parts += [f"{version} {key} {figures[key]:.4f}" for key in ("mAP", "accuracy") if key in figures]
+    for version, found in row["test"].items():
+        parts += [f"{version} {key} {found[key]:.4f}" for key in ("mAP", "accuracy") if key in found]
     return ", ".join(parts)
 
 
@@ -261,18 +273,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m models.selftrain", description=(__doc__ or "").partition(":")[0])
     parser.add_argument("run", type=Path, help="folder of a training run")
     parser.add_argument("cache", type=Path, help="its frames, with videos in the part 'unlabeled'")
-    parser.add_argument("--out", type=Path, required=True, help="folder for the rounds")
-    parser.add_argument("--rounds", type=count, default=2, help="at most (2)")
+    parser.add_argument("--out", type=Path, required=True, help="output folder of the rounds")
+    parser.add_argument("--rounds", type=count, default=2, help="maximum number of rounds (2)")
     parser.add_argument(
         "--emissions",
         choices=("confusion", "probability"),
         default="confusion",
-        help="of the hidden Markov model: the network's labels (the default), or its probabilities",
+        help="what the hidden Markov model observes: the network's labels (the default), or its probabilities",
     )
-    parser.add_argument(
-        "--control", action="store_true", help="train another run on without the new labels, to compare with"
-    )
-    parser.add_argument("settings", nargs="*", metavar="key=value", help="of the rounds' training, such as epochs=5")
+    parser.add_argument("--control", action="store_true", help="also train without the new labels, for comparison")
+    parser.add_argument("settings", nargs="*", metavar="key=value", help="training settings, such as epochs=5")
     options = parser.parse_intermixed_args(arguments)
     with reported():
         selftrain(
@@ -283,7 +293,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             emissions=options.emissions,
             control=options.control,
             settings=options.settings,
-            tell=lambda words: print(words, flush=True),
+            tell=lambda text: print(text, flush=True),
         )
         print(f"the best run is {(options.out / 'best').read_text(encoding='utf-8').strip()}")
 

@@ -6,35 +6,35 @@ from pathlib import Path
 
 from hmmjax.io import FormatError
 from models.commands import explain, reported
-from models.runs import read_run
 from models.settings import Config, read_config
+from models.training.run import read_run
 
-_EPILOG = """Settings are the fields of Config in models/settings/fields.py, which says what each does; files to start
-from are in models/recipes. A run needs data.train and data.val at least."""
+_EPILOG = """The settings are the fields of Config, documented in models/settings/fields.py; models/recipes has files to
+start from. Every run needs data.train and data.val."""
 
 
 def parse(arguments: list[str] | None = None) -> tuple[Config, bool, bool]:
-    """The configuration of the command line, whether to resume, and whether to be quiet."""
+    """Parse the command line: the configuration, whether to resume, and whether to be quiet."""
     parser = argparse.ArgumentParser(
         prog="python -m models.train", description=(__doc__ or "").partition(":")[0], epilog=_EPILOG
     )
     parser.add_argument("--config", metavar="FILE", help="settings in YAML, or a Python file that sets config")
-    parser.add_argument("--resume", metavar="RUN", help="go on with the run in this folder")
-    parser.add_argument("--quiet", action="store_true", help="show no progress bar")
+    parser.add_argument("--resume", metavar="RUN", help="continue the run in this folder")
+    parser.add_argument("--quiet", action="store_true", help="do not show a progress bar")
     parser.add_argument(
         "settings",
         nargs="*",
         metavar="key=value",
-        help="settings that go before those of the file, such as epochs=5 or optimizer.clip=0",
+        help="settings that override those of the file, such as epochs=5 or optimizer.clip=0",
     )
     options = parser.parse_intermixed_args(arguments)
     if options.config and options.resume:
-        parser.error("--resume takes the configuration of the run: give one of the two")
+        parser.error("--config and --resume exclude each other: --resume uses the configuration of the run")
     try:
         if options.resume:
             read_run(options.resume)
             path = Path(options.resume) / "config.yaml"
-            # The folder may have moved, and what stopped the run must not stop it again.
+            # The folder may have moved, and stop_after must not stop the run again.
             config = read_config(path, [f"run={options.resume}", "stop_after=0", *options.settings])
         else:
             config = read_config(options.config, options.settings)
@@ -44,11 +44,11 @@ def parse(arguments: list[str] | None = None) -> tuple[Config, bool, bool]:
 
 
 def _check_places(config: Config, *, resume: bool) -> None:
-    """See that what a configuration names is said and there.
+    """Raise unless the files and folders of a configuration are set and exist.
 
     Raises:
-        ValueError: for frames that are not said, and folders that hold no run.
-        FileNotFoundError: for a file that is not there.
+        ValueError: for data that is not set, and for folders without a training run.
+        FileNotFoundError: for a missing file.
     """
     for name in ("train", "val"):
         if not getattr(config.data, name):
@@ -63,26 +63,26 @@ def _check_places(config: Config, *, resume: bool) -> None:
                 read_run(folder)
             except FormatError as error:
                 raise ValueError(f"{name}={folder}: {error.cause}. Fix: give the folder of a trained run") from error
-    # Weights that another run's replace need not be there any more.
+    # Weights that a checkpoint replaces need not exist any more.
     replaced = resume or config.start is not None
     files = {"pretrained": None if replaced else config.pretrained, "loss.hmm_model": config.loss.hmm_model}
     for name, path in files.items():
         if path is not None and not Path(path).is_file():
-            raise FileNotFoundError(f"{name}={path}: no such file")
+            raise FileNotFoundError(f"{name}={path}: no such file. Fix: give the path of an existing file")
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line."""
     config, resume, quiet = parse(arguments)
     if config.deterministic:
-        # Read when JAX first touches a device, which is later.
+        # Set before JAX first uses a device, which is when it reads this variable.
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_deterministic_ops=true".strip()
     from models.training.loop import fit
 
-    with reported(f"stopped; python -m models.train --resume {config.run} goes on from its last checkpoint, if any"):
+    with reported(f"stopped; continue with: python -m models.train --resume {config.run}"):
         _check_places(config, resume=resume)
-        figures = fit(config, resume=resume, quiet=quiet)
-    shown = ", ".join(f"{name} {value:.4f}" for name, value in figures.items())
+        metrics = fit(config, resume=resume, quiet=quiet)
+    shown = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
     print(f"{config.run}: best validation: {shown}" if shown else f"{config.run}: no validation yet")
 
 

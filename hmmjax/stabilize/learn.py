@@ -61,7 +61,8 @@ def learn_model(
     With ``calibrated=True``, `hmmjax.calibrate` finds powers on videos whose emissions were learned from other videos.
     By default it splits the labeled videos into folds itself and counts the emissions of each fold in the others;
     emissions learned by EM are not calibrated. With `held_out`, a second model is learned from the remaining videos,
-    by counting or by EM, its powers are found on the held-out videos, and they are applied to the model of all videos.
+    by counting or by EM, its powers are found on the held-out videos from the labels of the observed tracks, and they
+    are applied to the model of all videos.
 
     Args:
         examples: videos with observations that suit the emission family, and their labels.
@@ -99,6 +100,9 @@ def learn_model(
             part = examples.take(np.asarray(held_out))
             reference = _learn(examples.take(rest), settings, num_phases, num_tools, transitions, callback)
     known = _labels_of(reference.params, part.labels)
+    if held_out is not None:
+        # Powers belong to the observed tracks; labels of hidden ones do not choose them.
+        known = Labels(**{track: getattr(known, track) for track in observed})
     found = calibrate(reference.params, part.obs, part.mask, known, **calibration)
     params = found.params if reference is learned else _with_powers(learned.params, found.params)
     method = f"{learned.method}; {_describe_powers(found, held_out is not None)}"

@@ -1,1 +1,1 @@
-"""The whole chain on simulated surgeries: pictures, a small network, a coupled HMM. ``python -m models.demo``."""
+"""The complete pipeline on simulated surgeries, from videos to stabilized predictions: ``python -m models.demo``."""

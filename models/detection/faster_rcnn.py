@@ -157,6 +157,13 @@ class FasterRCNN(nnx.Module):
         found = self.detect(images)
         return {"boxes": found.boxes, "box_scores": found.scores, "box_tools": found.tools}
 
+    def training_loss(
+        self, batch: Mapping[str, Array], criterion: object, *, key: Array
+    ) -> tuple[Array, dict[str, Array]]:
+        """Compute `loss` of a batch with "images", "boxes" and "box_tools"; the criterion of logits is not used."""
+        del criterion
+        return self.loss(batch["images"], batch["boxes"], batch["box_tools"], key)
+
     def loss(self, images: Array, boxes: Array, tools: Array, key: Array) -> tuple[Array, dict[str, Array]]:
         """Compute the training loss (Ren et al. 2015, equation 1, and Girshick 2015, equation 1).
 

@@ -1,28 +1,29 @@
-"""Run an experiment: ``python -m models.experiment FILE``, again to go on where it stopped."""
+"""Run an experiment: ``python -m models.experiment FILE``; the same command resumes it."""
 
 import argparse
 import dataclasses
 import json
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from models.commands import count, reported
-from models.experiment.cell import predict_cell, stabilize_cell
+from models.experiment.cell import predict_cell, read_result, stabilize_cell
 from models.experiment.plan import Cell, Plan, read_plan
 from models.experiment.report import write_report
-from models.experiment.videos import label, prepare, write_view
+from models.experiment.videos import label, prepare_videos, write_view
 
 
 def predict(plan: Plan, cells: Sequence[Cell], *, workers: int = 1) -> None:
-    """Train the cells that are not yet trained, and predict."""
+    """Train and predict the cells that are not predicted yet."""
     begin = time.perf_counter()
     for cell in cells:
         if (cell.folder / "predicted.json").exists():
             continue
         cell.folder.mkdir(parents=True, exist_ok=True)
         data, view = plan.out / f"seed{cell.seed}" / "data", cell.folder.parent / "view"
-        source = prepare(plan.data, cell.seed, data, workers=workers)
+        source = prepare_videos(plan.data, cell.seed, data, workers=workers)
         options = {key: value for key, value in plan.scenarios[cell.scenario].items() if key != "train"}
         table, scenario = label(source.table, cell.scenario, seed=cell.seed, **options)
         if not (view / "table.npz").exists():
@@ -35,7 +36,7 @@ def predict(plan: Plan, cells: Sequence[Cell], *, workers: int = 1) -> None:
 
 
 def stabilize(plan: Plan, cells: Sequence[Cell], *, wait: float = 0.0) -> None:
-    """Stabilize and measure the cells that are predicted, waiting so many seconds for those that are not yet."""
+    """Stabilize and measure the predicted cells; wait up to `wait` seconds for those that are not predicted yet."""
     begin, left = time.perf_counter(), [cell for cell in cells if not (cell.folder / "result.json").exists()]
     while left:
         ready = [cell for cell in left if (cell.folder / "predicted.json").exists()]
@@ -49,68 +50,85 @@ def stabilize(plan: Plan, cells: Sequence[Cell], *, wait: float = 0.0) -> None:
         result = stabilize_cell(plan, cell, cell.folder.parent / "view")
         words = [f"{time.perf_counter() - begin:6.0f} s", f"seed {cell.seed}", cell.scenario, cell.name]
         for version in [key for key in result if key == "M" or key.startswith("M_H,")]:
-            figures = [f"{key} {result[version][key]:.3f}" for key in ("mAP", "accuracy") if key in result[version]]
-            words.append(f"{version}: {', '.join(figures)}")
+            shown = [f"{key} {result[version][key]:.3f}" for key in ("mAP", "accuracy") if key in result[version]]
+            words.append(f"{version}: {', '.join(shown)}")
         print("  ".join(words), flush=True)
 
 
-def _shard(words: str) -> tuple[int, int]:
-    first, _, every = words.partition("/")
+def _shard(text: str) -> tuple[int, int]:
+    first, _, every = text.partition("/")
     if not (first.isdecimal() and every.isdecimal() and int(first) < int(every)):
-        raise ValueError(f"--shard {words}: give i/n, with i from 0 to n - 1")
+        raise ValueError(f"--shard {text} is not a shard. Fix: give i/n, with i from 0 to n - 1")
     return int(first), int(every)
+
+
+def _stage(text: str) -> str:
+    if text == "stabilise":
+        print("--stage stabilise is deprecated: write --stage stabilize", file=sys.stderr)
+        return "stabilize"
+    return text
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m models.experiment", description=(__doc__ or "").partition(":")[0])
+    parser.add_argument(
+        "plan", help="YAML file, such as models/experiment/plans/simsurg.yaml; models/experiment/plan.py lists its keys"
+    )
+    parser.add_argument("--out", help="output folder, instead of the plan's")
+    parser.add_argument("--seeds", type=int, nargs="+", help="run only these; several processes may share a folder")
+    parser.add_argument("--scenarios", nargs="+", help="run only these")
+    parser.add_argument("--systems", nargs="+", help="run only these")
+    parser.add_argument("--workers", type=count, default=1, help="processes that render simulated images (1)")
+    parser.add_argument(
+        "--stage",
+        type=_stage,
+        choices=("all", "data", "predict", "stabilize", "report"),
+        default="all",
+        help="only render the videos (data), train and predict, stabilize (a CPU suffices), or write the report (all)",
+    )
+    parser.add_argument("--wait", type=float, default=0.0, help="seconds that stabilize waits for predictions (0)")
+    parser.add_argument("--shard", default="0/1", help="i/n: stabilize every n-th cell, starting with the i-th (0/1)")
+    return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(prog="python -m models.experiment", description=(__doc__ or "").partition(":")[0])
-    parser.add_argument(
-        "plan", help="YAML file, see models/experiment/plan.py and models/experiment/plans/simsurg.yaml"
-    )
-    parser.add_argument("--out", help="folder, in place of the file's")
-    parser.add_argument("--seeds", type=int, nargs="+", help="run these only; several processes may share a folder")
-    parser.add_argument("--scenarios", nargs="+", help="run these only")
-    parser.add_argument("--systems", nargs="+", help="run these only")
-    parser.add_argument("--workers", type=count, default=1, help="processes that draw simulated pictures (1)")
-    parser.add_argument(
-        "--stage",
-        choices=("all", "data", "predict", "stabilize", "report"),
-        default="all",
-        help="only draw the videos, train and predict, stabilize (a CPU is enough), or write the report (all)",
-    )
-    parser.add_argument("--wait", type=float, default=0.0, help="seconds that stabilize waits for predictions")
-    parser.add_argument("--shard", default="0/1", help="i/n: every n-th cell from the i-th; for stabilize")
-    options = parser.parse_args(arguments)
-    with reported("stopped; the same command goes on"):
+    options = _parser().parse_args(arguments)
+    with reported("stopped; the same command resumes the experiment"):
         plan = read_plan(options.plan)
         plan = dataclasses.replace(plan, out=Path(options.out or plan.out))
         for option in ("scenarios", "systems"):
             for name in getattr(options, option) or ():
                 if name not in getattr(plan, option):
-                    raise ValueError(f"no {name!r} in {options.plan}: there are {', '.join(getattr(plan, option))}")
-        first, every = _shard(options.shard)
-        part = dataclasses.replace(
-            plan,
-            seeds=tuple(options.seeds or plan.seeds),
-            scenarios={k: v for k, v in plan.scenarios.items() if k in (options.scenarios or plan.scenarios)},
-        )
-        cells = [cell for cell in part.cells() if cell.name in (options.systems or plan.systems)]
-        if options.stage == "data":
-            for seed in part.seeds:
-                prepare(plan.data, seed, plan.out / f"seed{seed}" / "data", workers=options.workers)
-            return
-        if options.stage in ("all", "predict"):
-            predict(part, cells, workers=options.workers)
-        if options.stage in ("all", "stabilize"):
-            stabilize(part, cells[first::every], wait=options.wait)
-        if options.stage in ("predict", "stabilize"):
-            return
-        kept = [cell.folder / "result.json" for cell in plan.cells()]
-        if not any(path.exists() for path in kept):
-            raise ValueError(f"{plan.out}: none of {len(kept)} cells is finished. Fix: run the other stages first")
-        results = [json.loads(path.read_text(encoding="utf-8")) for path in kept if path.exists()]
-        write_report(results, plan.out, json.loads(json.dumps(dataclasses.asdict(plan) | {"out": str(plan.out)})))
-    print(f"{plan.out}: {len(results)} of {len(kept)} cells in grid.json, table.md and cost.png")
+                    known = ", ".join(getattr(plan, option))
+                    raise ValueError(f"--{option} {name!r} is not in {options.plan}. Fix: choose among {known}")
+        _run(plan, options)
+
+
+def _run(plan: Plan, options: argparse.Namespace) -> None:
+    first, every = _shard(options.shard)
+    part = dataclasses.replace(
+        plan,
+        seeds=tuple(options.seeds or plan.seeds),
+        scenarios={k: v for k, v in plan.scenarios.items() if k in (options.scenarios or plan.scenarios)},
+    )
+    cells = [cell for cell in part.cells() if cell.name in (options.systems or plan.systems)]
+    if options.stage == "data":
+        for seed in part.seeds:
+            prepare_videos(plan.data, seed, plan.out / f"seed{seed}" / "data", workers=options.workers)
+        return
+    if options.stage in ("all", "predict"):
+        predict(part, cells, workers=options.workers)
+    if options.stage in ("all", "stabilize"):
+        stabilize(part, cells[first::every], wait=options.wait)
+    if options.stage in ("predict", "stabilize"):
+        return
+    paths = [cell.folder / "result.json" for cell in plan.cells()]
+    results = [read_result(path) for path in paths if path.exists()]
+    if not results:
+        raise ValueError(f"{plan.out}: none of {len(paths)} cells is finished. Fix: run the other stages first")
+    write_report(results, plan.out, json.loads(json.dumps(dataclasses.asdict(plan) | {"out": str(plan.out)})))
+    print(f"{plan.out}: {len(results)} of {len(paths)} cells in grid.json, table.md and cost.png")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """One cell of the grid: train a system, predict, stabilize, measure."""
 
 import json
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,46 +10,39 @@ import jax
 import numpy as np
 
 from hmmjax.io import save_npz, save_params
-from hmmjax.stabilize import Examples
 from models.data.cache import read_cache
 from models.data.frames import FrameTable
 from models.data.scenarios import Scenario
-from models.experiment.figures import measure, truth_changes
+from models.experiment.measure import measure, truth_changes
 from models.experiment.plan import Cell, Plan
-from models.experiment.stabilize import (
-    Predictions,
-    apply_model,
-    learn_model,
-    pad,
-    read_dynamics,
-    rows_of,
-    seconds,
-)
-from models.recognizer import Recognizer
 from models.settings import Config, read_config
+from models.stabilize import Predictions, apply_hmm, gather_lessons, learn_hmm, pad, unpad, videos_of
 from models.systems import SYSTEMS
 from models.training.checkpoint import any_checkpoint
-from models.training.features import cached_features
-from models.training.feeds import video_rows
 from models.training.loop import fit
+from models.training.recognizer import predict_cached
+from models.training.run import write_text
 
 
 def predict_cell(plan: Plan, cell: Cell, view: Path, scenario: Scenario) -> None:
-    """Train, and predict the validation and test videos: writes ``predictions.npz``, then ``predicted.json``.
+    """Train a system and predict the validation and test videos.
+
+    Writes ``predictions.npz``, then ``predicted.json``.
 
     Args:
-        plan: of the experiment.
-        cell: of the grid.
+        plan: the experiment.
+        cell: the cell of its grid.
         view: cache of the scenario's frames and labels.
-        scenario: all that was labeled.
+        scenario: everything that was labeled, for the cost.
     """
     config, elapsed = train(plan, cell, view)
-    table = read_cache(view).table
+    source = read_cache(view)
+    table = source.table
     train_rows = table.parts == "train"
     heads = SYSTEMS[config.system].heads
     tracks = [t for t in ("phases", "tools") if t in heads and (getattr(table, t)[train_rows] >= 0).any()]
     begin = time.perf_counter()
-    predicted = predict(cell.folder / "run", view, ("val", "test"), tracks)
+    predicted = predict_cached(cell.folder / "run", source, ("val", "test"), tracks)
     took = time.perf_counter() - begin
     _save(cell.folder / "predictions.npz", predicted, table)
     about = {
@@ -68,14 +60,15 @@ def predict_cell(plan: Plan, cell: Cell, view: Path, scenario: Scenario) -> None
 
 
 def stabilize_cell(plan: Plan, cell: Cell, view: Path) -> dict[str, Any]:
-    """Stabilize and measure what `predict_cell` left; a finished cell is read back.
+    """Stabilize and measure the predictions of `predict_cell`; a finished cell is read back.
 
     Returns:
-        What is kept in ``result.json``: cost, seconds, and figures by version ("M", "M_H" and "M_H online" by family).
+        The contents of ``result.json``: cost, seconds, and metrics by version ("M", and by emission family "M_H" and
+        "M_H online").
     """
     kept = cell.folder / "result.json"
     if kept.exists():
-        return json.loads(kept.read_text(encoding="utf-8"))
+        return read_result(kept)
     about = json.loads((cell.folder / "predicted.json").read_text(encoding="utf-8"))
     with np.load(view / "table.npz", allow_pickle=False) as arrays:
         table = FrameTable.from_arrays(dict(arrays))
@@ -87,8 +80,14 @@ def stabilize_cell(plan: Plan, cell: Cell, view: Path) -> dict[str, Any]:
     return result
 
 
+def read_result(path: Path) -> dict[str, Any]:
+    """Read a cell's ``result.json``; its key "stabilise_seconds", as older versions wrote it, is renamed."""
+    result = json.loads(path.read_text(encoding="utf-8"))
+    return {"stabilize_seconds" if key == "stabilise_seconds" else key: value for key, value in result.items()}
+
+
 def train(plan: Plan, cell: Cell, view: Path) -> tuple[Config, float]:
-    """Train, or go on where a run stopped; the configuration, and seconds, those of the frozen backbone included."""
+    """Train a cell's system, or resume; return its configuration and seconds, including those of a frozen backbone."""
     run = cell.folder / "run"
     words = [*cell.settings, f"run={run}", f"seed={cell.seed}", f"data.train={view}", f"data.val={view}"]
     before = 0.0
@@ -109,42 +108,17 @@ def train(plan: Plan, cell: Cell, view: Path) -> tuple[Config, float]:
 
 
 def hmm_model(plan: Plan, cell: Cell, view: Path) -> Path:
-    """The model file of a cell that learns through the hidden Markov model of another cell's predictions."""
+    """Return the model file for a cell with an HMM loss, learned from another cell's predictions."""
     path, other = cell.folder / "model.npz", cell.folder.parent / str(cell.hmm)
     if not path.exists():
         about = json.loads((other / "predicted.json").read_text(encoding="utf-8"))
         table = read_cache(view).table
         predicted = _load(other / "predictions.npz", table, about["tracks"])
-        val, dynamics, sizes = lessons(table, predicted, about["tracks"], plan.dynamics)
-        params, _ = learn_model(val, dynamics, sizes, "probability")
-        names = {f"{t[:-1]}_names": getattr(table, f"{t[:-1]}_names") if sizes[t] else None for t in sizes}
+        lessons = gather_lessons(table, predicted, about["tracks"], plan.dynamics)
+        params, _ = learn_hmm(lessons, "probability")
+        names = {f"{t[:-1]}_names": getattr(table, f"{t[:-1]}_names") for t in lessons.tracks}
         save_params(path, params, fps=1.0, **names)
     return path
-
-
-def predict(run: Path, view: Path, parts: Sequence[str | None], tracks: Sequence[str]) -> Predictions:
-    """What a run says of the videos of some parts: track to (n, ...), and "frames"."""
-    recognizer, source = Recognizer(run), read_cache(view)
-    table = source.table
-    # What a frozen backbone sees is already on disk, beside its own run.
-    frozen = recognizer.config.frozen
-    features = cached_features(frozen or run, source, batch=recognizer.config.eval_batch)
-    videos = [rows for part in parts for rows in video_rows(table, part)]
-    if recognizer.temporal:
-        length = -(-max(map(len, videos)) // 256) * 256
-        padded = np.zeros((len(videos), length, features.shape[1]), np.float32)
-        for number, rows in enumerate(videos):
-            padded[number, : len(rows)] = features[rows]
-        answers = recognizer.decide_all(padded, np.array(list(map(len, videos))))
-    else:
-        together = recognizer.decide(np.asarray(features[np.concatenate(videos)]))
-        ends = np.cumsum(list(map(len, videos)))[:-1]
-        split = {track: np.split(x, ends) for track, x in together.items()}
-        answers = [{track: x[number] for track, x in split.items()} for number in range(len(videos))]
-    return {
-        str(table.videos[rows[0]]): {"frames": table.frames[rows], **{t: answer[t] for t in tracks}}
-        for rows, answer in zip(videos, answers, strict=True)
-    }
 
 
 def stabilize(
@@ -154,61 +128,33 @@ def stabilize(
     families: Sequence[str],
     others: str | None = None,
 ) -> dict[str, Any]:
-    """Figures of M and of its stabilized versions on the test videos, by version.
+    """Measure M and its stabilized versions on the test videos.
 
     Args:
-        table: labels as the scenario knows them, and all of those of the test videos.
-        predicted: of the validation and test videos.
-        tracks: that the network was taught.
+        table: labels as the scenario knows them, and all labels of the test videos.
+        predicted: the network's predictions of the validation and test videos.
+        tracks: the tracks that the network learned.
         families: of emissions.
-        others: annotations of other videos to count transitions in, see `models.experiment.plan.Plan`.
+        others: annotations of other videos in which transitions are counted, see `models.experiment.plan.Plan`.
+
+    Returns:
+        Metrics by version; "truth", changes in the labels; "hmm", by emission family how the model was learned.
     """
-    own = {part: [str(table.videos[rows[0]]) for rows in video_rows(table, part)] for part in ("val", "test")}
-    test = {video: predicted[video] for video in own["test"]}
-    found: dict[str, Any] = {"truth": truth_changes(table, own["test"]), "M": measure(test, table, tracks), "hmm": {}}
-    val, dynamics, sizes = lessons(table, predicted, tracks, others)
-    kept = [track for track, size in sizes.items() if size]
-    batch = pad(table, own["test"], predicted, kept)
+    test = videos_of(table, "test")
+    raw = {video: predicted[video] for video in test}
+    found: dict[str, Any] = {"truth": truth_changes(table, test), "M": measure(raw, table, tracks), "hmm": {}}
+    lessons = gather_lessons(table, predicted, tracks, others)
+    batch = pad(table, test, predicted, lessons.tracks)
     for family in families:
-        params, how = learn_model(val, dynamics, sizes, family)
+        params, how = learn_hmm(lessons, family)
         found["hmm"][family] = how
-        for name, answer in apply_model(params, batch, family).items():
-            said = {
-                video: {t: getattr(answer, t)[number, seconds(table, rows_of(table, video))] for t in tracks}
-                for number, video in enumerate(own["test"])
-            }
-            found[f"{name}, {family}"] = measure(said, table, tracks)
+        for name, posterior in apply_hmm(params, batch, family).items():
+            found[f"{name}, {family}"] = measure(unpad(table, test, posterior, tracks), table, tracks)
     return found
 
 
-def lessons(
-    table: FrameTable, predicted: Predictions, tracks: list[str], others: str | None = None
-) -> tuple[Examples, Examples | None, dict[str, int]]:
-    """What a hidden Markov model is learned from, none of it a test video.
-
-    Returns:
-        Validation videos with predictions; videos with all labels, in which transitions are counted, or None; and the
-        number of classes by track, 0 for tracks that the model lacks.
-    """
-    val = [str(table.videos[rows[0]]) for rows in video_rows(table, "val")]
-    whole = fully_labeled(table, [*val, *(str(v) for v in np.unique(table.videos[table.parts == "train"]))])
-    # Phases that are labeled somewhere join the model even where the network does not see them.
-    kept = [t for t in ("phases", "tools") if t in tracks or (t == "phases" and (whole or others))]
-    counts = {"phases": len(table.phase_names), "tools": len(table.tool_names)}
-    dynamics = pad(table, whole, None, kept) if whole else None
-    if others is not None:
-        dynamics = read_dynamics(others, table, kept)
-    return pad(table, val, predicted, kept), dynamics, {t: n if t in kept else 0 for t, n in counts.items()}
-
-
-def fully_labeled(table: FrameTable, videos: Sequence[str]) -> list[str]:
-    """The videos of which every frame's phase and tools are known."""
-    known = (table.phases >= 0) & (table.tools >= 0).all(1)
-    return [video for video in dict.fromkeys(videos) if known[table.videos == video].all()]
-
-
 def cost(scenario: Scenario, tracks: Sequence[str]) -> dict[str, int]:
-    """Labels that a system's tracks needed, and frames that somebody looked at for them."""
+    """Count the "labels" that a system's tracks needed, and the "frames" that were inspected for them."""
     counts = scenario.cost
     frames = sum(
         int(sum((a.phases >= 0) if t == "phases" else (a.tools >= 0).any(1) for t in tracks).astype(bool).sum())
@@ -218,7 +164,7 @@ def cost(scenario: Scenario, tracks: Sequence[str]) -> dict[str, int]:
 
 
 def boxes_seen(cell: Cell, config: Config, table: FrameTable) -> dict[str, int]:
-    """How many "boxes" a detector, or the one whose frozen features are read, has learned from; nothing for others."""
+    """Count the "boxes" that a detector, or the frozen detector of a cell, learned from; empty for other systems."""
     if SYSTEMS[config.system].boxes and table.box_tools is not None:
         return {"boxes": int((table.box_tools[table.parts == "train"] >= 0).sum())}
     if cell.on is None:
@@ -229,10 +175,10 @@ def boxes_seen(cell: Cell, config: Config, table: FrameTable) -> dict[str, int]:
 
 def _save(path: Path, predicted: Predictions, table: FrameTable) -> None:
     arrays: dict[str, Any] = {"fps": np.float64(table.fps)}
-    for video, answer in predicted.items():
-        arrays |= {f"{track}_{video.removeprefix('video')}": x for track, x in answer.items()}
+    for video, tracks in predicted.items():
+        arrays |= {f"{track}_{video.removeprefix('video')}": x for track, x in tracks.items()}
         for track, names in (("phases", table.phase_names), ("tools", table.tool_names)):
-            if track in answer:
+            if track in tracks:
                 arrays[f"{track[:-1]}_names"] = np.array(names)
     save_npz(path, arrays, force=True)
 
@@ -249,6 +195,4 @@ def _load(path: Path, table: FrameTable, tracks: Sequence[str]) -> Predictions:
 
 
 def _write(path: Path, value: dict[str, Any]) -> None:
-    unfinished = path.with_suffix(f".{os.getpid()}.tmp")
-    unfinished.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-    os.replace(unfinished, path)
+    write_text(path, json.dumps(value, indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""What an experiment consists of, read from one YAML file."""
+"""The plan of an experiment, read from one YAML file."""
 
 import dataclasses
 from pathlib import Path
@@ -18,13 +18,13 @@ class Cell:
     """One system in one scenario with one seed.
 
     Attributes:
-        name: of the system in the table, such as "ToolNet_L".
-        scenario: a name of `SCENARIOS`.
-        seed: of everything.
-        folder: where it is kept.
+        name: name of the system in the table, such as "ToolNet_L".
+        scenario: one of `SCENARIOS`.
+        seed: of simulation, labeling and training.
+        folder: output folder of the cell.
         settings: ``key=value`` words of its training run.
-        on: the name of the system whose backbone is frozen, or None.
-        hmm: the name of the system through whose hidden Markov model it learns, or None.
+        on: name of the system whose frozen backbone it uses, or None.
+        hmm: name of the system from whose predictions the model of its HMM loss is learned, or None.
     """
 
     name: str
@@ -41,21 +41,21 @@ class Plan:
     """An experiment.
 
     Attributes:
-        out: the folder that keeps everything.
+        out: the output folder.
         seeds: of the repetitions.
-        data: ``{simsurg: {whole: 8, single: 8, val: 4, test: 12}, minutes: 10, size: [64, 64]}``, videos that each
-            seed draws anew, or ``{cache: FOLDER}``, a cache whose parts are called whole, single, val and test, or
-            whose videos ``parts: {whole: [video67], ...}`` divides.
-        scenarios: by name, the options of `models.experiment.videos.label`, and `train`, settings of its frame-wise
-            runs.
+        data: ``{simsurg: {whole: 8, single: 8, val: 4, test: 12}, minutes: 10, size: [64, 64]}`` simulates videos for
+            each seed. ``{cache: FOLDER}`` reads a cache with the parts whole, single, val and test, or with
+            ``parts: {whole: [video67], ...}``, which assigns its videos to them.
+        scenarios: by name, options of `models.experiment.videos.label`, and `train`, settings of frame-wise runs.
         emissions: families of the hidden Markov model, of `EMISSIONS`.
-        systems: by the table's names: `system`, `frozen` (another name of the table, whose backbone it takes),
-            `hmm` (another name, through the model of whose predictions it learns, with `loss: {hmm: 1}`),
-            `scenarios` (all when left out), and whatever else `Config` takes.
+        systems: by name in the table: `system`; `frozen`, the name of the system whose backbone it uses; `hmm`, the
+            name of the system from whose predictions the model of its HMM loss is learned (with `loss: {hmm: 1}`);
+            `scenarios`, all by default; and any other field of `Config`.
         train: settings of all runs.
-        temporal: settings of the runs on frozen backbones, which go before `train`.
-        dynamics: annotations of other videos, one label a second, in which the hidden Markov model's start and
-            transitions are counted, as `hmmjax.io.read_annotations` takes them; videos of the experiment are left out.
+        temporal: settings of the runs on frozen backbones, which override `train`.
+        dynamics: annotations of other videos, one label per second, in which the hidden Markov model's initial and
+            transition probabilities are counted, in a form that `hmmjax.io.read_annotations` reads. Videos of the
+            experiment are excluded.
     """
 
     out: Path
@@ -69,7 +69,7 @@ class Plan:
     dynamics: str | None = None
 
     def cells(self) -> list[Cell]:
-        """All cells of the grid; a frozen backbone's before those that are built on it."""
+        """Return all cells of the grid, each after the cells that it depends on."""
         names = sorted(self.systems, key=lambda name: _depth(self.systems, name))
         found = []
         for seed in self.seeds:
@@ -88,15 +88,15 @@ class Plan:
 
 
 def _needs(spec: dict[str, Any]) -> list[str]:
-    """The systems that have to be there before one."""
+    """Return the systems on which one depends."""
     return [spec[key] for key in ("frozen", "hmm") if spec.get(key) is not None]
 
 
 def _depth(systems: dict[str, dict[str, Any]], name: str, above: tuple[str, ...] = ()) -> int:
-    """How many systems have to be there one after the other before one.
+    """Return the length of the longest chain of systems on which one depends.
 
     Raises:
-        ValueError: when it would need itself.
+        ValueError: if a system depends on itself.
     """
     if name in above:
         raise ValueError(f"{name} needs itself: {' needs '.join([*above, name])}. Fix: train one of them on its own")
@@ -104,26 +104,28 @@ def _depth(systems: dict[str, dict[str, Any]], name: str, above: tuple[str, ...]
 
 
 def _word(value: Any) -> str:
-    """A value as a command line's setting has it."""
+    """Return a value as the YAML of a ``key=value`` word."""
     return yaml.safe_dump(value, default_flow_style=True, width=10**6).removesuffix("...\n").strip()
 
 
 def read_plan(path: str | Path) -> Plan:
-    """A plan from its file.
+    """Read a plan from its file.
 
     Raises:
-        ValueError: for a file that is no plan, names that are not there, settings that `Config` does not take, and
-            systems on others that are missing, or that need each other.
+        ValueError: for a file that is not a plan, unknown names, settings that are not fields of `Config`, and systems
+            that depend on missing ones or on each other.
     """
     values = parse_yaml(Path(path).read_text(encoding="utf-8"), str(path)) or {}
     _check_kinds(values, str(path))
     fields = {field.name for field in dataclasses.fields(Plan)}
     if unknown := sorted(set(values) - fields):
-        raise ValueError(f"unknown setting {unknown[0]} in {path}: there are {', '.join(sorted(fields))}")
+        raise ValueError(f"unknown setting {unknown[0]} in {path}: choose among {', '.join(sorted(fields))}")
     if missing := sorted({"out", "data", "systems"} - set(values)):
-        raise ValueError(f"{path} lacks {', '.join(missing)}")
+        raise ValueError(f"{path} lacks {', '.join(missing)}. Fix: add the missing settings")
     if len({"cache", "simsurg"} & set(values["data"])) != 1:
-        raise ValueError(f"data in {path} names {', '.join(values['data']) or 'nothing'}. Fix: give cache or simsurg")
+        raise ValueError(
+            f"data in {path} has {', '.join(values['data']) or 'no settings'}. Fix: give either cache or simsurg"
+        )
     plan = Plan(
         Path(values["out"]),
         tuple(values.get("seeds", [0])),
@@ -135,6 +137,18 @@ def read_plan(path: str | Path) -> Plan:
         values.get("temporal", {}),
         values.get("dynamics"),
     )
+    _check_names(plan, path)
+    _check_systems(plan, path)
+    for cell in plan.cells():
+        try:
+            read_config(None, [*cell.settings, *([] if cell.on is None else [f"frozen={cell.on}"])])
+        except ValueError as error:
+            raise ValueError(f"{cell.name} in {path}: {error}") from error
+    return plan
+
+
+def _check_names(plan: Plan, path: str | Path) -> None:
+    """Raise ValueError for a name that does not exist."""
     for kind, given, allowed in (
         ("scenario", plan.scenarios, SCENARIOS),
         ("emission family", plan.emissions, EMISSIONS),
@@ -144,31 +158,32 @@ def read_plan(path: str | Path) -> Plan:
         for name in given:
             if name not in allowed:
                 raise ValueError(f"unknown {kind} {name!r} in {path}: choose among {', '.join(allowed)}")
+
+
+def _check_systems(plan: Plan, path: str | Path) -> None:
+    """Raise ValueError for a system that cannot be trained as the plan describes."""
     for name, spec in plan.systems.items():
         on = spec.get("frozen")
         for other in (on, spec.get("hmm")):
             if other is not None and other not in plan.systems:
-                raise ValueError(f"{name} needs {other!r}, which is not among the systems of {path}")
+                raise ValueError(f"{name} needs {other!r}, which is not among the systems of {path}. Fix: add it")
             if other is not None and (gone := _scenarios(plan, name) - _scenarios(plan, other)):
                 raise ValueError(
-                    f"{name} needs {other!r}, which is not in {', '.join(sorted(gone))}. Fix: leave it out there too"
+                    f"{name} needs {other!r}, which is not in {', '.join(sorted(gone))}. Fix: remove {name} from these "
+                    f"scenarios, or add {other} to them"
                 )
         if on is not None and plan.systems[on].get("frozen") is not None:
             raise ValueError(
-                f"{name} needs {on!r}, which has no backbone of its own. Fix: give the system that it is on"
+                f"{name} needs {on!r}, which has no backbone of its own. Fix: set frozen to the system whose backbone "
+                f"{on} uses"
             )
         if SYSTEMS[spec["system"]].boxes and set(spec.get("scenarios", plan.scenarios)) - {"S_C"}:
             raise ValueError(f"{name} learns from boxes, which only S_C has. Fix: set its scenarios to [S_C]")
         if SYSTEMS[spec["system"]].temporal and on is None and int(spec.get("clip", 1)) == 1:
             raise ValueError(
-                f"{name} is a model of sequences. Fix: say on which system's backbone, frozen: NAME, or set clip"
+                f"{name} learns from sequences, and none are configured. Fix: set frozen: NAME to the system whose "
+                "backbone it uses, or set clip"
             )
-    for cell in plan.cells():
-        try:
-            read_config(None, [*cell.settings, *([] if cell.on is None else [f"frozen={cell.on}"])])
-        except ValueError as error:
-            raise ValueError(f"{cell.name} in {path}: {error}") from error
-    return plan
 
 
 def _scenarios(plan: Plan, name: str) -> set[str]:
@@ -176,27 +191,23 @@ def _scenarios(plan: Plan, name: str) -> set[str]:
 
 
 def _check_kinds(values: Any, path: str) -> None:
-    """See that a plan's parts are mappings, lists and words where they should be.
-
-    Raises:
-        ValueError: for the first that is not.
-    """
+    """Raise ValueError for the first part of a plan that is not of the right kind: mapping, list or string."""
 
     def check(place: str, value: Any, kind: type, words: str) -> None:
         if not isinstance(value, kind):
             raise ValueError(f"{place} in {path} is {value!r}: give {words}")
 
-    check("all", values, dict, "settings by name")
+    check("the plan", values, dict, "settings by name")
     for name in ("data", "scenarios", "systems", "train", "temporal"):
         check(name, values.get(name, {}), dict, "settings by name")
     for name in ("systems", "scenarios"):
         for key, spec in values.get(name, {}).items():
-            check(f"a name among {name}", key, str, "a word")
+            check(f"a name among {name}", key, str, "a string")
             check(f"{name}: {key}", spec, dict, "settings by name, {} for none")
             if Path(key).name != key:
-                raise ValueError(f"{key!r} among {name} in {path} is no name of a folder")
+                raise ValueError(f"{key!r} among {name} in {path} is not a folder name: leave out slashes")
             check(f"{key}: scenarios", spec.get("scenarios", []), list, "a list")
-    for name, kind, words in (("seeds", int, "a list of whole numbers"), ("emissions", str, "a list of names")):
+    for name, kind, words in (("seeds", int, "a list of integers"), ("emissions", str, "a list of names")):
         check(name, values.get(name, [kind()]), list, words)
         for value in values.get(name, []):
             check(name, value, kind, words)

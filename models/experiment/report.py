@@ -1,4 +1,4 @@
-"""The grid's results as JSON, as the paper's table, and as a picture of gain against cost."""
+"""The results of the grid as JSON, as the paper's table, and as a plot of metrics against cost."""
 
 import json
 import math
@@ -8,22 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from models.experiment.figures import CONVENTIONS
-from models.training.record import environment
+from models.experiment.measure import CONVENTIONS
+from models.training.run import environment
 
 SHOWN = ("mAP", "tool F1", "tool changes", "accuracy", "Jaccard", "mF1", "phase changes")
 Results = list[dict[str, Any]]
 
 
 def versions(results: Results) -> list[str]:
-    """M and its stabilized versions, in the order of the results."""
+    """Return "M" and the names of its stabilized versions, in the order of the results."""
     return list(dict.fromkeys(key for result in results for key in result if key == "M" or key.startswith("M_H")))
 
 
 def summary(results: Results) -> list[dict[str, Any]]:
-    """For each scenario, system and version: seeds, and mean and standard deviation (n - 1) of each figure.
+    """Return, per scenario, system and version, the seeds and the mean and standard deviation (n - 1) of each metric.
 
-    Versions of M_H also have "gain over M": mean, standard deviation and smallest of the differences of equal seeds.
+    Versions of M_H also have "gain over M": mean, standard deviation and minimum of the differences of equal seeds.
     """
     rows = []
     for scenario, system in dict.fromkeys((r["scenario"], r["system"]) for r in results):
@@ -57,7 +57,7 @@ def _spread(values: Iterable[float]) -> dict[str, float | None]:
 
 
 def write_report(results: Results, out: Path, plan: dict[str, Any]) -> None:
-    """Write ``grid.json``, ``table.md`` and ``cost.png`` into a folder."""
+    """Write ``grid.json``, ``table.md`` and ``cost.png`` to a folder."""
     rows = summary(results)
     record = {
         "plan": plan,
@@ -72,7 +72,7 @@ def write_report(results: Results, out: Path, plan: dict[str, Any]) -> None:
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """The main table in Markdown: one row a system and version, mean ± standard deviation over seeds."""
+    """Return the main table in Markdown: one row per system and version, mean ± standard deviation over seeds."""
     shown = [key for key in SHOWN if any(key in row["figures"] for row in rows)]
     lines = []
     for scenario in dict.fromkeys(row["scenario"] for row in rows):
@@ -94,9 +94,8 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         lines.append("")
     notes = "; ".join(f"{key}: {how}" for key, how in CONVENTIONS.items() if key in shown)
     return (
-        "\n".join(lines)
-        + f"\nMean ± standard deviation over seeds. {notes}. labels: given by hand, those of the "
-        + ("validation videos included. s: seconds of training, the frozen backbone's included.\n")
+        "\n".join(lines) + f"\nMean ± standard deviation over seeds. {notes}. labels: number of manual labels, "
+        "including those of the validation videos. s: seconds of training, including the frozen backbone.\n"
     )
 
 
@@ -109,7 +108,7 @@ def _cell(key: str, value: dict[str, float | None] | None) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """Everything with NaN, which JSON lacks, as null."""
+    """Return a value with NaN and infinities, which JSON lacks, replaced by None."""
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -118,7 +117,7 @@ def _finite(value: Any) -> Any:
 
 
 def draw_cost(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Mean average precision and phase accuracy against the number of labels; M hollow, M_H filled."""
+    """Plot mean average precision and phase accuracy against the number of labels; M hollow, M_H filled."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -148,7 +147,7 @@ def draw_cost(rows: Sequence[dict[str, Any]], path: Path) -> None:
         axis.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
         axis.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,.0f}"))
         axis.xaxis.set_minor_formatter(ticker.NullFormatter())
-        axis.set_xlabel("labels given by hand")
+        axis.set_xlabel("manual labels")
         axis.set_ylabel(key if key == "mAP" else "phase accuracy")
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
@@ -166,7 +165,7 @@ def draw_cost(rows: Sequence[dict[str, Any]], path: Path) -> None:
 
 
 def _best_versions(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """The offline version that is shown of each figure: average precision needs scores, which labels have lost."""
+    """Return the offline version to plot of each metric: average precision needs scores, which labels do not have."""
     offline = list(dict.fromkeys(row["version"] for row in rows if row["version"].startswith("M_H,")))
     if not offline:
         return {}

@@ -1,4 +1,4 @@
-"""The videos of an experiment, and what each scenario knows of them."""
+"""The videos of an experiment, and the labels that each scenario has of them."""
 
 import dataclasses
 import multiprocessing
@@ -17,14 +17,14 @@ from models.data.scenarios import Scenario, combined, continuous, discrete
 from models.data.simsurg import simulated_frames
 
 
-def prepare(data: dict[str, Any], seed: int, folder: Path, *, workers: int = 1) -> ArrayImages:
-    """The frames of one seed: a cache's, or drawn simulated surgeries, kept in `folder`.
+def prepare_videos(data: dict[str, Any], seed: int, folder: Path, *, workers: int = 1) -> ArrayImages:
+    """Return the frames of one seed: those of a cache, or rendered simulated surgeries, which are kept in `folder`.
 
     Args:
-        data: as in `models.experiment.plan.Plan`.
-        seed: of the surgeries and their pictures.
-        folder: for what is drawn.
-        workers: processes that draw.
+        data: the field `data` of `models.experiment.plan.Plan`.
+        seed: of the surgeries and their images.
+        folder: for rendered images.
+        workers: number of processes that render.
     """
     if "cache" in data:
         source = read_cache(data["cache"])
@@ -39,20 +39,20 @@ def prepare(data: dict[str, Any], seed: int, folder: Path, *, workers: int = 1) 
         ends = np.cumsum([len(surgery) for surgery in source.surgeries])
         tasks = [(data["simsurg"], seed, options, str(folder / "images.npy"), a, b) for a, b in _spans(ends)]
         if workers > 1:
-            # Not forked: JAX may be running threads.
+            # Spawn, because a fork would copy a process in which JAX may run threads.
             with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-                list(pool.map(_draw, tasks))
+                list(pool.map(_render, tasks))
         else:
-            list(map(_draw, tasks))
+            list(map(_render, tasks))
         np.savez(folder / "table.npz", allow_pickle=False, **source.table.arrays())
     return read_cache(folder)
 
 
 def _divide(table: FrameTable, parts: dict[str, list[str]]) -> FrameTable:
-    """Whole videos to each part; those that none names are left out of all.
+    """Assign whole videos to parts; videos that no part lists belong to none.
 
     Raises:
-        FormatError: when a recording is in two parts.
+        FormatError: if a recording is in two parts.
     """
     check_disjoint(parts)
     found = np.full(len(table), "", dtype="<U10")
@@ -65,7 +65,7 @@ def _spans(ends: np.ndarray) -> list[tuple[int, int]]:
     return list(zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True))
 
 
-def _draw(task: tuple) -> None:
+def _render(task: tuple) -> None:
     parts, seed, options, path, start, stop = task
     source = simulated_frames(parts, seed, **options)
     images = np.load(path, mmap_mode="r+")
@@ -75,7 +75,7 @@ def _draw(task: tuple) -> None:
 
 
 def annotations(table: FrameTable, part: str) -> list[Annotation]:
-    """All that the table knows of the videos of a part, in order of names and time."""
+    """Return all labels of the videos of a part, sorted by name and time."""
     rows = table.rows(part)
     found = []
     for video in np.unique(table.videos[rows]):
@@ -100,25 +100,25 @@ def label(
     apart: float = 2.0,
     whole_frames: bool = False,
 ) -> tuple[FrameTable, Scenario]:
-    """The table as an annotator leaves it in a scenario.
+    """Reduce the labels of a table to those of a scenario.
 
     S_C labels the videos of the parts whole and val throughout. S_D labels single frames of the parts single and val.
     S_C+D labels the parts whole and val throughout, and single frames of the part single.
 
     Args:
-        table: that knows everything; its parts are whole, single, val and test.
+        table: all labels; its parts are whole, single, val and test.
         scenario: "S_C", "S_D" or "S_C+D".
         seed: of the choice of single frames.
-        positives: frames with each tool, in the part single; fewer where there are not as many.
-        negatives: frames without it.
-        val_positives: likewise in the part val, in S_D.
-        val_negatives: likewise.
-        apart: see `models.data.scenarios.discrete`.
-        whole_frames: likewise.
+        positives: number of frames of the part single labeled with each tool present, or all such frames if fewer.
+        negatives: number of frames of the part single labeled with each tool absent.
+        val_positives: number of frames of the part val labeled with each tool present, in S_D.
+        val_negatives: number of frames of the part val labeled with each tool absent, in S_D.
+        apart: minimum distance of single frames, see `models.data.scenarios.discrete`.
+        whole_frames: label all tools of single frames, see `models.data.scenarios.discrete`.
 
     Returns:
-        The table: frames to learn from are the part "train", to choose by "val", to score "test" (with all labels),
-        others "unlabeled". And all that was labeled, for its cost.
+        The table, with parts "train", "val", "test" (with all labels) and "unlabeled"; and the scenario with everything
+        that was labeled, for its cost.
     """
     options = {"seed": seed, "apart": apart, "whole_frames": whole_frames, "at_most": True}
     if scenario == "S_D":
@@ -144,7 +144,7 @@ def label(
 
 
 def write_view(images: Path, table: FrameTable, folder: Path) -> None:
-    """A cache with other labels for the pictures of another; the pictures themselves are only linked to."""
+    """Write a cache with other labels for the images of an existing cache, to which it links."""
     folder.mkdir(parents=True, exist_ok=True)
     link = folder / "images.npy"
     if not link.exists():

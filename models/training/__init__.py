@@ -1,1 +1,1 @@
-"""Training of recognition systems: `fit` runs what a `Config` describes (``python -m models.train``)."""
+"""Training of recognition systems: `models.training.loop.fit` runs what a `models.settings.Config` describes."""

@@ -1,7 +1,7 @@
-"""Random crops, mirroring, color changes and blanked rectangles, for a whole batch inside the accelerator's step.
+"""Random crops, mirroring, color changes and blanked rectangles of a batch, inside the jitted training step.
 
-Cropping, mirroring and resizing together are one linear map for each axis of the picture, so a picture becomes two
-small matrix products. Color changes together are one affine map of RGB.
+Cropping, mirroring and resizing are together one linear map per axis of the image, so each image takes two small matrix
+products. Color changes are together one affine map of RGB.
 """
 
 from typing import NamedTuple
@@ -19,7 +19,7 @@ _YIQ = np.array([[0.299, 0.587, 0.114], [0.5959, -0.2746, -0.3213], [0.2115, -0.
 
 
 class Span(NamedTuple):
-    """Parts of one axis of N pictures: beginning and length as shares of the axis (N,), and which are mirrored."""
+    """Spans of one axis of N images: start and length as fractions of the axis (N,), and which are mirrored (N,)."""
 
     start: Array
     length: Array
@@ -27,12 +27,12 @@ class Span(NamedTuple):
 
 
 def interpolation(span: Span, inputs: int, outputs: int) -> Array:
-    """Linear interpolation of part of an axis, smoothed where it shrinks.
+    """Compute the matrix that resamples spans of an axis linearly, with antialiasing if they shrink.
 
     Args:
-        span: which part.
-        inputs: pixels along the axis.
-        outputs: pixels wanted.
+        span: the span of each image.
+        inputs: number of input pixels along the axis.
+        outputs: number of output pixels.
 
     Returns:
         (N, outputs, inputs), rows that sum to one.
@@ -54,7 +54,7 @@ def resample(images: Array, rows: Span, columns: Span, size: tuple[int, int]) ->
 
 
 def resize(images: Array, size: tuple[int, int]) -> Array:
-    """Images (N, H, W, 3), uint8 or in [0, 1], to floats (N, *size, 3) in [0, 1]."""
+    """Resize images (N, H, W, 3), uint8 or in [0, 1], to floats (N, *size, 3) in [0, 1]."""
     images = as_floats(images)
     if images.shape[1:3] == tuple(size):
         return images
@@ -63,14 +63,14 @@ def resize(images: Array, size: tuple[int, int]) -> Array:
 
 
 def augment(images: Array, key: Array, config: Augment, size: tuple[int, int]) -> Array:
-    """Random variants of pictures.
+    """Compute random variants of images.
 
     Args:
         images: (N, H, W, 3) uint8, or floats in [0, 1].
-        key: decides all of them; a picture's variant depends on its place in the batch, not on how the batch is
-            spread over devices.
-        config: how much.
-        size: (height, width) wanted.
+        key: for all random choices. The variant of an image depends on its index in the batch, not on how the batch is
+            sharded over devices.
+        config: kinds and strengths of the changes.
+        size: (height, width) of the output.
 
     Returns:
         (N, *size, 3) floats in [0, 1].
@@ -81,28 +81,28 @@ def augment(images: Array, key: Array, config: Augment, size: tuple[int, int]) -
 
 
 def augment_boxes(boxes: Array, real: Array, key: Array, config: Augment, least: float = 0.25) -> tuple[Array, Array]:
-    """Where boxes are after `augment` with the same key.
+    """Compute the boxes of images after `augment` with the same key.
 
     Args:
-        boxes: (N, M, 4) xmin, ymin, xmax, ymax, shares of the picture.
+        boxes: (N, M, 4) xmin, ymin, xmax, ymax, as fractions of the image.
         real: (N, M) bool, False for padding.
-        key: as given to `augment`.
-        config: as given to `augment`.
-        least: share of a box that must still be in the picture.
+        key: the key of the call of `augment`.
+        config: the settings of the call of `augment`.
+        least: smallest fraction of a box's area that must remain in the image for the box to be kept.
 
     Returns:
-        Boxes cut at the picture's border, and which of them are left.
+        Boxes clipped to the image (N, M, 4), and which of them remain (N, M).
     """
     rows, columns = _crops(jax.random.split(key, 3)[0], len(boxes), config)
-    whole = jnp.stack([_seen(columns, boxes[..., 0::2]), _seen(rows, boxes[..., 1::2])], -1).reshape(boxes.shape)
-    cut = jnp.clip(whole, 0, 1)
-    kept, area = (jnp.prod(x[..., 2:] - x[..., :2], -1) for x in (cut, whole))
+    moved = jnp.stack([_to_span(columns, boxes[..., 0::2]), _to_span(rows, boxes[..., 1::2])], -1).reshape(boxes.shape)
+    clipped = jnp.clip(moved, 0, 1)
+    kept, area = (jnp.prod(x[..., 2:] - x[..., :2], -1) for x in (clipped, moved))
     real = real & (kept > 0) & (kept >= least * area)
-    return jnp.where(real[..., None], cut, 0), real
+    return jnp.where(real[..., None], clipped, 0), real
 
 
-def _seen(span: Span, ends: Array) -> Array:
-    """Where ends (N, M, 2) of intervals along an axis come to lie when a span of it becomes the whole."""
+def _to_span(span: Span, ends: Array) -> Array:
+    """Map the ends (N, M, 2) of intervals along an axis to the coordinates of a span of that axis."""
     place = (ends - span.start[:, None, None]) / span.length[:, None, None]
     return jnp.where(span.mirrored[:, None, None], 1 - place[..., ::-1], place)
 
@@ -131,7 +131,7 @@ def _recolor(images: Array, key: Array, config: Augment) -> Array:
     contrast = factor(keys[1], config.contrast)
     saturation = factor(keys[2], config.saturation)[:, 0, 0]
     angle = 2 * np.pi * jax.random.uniform(keys[3], (n,), minval=-config.hue, maxval=config.hue)
-    # In YIQ, saturation scales chroma and hue turns it.
+    # In YIQ, saturation scales chroma and hue rotates it.
     turn = saturation[:, None, None] * jnp.stack(
         [jnp.stack([jnp.cos(angle), -jnp.sin(angle)], -1), jnp.stack([jnp.sin(angle), jnp.cos(angle)], -1)], -2
     )
@@ -145,8 +145,8 @@ def _recolor(images: Array, key: Array, config: Augment) -> Array:
     return jnp.clip(images, 0, 1)
 
 
-def _erase(images: Array, key: Array, share: float) -> Array:
-    if share == 0:
+def _erase(images: Array, key: Array, fraction: float) -> Array:
+    if fraction == 0:
         return images
     n, height, width, _ = images.shape
     chosen, *keys = jax.random.split(key, 5)
@@ -159,5 +159,5 @@ def _erase(images: Array, key: Array, share: float) -> Array:
         return (place >= begin) & (place < begin + size[:, axis, None])
 
     hidden = inside(0, height)[:, :, None] & inside(1, width)[:, None, :]
-    hidden &= jax.random.bernoulli(chosen, share, (n, 1, 1))
+    hidden &= jax.random.bernoulli(chosen, fraction, (n, 1, 1))
     return jnp.where(hidden[..., None], images.mean((1, 2), keepdims=True), images)

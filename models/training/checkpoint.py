@@ -1,9 +1,11 @@
-"""The last and the best state of a run, by Orbax.
+"""Checkpoints of the last and the best state of a run, written by Orbax.
 
-Arrays are kept under the paths of their places in the tree, so that a checkpoint does not depend on the classes that
-held them. The model and the optimizer's state are two items: prediction reads the first alone.
+Arrays are saved under their paths in the tree, so that a checkpoint does not depend on the classes that hold them. The
+model and the optimizer's state are separate items, because prediction reads the model only.
 """
 
+import contextlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ class Checkpoints:
 
     Args:
         folder: holds ``last`` and ``best``.
-        write: make the folders where there are none; False leaves no trace.
+        write: create missing folders; False changes nothing on disk.
     """
 
     def __init__(self, folder: str | Path, *, write: bool = True):
@@ -29,12 +31,12 @@ class Checkpoints:
         self._managers = {name: ocp.CheckpointManager(root / name, options=options) for name in ("last", "best")}
 
     def save(self, which: str, state: TrainState, progress: dict[str, Any]) -> None:
-        """Keep a state under "last" or "best", in place of the one before it.
+        """Save a state as "last" or "best", in place of the previous one.
 
         Args:
             which: "last" or "best".
-            state: to keep.
-            progress: what else the run has to remember; plain values.
+            state: to save.
+            progress: further plain values that the run needs to resume.
         """
         manager, step = self._managers[which], int(state.step)
         if step in manager.all_steps():
@@ -48,81 +50,89 @@ class Checkpoints:
         manager.wait_until_finished()
 
     def restore(self, like: TrainState) -> tuple[TrainState, dict[str, Any]] | None:
-        """The newest kept state with its progress, placed as `like` is; None when there is none.
+        """Restore the newest state and its progress, sharded as `like` is; return None without any checkpoint.
 
-        "best" is written first: a run that was cut off between the two goes on from there.
+        "best" is saved before "last", so a run that was killed in between resumes from "best".
 
         Raises:
-            ValueError: for a state of another network, and a damaged one.
+            ValueError: for a state of another network, and for a damaged one.
         """
         steps = {name: manager.latest_step() for name, manager in self._managers.items()}
         which = max(steps, key=lambda name: -1 if steps[name] is None else steps[name])
         step = steps[which]
         if step is None:
             return None
-        model = {"params": like.params, "rest": like.rest}
-        kept = self._read(
-            which,
-            step,
-            model=ocp.args.StandardRestore(_shapes(_named(model))),
-            optimizer=ocp.args.StandardRestore(_shapes(_named(like.optimizer))),
-            progress=ocp.args.JsonRestore(),
-        )
-        model = _rebuild(model, kept["model"])
+        model, optimizer, progress = self._read(which, step, {"params": like.params, "rest": like.rest}, like.optimizer)
         at = jax.device_put(np.int32(step), like.step.sharding)
-        return TrainState(at, model["params"], model["rest"], _rebuild(like.optimizer, kept["optimizer"])), dict(
-            kept["progress"]
-        )
+        return TrainState(at, model["params"], model["rest"], optimizer), progress
 
     def restore_model(self, which: str, model: nnx.Module) -> int:
-        """Put a kept model's variables into `model`, and answer the number of updates it had.
+        """Restore the variables of a model in place and return its number of updates.
 
         Raises:
-            FileNotFoundError: when there is none.
-            ValueError: for one of another network, and a damaged one.
+            FileNotFoundError: if there is no such checkpoint.
+            ValueError: for a checkpoint of another network, and for a damaged one.
         """
         manager = self._managers[which]
         step = manager.latest_step()
         if step is None:
             raise FileNotFoundError(f"no {which} checkpoint in {manager.directory}. Fix: train the run first")
-        graph, params, rest = nnx.split(model, nnx.Param, ...)
-        del graph
-        tree = {"params": params, "rest": rest}
-        kept = self._read(which, step, model=ocp.args.StandardRestore(_shapes(_named(tree))))
-        tree = _rebuild(tree, kept["model"])
+        _, params, rest = nnx.split(model, nnx.Param, ...)
+        tree, *_ = self._read(which, step, {"params": params, "rest": rest})
         nnx.update(model, tree["params"], tree["rest"])
         return step
 
-    def _read(self, which: str, step: int, **items: Any) -> Any:
+    def _read(self, which: str, step: int, model: Any, optimizer: Any = None) -> tuple[Any, Any, dict[str, Any]]:
+        """Read a model; and, if a state of the optimizer is given, also that and the progress."""
         manager = self._managers[which]
+
+        def read(rename: Callable[[str], str]) -> tuple[Any, Any, dict[str, Any]]:
+            items: dict[str, Any] = {"model": ocp.args.StandardRestore(_shapes(model, rename))}
+            if optimizer is not None:
+                items["optimizer"] = ocp.args.StandardRestore(_shapes(optimizer, rename))
+                items["progress"] = ocp.args.JsonRestore()
+            kept = manager.restore(step, args=ocp.args.Composite(**items))
+            if optimizer is None:
+                return _rebuild(model, kept["model"], rename), None, {}
+            found = _rebuild(model, kept["model"], rename), _rebuild(optimizer, kept["optimizer"], rename)
+            return *found, dict(kept["progress"])
+
         try:
-            return manager.restore(step, args=ocp.args.Composite(**items))
-        except Exception as error:  # what other networks and damaged files make Orbax raise has no end
-            said = " ".join(str(error).split())
+            return read(str)
+        except Exception as error:  # Orbax raises many kinds of error for other networks and damaged files
+            if any(_old_name(name) != name for name in _named(model)):
+                with contextlib.suppress(Exception):
+                    return read(_old_name)
+            cause = " ".join(str(error).split())
             raise ValueError(
-                f"{manager.directory}/{step} is damaged, or of another network than the settings describe "
-                f"({said[:300]}). Fix: leave the settings of the network as they were"
+                f"{manager.directory}/{step} is damaged, or belongs to another network than the settings describe "
+                f"({cause[:300]}). Fix: restore the settings of the network with which the run was trained"
             ) from error
 
     def close(self) -> None:
-        """Wait for writing to end."""
+        """Wait until all checkpoints are written."""
         for manager in self._managers.values():
             manager.close()
 
 
 def any_checkpoint(folder: str | Path) -> bool:
-    """Whether a folder of checkpoints holds a finished one."""
+    """Return whether a folder of checkpoints holds a complete one."""
     return any(path.name.isdigit() for which in ("last", "best") for path in (Path(folder) / which).glob("*"))
+
+
+def _old_name(name: str) -> str:
+    """Return the name of an array in checkpoints of older versions, which spelled FCN's layer "localise"."""
+    return name.replace("localize", "localise")
 
 
 def _named(tree: Any) -> dict[str, Any]:
     return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
-def _shapes(named: dict[str, Any]) -> dict[str, Any]:
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), named)
+def _shapes(tree: Any, rename: Callable[[str], str]) -> dict[str, Any]:
+    return {rename(n): jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding) for n, x in _named(tree).items()}
 
 
-def _rebuild(like: Any, named: dict[str, Any]) -> Any:
+def _rebuild(like: Any, named: dict[str, Any], rename: Callable[[str], str]) -> Any:
     paths, structure = jax.tree_util.tree_flatten_with_path(like)
-    return jax.tree_util.tree_unflatten(structure, [named[jax.tree_util.keystr(path)] for path, _ in paths])
+    return jax.tree_util.tree_unflatten(structure, [named[rename(jax.tree_util.keystr(path))] for path, _ in paths])

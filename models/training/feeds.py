@@ -1,45 +1,48 @@
-"""What a run learns from and is judged on: frames, clips of neighboring frames, or features of whole videos."""
+"""Training and validation data: single frames, clips of neighboring frames, or features of whole videos."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
 from jax.sharding import Mesh
 
+from hmmjax.metrics import average_precision
 from models.data.frames import FrameTable, Source, take
 from models.data.loader import Arrays, epoch_order, even_batches, prefetch, read_batches
 from models.settings import Config
 from models.training.step import Program, TrainState, spread
 
 Losses = dict[str, float]
+Predictions = dict[str, np.ndarray]
 
 
 class Feed(Protocol):
-    """Where batches come from.
+    """A source of training batches and of validation.
 
     Attributes:
-        per_epoch: updates in a pass.
+        per_epoch: updates per epoch.
     """
 
     per_epoch: int
 
     def batches(self, epoch: int, done: int) -> Iterator[Arrays]:
-        """The batches of one pass after the first `done`, in an order that the seed and the pass decide."""
+        """Yield the batches of one epoch after the first `done`, in an order that depends on seed and epoch only."""
         ...
 
-    def validate(self, program: Program, state: TrainState) -> tuple[dict[str, np.ndarray], FrameTable, Losses]:
-        """Probabilities (n, ...) of the validation frames by track, their truth, and losses."""
+    def validate(self, program: Program, state: TrainState) -> tuple[Predictions, FrameTable, Losses]:
+        """Return probabilities (n, ...) of the validation frames by track, their table of labels, and mean losses."""
         ...
 
 
 class Frames:
-    """Single frames.
+    """Single frames; implements `Feed`.
 
     Args:
         config: of the run.
-        source: frames to learn from.
-        val: frames to judge by.
+        source: training frames.
+        val: validation frames.
         mesh: of devices.
     """
 
@@ -53,20 +56,21 @@ class Frames:
         order = epoch_order(self.rows, self.config.batch, self.config.seed, epoch)[done:]
         return read_batches(self.source, order, workers=self.config.data.workers)
 
-    def validate(self, program: Program, state: TrainState) -> tuple[dict[str, np.ndarray], FrameTable, Losses]:
-        """See `Feed`. The frame that fills up the last batch is unlabeled, so that it costs nothing."""
+    def validate(self, program: Program, state: TrainState) -> tuple[Predictions, FrameTable, Losses]:
+        """See `Feed`."""
         config, source = self.config, self.val
         rows = source.table.rows(config.data.val_part)
         order = even_batches(rows, config.eval_batch)
         spare = order.size - len(rows)
-        predicted: list[dict[str, np.ndarray]] = []
+        predicted: list[Predictions] = []
         sums: Losses = {}
         for number, batch in enumerate(read_batches(source, order, workers=config.data.workers), 1):
             used = config.eval_batch - (spare if number == len(order) else 0)
+            # The frame that fills up the last batch loses its labels, so it does not contribute to the loss.
             for name in ("phases", "tools"):
                 batch[name] = np.concatenate([batch[name][:used], np.full_like(batch[name][used:], -1)])
-            answer, losses = program.evaluate(state, spread(batch, self.mesh))
-            predicted.append({name: np.asarray(x)[:used] for name, x in answer.items()})
+            outputs, losses = program.evaluate(state, spread(batch, self.mesh))
+            predicted.append({name: np.asarray(x)[:used] for name, x in outputs.items()})
             for name, value in losses.items():
                 sums[name] = sums.get(name, 0.0) + float(value) * used
         joined = {name: np.concatenate([part[name] for part in predicted]) for name in predicted[0]}
@@ -74,14 +78,14 @@ class Frames:
 
 
 def video_rows(table: FrameTable, part: str | None) -> list[np.ndarray]:
-    """For each video with a frame in the part, in order of names, all its row numbers in order of time."""
+    """Return, for each video with a frame in a part, sorted by name, the row numbers of all its frames by time."""
     chosen = np.unique(table.videos[table.rows(part)])
     rows = [np.flatnonzero(table.videos == video) for video in chosen]
     return [mine[np.argsort(table.frames[mine], kind="stable")] for mine in rows]
 
 
 def labels_of(table: FrameTable, rows: np.ndarray, part: str | None) -> Arrays:
-    """Labels at some rows, unknown outside the part and where the row is -1."""
+    """Return the labels of some rows, unknown (-1) outside the part and for rows of -1; and their weights, if any."""
     known = (rows >= 0) & (True if part is None else table.parts[rows] == part)
     labels = {
         "phases": np.where(known, table.phases[rows], -1),
@@ -96,10 +100,10 @@ class Sequences:
     """Whole videos, padded to one length.
 
     Attributes:
-        rows: (B, T) row numbers in the source, -1 on padding.
-        table: of the source.
-        part: outside which labels count as unknown.
-        features: row numbers (n,) to features (n, D).
+        rows: (B, T) row numbers in the table, -1 for padding.
+        table: labels of all frames.
+        part: the part whose labels are used; labels outside it count as unknown.
+        features: function from row numbers (n,) to features (n, D).
     """
 
     rows: np.ndarray
@@ -111,14 +115,14 @@ class Sequences:
     def of(
         cls, table: FrameTable, part: str | None, features: Callable[[np.ndarray], np.ndarray], step: int = 128
     ) -> "Sequences":
-        """The videos that have a frame in the part; lengths are rounded up, so that few programs are compiled."""
+        """Build from the videos with a frame in the part; their length is rounded up so that few programs compile."""
         videos = video_rows(table, part)
         length = -(-max(map(len, videos)) // step) * step
         rows = np.stack([np.pad(mine, (0, length - len(mine)), constant_values=-1) for mine in videos])
         return cls(rows, table, part, features)
 
     def batch(self, videos: np.ndarray) -> Arrays:
-        """Features, mask and labels of some videos; a number of -1 gives an empty one."""
+        """Return features, mask and labels of some videos; -1 gives a video of padding."""
         rows = np.where(videos[:, None] >= 0, self.rows[videos], -1)
         found = self.features(np.maximum(rows, 0).reshape(-1))
         found = found.reshape(*rows.shape, found.shape[-1])
@@ -127,22 +131,22 @@ class Sequences:
         return {"features": features, "mask": mask, **labels_of(self.table, rows, self.part)}
 
 
-def judge(
+def validate_sequences(
     sequences: Sequences, program: Program, state: TrainState, batch: int, mesh: Mesh
-) -> tuple[dict[str, np.ndarray], FrameTable, Losses]:
-    """Probabilities of the frames of the sequences' part; losses are means over videos."""
+) -> tuple[Predictions, FrameTable, Losses]:
+    """Predict whole videos; return the frames of the sequences' part as `Feed.validate`, with losses per video."""
     count = len(sequences.rows)
     order = np.pad(np.arange(count), (0, -count % batch), constant_values=-1).reshape(-1, batch)
-    predicted: list[dict[str, np.ndarray]] = []
+    predicted: list[Predictions] = []
     places: list[np.ndarray] = []
     sums: Losses = {}
     for videos in order:
         arrays = sequences.batch(videos)
-        answer, losses = program.decide(state, spread(arrays, mesh))
+        outputs, losses = program.decide(state, spread(arrays, mesh))
         rows = np.where(videos[:, None] >= 0, sequences.rows[videos], -1)
         used = (rows >= 0) & (True if sequences.part is None else sequences.table.parts[rows] == sequences.part)
         places.append(rows[used])
-        predicted.append({name: np.asarray(x)[used] for name, x in answer.items()})
+        predicted.append({name: np.asarray(x)[used] for name, x in outputs.items()})
         for name, value in losses.items():
             sums[name] = sums.get(name, 0.0) + float(value) * int((videos >= 0).sum())
     joined = {name: np.concatenate([part[name] for part in predicted]) for name in predicted[0]}
@@ -151,13 +155,13 @@ def judge(
 
 
 class WholeVideos:
-    """Features of whole videos, from a frozen backbone.
+    """Features of whole videos from a frozen backbone; implements `Feed`.
 
     Args:
         config: of the run.
-        source: frames to learn from.
-        val: frames to judge by.
-        features: (n, D) of the source's frames, and of `val`'s.
+        source: training frames.
+        val: validation frames.
+        features: (n, D) of the training frames, and of the validation frames.
         mesh: of devices.
     """
 
@@ -175,22 +179,22 @@ class WholeVideos:
         order = epoch_order(self.videos, self.config.batch, self.config.seed, epoch)[done:]
         return (self.train.batch(videos) for videos in order)
 
-    def validate(self, program: Program, state: TrainState) -> tuple[dict[str, np.ndarray], FrameTable, Losses]:
+    def validate(self, program: Program, state: TrainState) -> tuple[Predictions, FrameTable, Losses]:
         """See `Feed`."""
-        return judge(self.val, program, state, self.config.batch, self.mesh)
+        return validate_sequences(self.val, program, state, self.config.batch, self.mesh)
 
 
 class Clips:
-    """Neighboring frames, each clip a sequence from its own beginning; judged on whole videos.
+    """Clips of neighboring frames, each a sequence of its own, validated on whole videos; implements `Feed`.
 
     Args:
         config: of the run.
-        source: frames to learn from.
-        val: frames to judge by.
+        source: training frames.
+        val: validation frames.
         mesh: of devices.
 
     Raises:
-        ValueError: when no video is as long as a clip.
+        ValueError: if no video is as long as a clip.
     """
 
     def __init__(self, config: Config, source: Source, val: Source, mesh: Mesh):
@@ -200,14 +204,17 @@ class Clips:
             np.lib.stride_tricks.sliding_window_view(rows, config.clip) for rows in videos if len(rows) >= config.clip
         ]
         if not windows:
-            raise ValueError(f"no video has the {config.clip} frames of a clip. Fix: set clip to fewer")
+            raise ValueError(
+                f"no video has the {config.clip} frames of a clip: the longest has {max(map(len, videos))}. Fix: set a "
+                "smaller clip"
+            )
         self.windows = np.concatenate(windows)
-        # A video shorter than a clip is in none, and counts for nothing.
+        # A video shorter than a clip is in no clip, so its frames do not count.
         self.frames = sum(len(rows) for rows in videos if len(rows) >= config.clip)
         self.per_epoch = max(self.frames // (config.clip * config.batch), 1)
 
     def batches(self, epoch: int, done: int) -> Iterator[Arrays]:
-        """See `Feed`. A pass has as many frames as videos of a clip's length have, in clips that begin anywhere."""
+        """See `Feed`. An epoch has the number of frames of all videos with a clip, in clips that start anywhere."""
         config = self.config
         order = epoch_order(np.arange(len(self.windows)), config.batch, config.seed, epoch)[done : self.per_epoch]
         for chosen in order:
@@ -216,7 +223,7 @@ class Clips:
             images = images.reshape(*rows.shape, *images.shape[1:])
             yield {"images": images, **labels_of(self.source.table, rows, config.data.train_part)}
 
-    def validate(self, program: Program, state: TrainState) -> tuple[dict[str, np.ndarray], FrameTable, Losses]:
+    def validate(self, program: Program, state: TrainState) -> tuple[Predictions, FrameTable, Losses]:
         """See `Feed`."""
         size = self.config.eval_batch
 
@@ -230,11 +237,35 @@ class Clips:
             return np.concatenate(found)[: len(needed)][place]
 
         val = Sequences.of(self.val.table, self.config.data.val_part, features)
-        return judge(val, program, state, self.mesh.size, self.mesh)
+        return validate_sequences(val, program, state, self.mesh.size, self.mesh)
 
 
 def make_feed(config: Config, source: Source, val: Source, features: Any, mesh: Mesh) -> Feed:
-    """The feed that a configuration asks for; `features` of source and val where the backbone is frozen."""
+    """Return the feed of a configuration; `features` of source and val are given if the backbone is frozen."""
     if features is not None:
         return WholeVideos(config, source, val, features, mesh)
     return Clips(config, source, val, mesh) if config.clip > 1 else Frames(config, source, val, mesh)
+
+
+def score(predicted: Predictions, table: FrameTable) -> dict[str, float]:
+    """Compute the metrics of a validation.
+
+    Args:
+        predicted: probabilities of "phases" (n, L), of "tools" (n, K), or of both.
+        table: labels of the same n frames.
+
+    Returns:
+        Metrics by name: "mAP" and "AP/<tool>" (scikit-learn's steps, frames pooled), "accuracy" of phases (frames
+        pooled), and "score", the mean of mAP and accuracy as far as they are defined, else NaN.
+    """
+    metrics: dict[str, float] = {}
+    if "tools" in predicted and (table.tools >= 0).any():
+        found = average_precision(table.tools, predicted["tools"].astype(np.float64), names=table.tool_names)
+        metrics["mAP"] = found.value
+        metrics |= {f"AP/{name}": value for name, value in zip(found.class_names, found.per_class, strict=True)}
+    known = table.phases >= 0
+    if "phases" in predicted and known.any():
+        metrics["accuracy"] = float((predicted["phases"].argmax(1) == table.phases)[known].mean())
+    parts = [metrics[name] for name in ("mAP", "accuracy") if math.isfinite(metrics.get(name, math.nan))]
+    metrics["score"] = float(np.mean(parts)) if parts else math.nan
+    return metrics

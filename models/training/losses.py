@@ -1,19 +1,26 @@
-"""Losses of phases and tools; unknown labels (-1) cost nothing."""
+"""Losses of phases and tools, and the loss through a hidden Markov model; unknown labels (-1) do not contribute."""
 
+import dataclasses
 from collections.abc import Mapping
+from pathlib import Path
 
+import jax
 import numpy as np
 import optax
 from jax import Array
 from jax import numpy as jnp
 
+import hmmjax
+from hmmjax.io import load_params
 from models.settings import Loss
+from models.systems import Logits, Terms
 
+#: Weights of classes by track: phases (L,), and present tools (K,).
 Weights = Mapping[str, np.ndarray]
 
 
 def class_weights(phases: np.ndarray, tools: np.ndarray, num_phases: int) -> dict[str, np.ndarray]:
-    """Median class frequency over each class's own (Eigen & Fergus 2015); 1 for a class that never occurs.
+    """Compute the median class frequency divided by that of each class (Eigen & Fergus 2015).
 
     Args:
         phases: (n,) labels, -1 unknown.
@@ -21,10 +28,10 @@ def class_weights(phases: np.ndarray, tools: np.ndarray, num_phases: int) -> dic
         num_phases: L.
 
     Returns:
-        Weights of phases (L,), and of present tools (K,).
+        Weights of phases (L,), and of present tools (K,); 1 for a class that never occurs.
     """
     known = phases[phases >= 0]
-    share = {
+    frequency = {
         "phases": np.bincount(known, minlength=num_phases) / max(len(known), 1),
         "tools": (tools == 1).sum(0) / np.maximum((tools >= 0).sum(0), 1),
     }
@@ -32,7 +39,7 @@ def class_weights(phases: np.ndarray, tools: np.ndarray, num_phases: int) -> dic
         name: np.where(x > 0, np.median(x[x > 0]) / np.where(x > 0, x, 1), 1.0).astype(np.float32)
         if (x > 0).any()
         else np.ones(len(x), np.float32)
-        for name, x in share.items()
+        for name, x in frequency.items()
     }
 
 
@@ -43,27 +50,27 @@ def phase_loss(
     smoothing: float = 0.0,
     trust: Array | None = None,
 ) -> Array:
-    """Cross-entropy, averaged over known frames by class weight and trust.
+    """Compute the cross-entropy of phases, a mean over labeled frames weighted by class weight and trust.
 
     Args:
         logits: (..., L).
         labels: (...), -1 unknown.
         weights: (L,) of classes.
         smoothing: probability spread evenly over the classes.
-        trust: (...), how much each label counts; None is 1 throughout.
+        trust: (...), weight of each label; None weights all labels alike.
 
     Returns:
-        A scalar; 0 when nothing is known.
+        A scalar; 0 without any label.
     """
     count = logits.shape[-1]
     known = labels >= 0
-    safe = jnp.where(known, labels, 0)
-    # What is said where nothing is known may be NaN, and 0 times NaN would reach the gradient.
+    filled = jnp.where(known, labels, 0)
+    # Logits of unlabeled frames may be NaN, and 0 times NaN would reach the gradient.
     logits = jnp.where(known[..., None], logits, 0)
-    target = optax.smooth_labels(jnp.eye(count)[safe], smoothing)
-    share = known.astype(logits.dtype) if weights is None else known * jnp.asarray(weights)[safe]
-    share = share if trust is None else share * trust
-    return (optax.softmax_cross_entropy(logits, target) * share).sum() / jnp.maximum(share.sum(), 1e-6)
+    target = optax.smooth_labels(jnp.eye(count)[filled], smoothing)
+    weight = known.astype(logits.dtype) if weights is None else known * jnp.asarray(weights)[filled]
+    weight = weight if trust is None else weight * trust
+    return (optax.softmax_cross_entropy(logits, target) * weight).sum() / jnp.maximum(weight.sum(), 1e-6)
 
 
 def tool_loss(
@@ -73,17 +80,17 @@ def tool_loss(
     smoothing: float = 0.0,
     trust: Array | None = None,
 ) -> Array:
-    """Binary cross-entropy, averaged over known labels by trust; `weights` multiply the loss of present tools.
+    """Compute the binary cross-entropy of tools, a mean over known labels weighted by trust.
 
     Args:
         logits: (..., K).
         labels: (..., K), -1 unknown.
-        weights: (K,) of present tools.
+        weights: (K,), by which the loss of present tools is multiplied.
         smoothing: probability moved to one half.
-        trust: (..., K), how much each label counts; None is 1 throughout.
+        trust: (..., K), weight of each label; None weights all labels alike.
 
     Returns:
-        A scalar; 0 when nothing is known.
+        A scalar; 0 without any label.
     """
     known = labels >= 0
     logits = jnp.where(known, logits, 0)
@@ -96,23 +103,83 @@ def tool_loss(
     return jnp.where(known, loss, 0).sum() / jnp.maximum(known.sum(), 1)
 
 
-def total_loss(
-    logits: Mapping[str, Array], labels: Mapping[str, Array], config: Loss, weights: Weights | None
-) -> tuple[Array, dict[str, Array]]:
-    """The weighted sum of the losses of the tracks in `logits`, and each of them by name.
+class HMMLoss:
+    """The negative conditional log-likelihood of the labels under a fixed hidden Markov model, for end-to-end training.
 
-    `labels` may hold trust in them beside, as "phase_weights" and "tool_weights".
+    A network whose predictions are stabilized afterwards need not be right in every frame; it should predict what the
+    chain can use. The loss is -log P(labels | predictions), `hmmjax.conditional_log_likelihood`, differentiable in the
+    network's probabilities at the cost of two E-steps.
+
+    Args:
+        path: a model file, with probability emissions for the tracks that the network predicts.
+
+    Raises:
+        ValueError: if the emissions observe labels, which have no gradient.
     """
-    measure = {"phases": phase_loss, "tools": tool_loss}
-    parts = {
-        name: measure[name](
-            x,
-            labels[name],
-            None if weights is None else weights[name],
-            config.smoothing,
-            labels.get(f"{name[:-1]}_weights"),
-        )
-        for name, x in logits.items()
-    }
-    total = sum(getattr(config, name) * part for name, part in parts.items())
-    return jnp.asarray(total), {f"loss/{name}": part for name, part in parts.items()}
+
+    def __init__(self, path: str | Path):
+        self.params = load_params(path).params
+        for track in ("phases", "tools"):
+            emission = getattr(getattr(self.params, track), "emission", None)
+            if emission is not None and emission.observes != "probabilities":
+                raise ValueError(
+                    f"{path}: the emissions of {track} observe labels, which have no gradient. Fix: learn the model "
+                    "with probability emissions"
+                )
+
+    def __call__(self, logits: Mapping[str, Array], labels: Mapping[str, Array], mask: Array) -> Array:
+        """Compute -log P(labels | predictions) in nats per frame, a scalar.
+
+        Args:
+            logits: by track, (B, T, classes).
+            labels: by track, (B, T) and (B, T, K), -1 unknown.
+            mask: (B, T), False at missing frames.
+        """
+        obs, known = hmmjax.Observations(), hmmjax.Labels()
+        activations = {"phases": jax.nn.softmax, "tools": jax.nn.sigmoid}
+        for track in ("phases", "tools"):
+            chain = getattr(self.params, track)
+            if chain is None:
+                continue
+            known = dataclasses.replace(known, **{track: labels[track]})
+            if chain.emission is not None and track in logits:
+                obs = dataclasses.replace(obs, **{track: activations[track](logits[track])})
+        conditional = hmmjax.conditional_log_likelihood(self.params, obs, mask, known)
+        return -conditional.sum() / jnp.maximum(mask.sum(), 1)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Criterion:
+    """The loss of a run, of logits against labels; implements `models.systems.Criterion`.
+
+    Attributes:
+        config: weights of the terms, and label smoothing.
+        weights: of classes, or None.
+        hmm: the loss through the hidden Markov model, or None.
+    """
+
+    config: Loss
+    weights: Weights | None = None
+    hmm: HMMLoss | None = None
+
+    def frames(self, logits: Logits, labels: Mapping[str, Array]) -> tuple[Array, Terms]:
+        """Return the weighted sum of the losses of the tracks in `logits`, and the unweighted loss of each track.
+
+        `labels` may also hold the trust in each label, as "phase_weights" and "tool_weights".
+        """
+        measure = {"phases": phase_loss, "tools": tool_loss}
+        terms = {
+            track: measure[track](
+                x,
+                labels[track],
+                None if self.weights is None else self.weights[track],
+                self.config.smoothing,
+                labels.get(f"{track[:-1]}_weights"),
+            )
+            for track, x in logits.items()
+        }
+        return jnp.asarray(sum(getattr(self.config, track) * term for track, term in terms.items())), terms
+
+    def sequences(self, logits: Logits, labels: Mapping[str, Array], mask: Array) -> Terms:
+        """Return the weighted loss through the hidden Markov model, if there is one."""
+        return {} if self.hmm is None else {"hmm": self.config.hmm * self.hmm(logits, labels, mask)}

@@ -1,4 +1,4 @@
-"""One update of the parameters, and one validation batch, each a single compiled program."""
+"""The compiled functions of a run: one update of the parameters, and one batch of validation."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,28 +11,26 @@ from jax import Array
 from jax import numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from models.detection.faster_rcnn import FasterRCNN
-from models.settings import Config
-from models.systems import System, probabilities
+from models.settings import Config, Optimizer
+from models.systems import Logits, System, Terms, probabilities
 from models.training.augment import augment, augment_boxes, resize
-from models.training.hmm import HMMLoss
-from models.training.losses import Weights, total_loss
+from models.training.losses import Criterion, HMMLoss, Weights
 
-#: "images" (N, H, W, 3) uint8, or clips of them (N, T, H, W, 3), or "features" (N, T, D) with their "mask" (N, T);
-#: "phases" (N,) or (N, T), "tools" with an axis K more; and where known "boxes" (N, M, 4), "box_tools" (N, M),
-#: "phase_weights" and "tool_weights".
+#: "images" (N, H, W, 3) uint8, or clips (N, T, H, W, 3), or "features" (N, T, D) with their "mask" (N, T); "phases"
+#: (N,) or (N, T), "tools" with a further axis K; and if known "boxes" (N, M, 4), "box_tools" (N, M), "phase_weights"
+#: and "tool_weights".
 Batch = dict[str, Array]
 Metrics = dict[str, Array]
 
 
 class TrainState(NamedTuple):
-    """All that an update changes; with the seed it decides the rest of the run.
+    """The state that an update changes; together with the seed it determines the rest of the run.
 
     Attributes:
-        step: updates done.
+        step: number of updates so far.
         params: trained variables.
-        rest: other variables of the system: running statistics.
-        optimizer: of optax.
+        rest: other variables of the system, such as running statistics.
+        optimizer: state of optax.
     """
 
     step: Array
@@ -45,7 +43,7 @@ class Program(NamedTuple):
     """The compiled functions of a run.
 
     Attributes:
-        train: (state, batch) to (state, metrics); the state passed in is used up.
+        train: (state, batch) to (state, metrics); the given state is donated.
         evaluate: (state, batch of images) to (probabilities by track, losses by name).
         features: (state, images (N, H, W, 3)) to the backbone's features (N, D).
         decide: (state, batch of features) to (probabilities by track, losses by name).
@@ -57,8 +55,42 @@ class Program(NamedTuple):
     decide: Callable[[TrainState, Batch], tuple[dict[str, Array], Metrics]]
 
 
+def schedule(config: Optimizer, steps: int, steps_per_epoch: int) -> optax.Schedule:
+    """Return the heads' learning rate as a function of the update: linear warm-up, then half a cosine."""
+    warmup = min(round(config.warmup_epochs * steps_per_epoch), max(steps - 1, 0))
+    return optax.warmup_cosine_decay_schedule(
+        0.0 if warmup else config.learning_rate,
+        config.learning_rate,
+        warmup,
+        max(steps, warmup + 1),
+        config.final_scale * config.learning_rate,
+    )
+
+
+def make_optimizer(config: Optimizer, learning_rate: optax.Schedule) -> optax.GradientTransformation:
+    """Return the chain of gradient clipping, Adam, decay of kernels, and the learning rates of backbone and heads."""
+    parts = [optax.clip_by_global_norm(config.clip)] if config.clip else []
+    parts.append(optax.scale_by_adam())
+    if config.name == "adamw":
+        parts.append(optax.add_decayed_weights(config.weight_decay, mask=_kernels))
+    parts += [_scale_backbone(config.backbone_scale), optax.scale_by_learning_rate(learning_rate)]
+    return optax.chain(*parts)
+
+
+def _kernels(params: Any) -> Any:
+    # Biases and normalization scales are vectors.
+    return jax.tree.map(lambda p: p.ndim > 1, params)
+
+
+def _scale_backbone(factor: float) -> optax.GradientTransformation:
+    def scale(path: tuple[Any, ...], update: jax.Array) -> jax.Array:
+        return factor * update if path[0].key == "backbone" else update
+
+    return optax.stateless(lambda updates, _: jax.tree_util.tree_map_with_path(scale, updates))
+
+
 def init_state(system: System, optimizer: optax.GradientTransformation) -> TrainState:
-    """The state before the first update."""
+    """Return the state before the first update."""
     _, params, rest = nnx.split(system, nnx.Param, ...)
     return TrainState(jnp.zeros((), jnp.int32), params, rest, optimizer.init(params))
 
@@ -74,113 +106,131 @@ def make_program(
     """Compile a system's update and validation.
 
     Args:
-        system: gives the structure; its parameters are not read.
-        optimizer: from `models.training.optimizer`.
-        learning_rate: for the record only.
+        system: defines the structure; its parameters are not read.
+        optimizer: from `make_optimizer`.
+        learning_rate: recorded in the metrics; the optimizer has its own.
         config: seed, size, accumulation, augmentation and loss.
         weights: of classes, or None.
-        mesh: where states are replicated and batches spread.
+        mesh: of devices on which states are replicated and batches are sharded.
     """
-    system.eval()
-    evaluated = nnx.split(system)[0]
-    system.train()
-    trained, *_ = nnx.split(system, nnx.Param, ...)
+    validation = _Validation(system, config, weights)
+    update = _Update(system, optimizer, learning_rate, config, weights)
+    replicated = NamedSharding(mesh, PartitionSpec())
+    others = (
+        jax.jit(f, out_shardings=replicated) for f in (validation.evaluate, validation.features, validation.decide)
+    )
+    return Program(jax.jit(update.train, donate_argnums=0, out_shardings=replicated), *others)
 
-    hmm = HMMLoss(config.loss.hmm_model) if config.loss.hmm and config.loss.hmm_model else None
 
-    def of_pictures(model: System, images: Array, changed: Array, dropped: Array) -> Array:
-        """Features of variants of pictures; all frames of a clip are changed alike."""
+class _Update:
+    """One update of the parameters."""
 
-        def vary(images: Array) -> Array:
-            return augment(images, changed, config.augment, config.size)
+    def __init__(
+        self,
+        system: System,
+        optimizer: optax.GradientTransformation,
+        learning_rate: optax.Schedule,
+        config: Config,
+        weights: Weights | None,
+    ):
+        system.train()
+        self.graph, *_ = nnx.split(system, nnx.Param, ...)
+        hmm = HMMLoss(config.loss.hmm_model) if config.loss.hmm and config.loss.hmm_model else None
+        self.criterion = Criterion(config.loss, weights, hmm)
+        self.optimizer, self.learning_rate, self.config = optimizer, learning_rate, config
 
-        vary = vary if images.ndim == 4 else jax.vmap(vary, 1, 1)
-        return model.features(vary(images), key=dropped)
+    def train(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
+        key = jax.random.fold_in(jax.random.key(self.config.seed), state.step)
+        rest, grads, metrics = self._accumulate(state, batch, key)
+        updates, optimizer = self.optimizer.update(grads, state.optimizer, state.params)
+        metrics["gradient"] = optax.tree.norm(grads)
+        metrics["learning_rate"] = jnp.asarray(self.learning_rate(state.step), jnp.float32)
+        params = optax.apply_updates(state.params, updates)
+        return TrainState(state.step + 1, params, rest, optimizer), metrics
 
-    def of_system(model: System, batch: Batch, changed: Array, dropped: Array) -> tuple[Array, Metrics]:
-        features = batch.get("features")
-        if features is None:
-            features = of_pictures(model, batch["images"], changed, dropped)
-        answer = model.answer(features, batch.get("mask"), key=dropped)
-        value, parts = total_loss(answer.logits, batch, config.loss, weights)
-        if features.ndim == 3:
-            mask = batch.get("mask", jnp.ones(features.shape[:2], bool))
-            more = model.penalty(answer, batch, mask, key=dropped)
-            if hmm is not None:
-                more["hmm"] = config.loss.hmm * hmm(answer.logits, batch, mask)
-            value = value + sum(more.values())
-            parts |= {f"loss/{name}": part for name, part in more.items()}
-        return value, parts
-
-    def of_detector(model: FasterRCNN, batch: Batch, changed: Array, dropped: Array) -> tuple[Array, Metrics]:
-        images = augment(batch["images"], changed, config.augment, config.size)
-        boxes, real = augment_boxes(batch["boxes"], batch["box_tools"] >= 0, changed, config.augment)
-        value, parts = model.loss(images, boxes, jnp.where(real, batch["box_tools"], -1), dropped)
-        return value, {f"loss/{name}": part for name, part in parts.items()}
-
-    def loss(params: nnx.State, rest: nnx.State, batch: Batch, key: Array) -> tuple[Array, tuple[nnx.State, Metrics]]:
-        model = nnx.merge(trained, params, rest, copy=True)
-        measure = of_system if isinstance(model, System) else of_detector
-        value, parts = measure(model, batch, *jax.random.split(key))
-        return value, (nnx.split(model, nnx.Param, ...)[2], {"loss": value, **parts})
-
-    def train(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
-        key = jax.random.fold_in(jax.random.key(config.seed), state.step)
-        # Every device keeps its share of each part: parts take every k-th frame.
-        parts = jax.tree.map(lambda x: x.reshape(-1, config.accumulate, *x.shape[1:]).swapaxes(0, 1), batch)
+    def _accumulate(self, state: TrainState, batch: Batch, key: Array) -> tuple[nnx.State, nnx.State, Metrics]:
+        """Compute the gradient of a batch in parts; return other variables, the mean gradient and mean metrics."""
+        count = self.config.accumulate
+        # Strided parts, so that each device holds the same number of frames of every part.
+        parts = jax.tree.map(lambda x: x.reshape(-1, count, *x.shape[1:]).swapaxes(0, 1), batch)
+        differentiate = jax.value_and_grad(self._loss, has_aux=True)
 
         def add(carry: Any, part: tuple[Batch, Array]) -> Any:
             rest, total, metrics = carry
-            (_, (rest, new)), grads = jax.value_and_grad(loss, has_aux=True)(
-                state.params, rest, part[0], jax.random.fold_in(key, part[1])
-            )
+            (_, (rest, new)), grads = differentiate(state.params, rest, part[0], jax.random.fold_in(key, part[1]))
             return (rest, *jax.tree.map(jnp.add, (total, metrics), (grads, new))), None
 
         first = jax.tree.map(lambda x: x[0], parts)
-        (_, (rest, metrics)), grads = jax.value_and_grad(loss, has_aux=True)(
-            state.params, state.rest, first, jax.random.fold_in(key, 0)
-        )
-        if config.accumulate > 1:
-            others = (jax.tree.map(lambda x: x[1:], parts), jnp.arange(1, config.accumulate))
+        (_, (rest, metrics)), grads = differentiate(state.params, state.rest, first, jax.random.fold_in(key, 0))
+        if count > 1:
+            others = (jax.tree.map(lambda x: x[1:], parts), jnp.arange(1, count))
             (rest, grads, metrics), _ = jax.lax.scan(add, (rest, grads, metrics), others)
-            grads, metrics = jax.tree.map(lambda x: x / config.accumulate, (grads, metrics))
-        updates, moved = optimizer.update(grads, state.optimizer, state.params)
-        metrics["gradient"] = optax.tree.norm(grads)
-        metrics["learning_rate"] = jnp.asarray(learning_rate(state.step), jnp.float32)
-        params = optax.apply_updates(state.params, updates)
-        return TrainState(state.step + 1, params, rest, moved), metrics
+            grads, metrics = jax.tree.map(lambda x: x / count, (grads, metrics))
+        return rest, grads, metrics
 
-    def ready(state: TrainState) -> System:
-        return nnx.merge(evaluated, state.params, state.rest, copy=True)
+    def _loss(
+        self, params: nnx.State, rest: nnx.State, batch: Batch, key: Array
+    ) -> tuple[Array, tuple[nnx.State, Metrics]]:
+        system = nnx.merge(self.graph, params, rest, copy=True)
+        augmentation, dropout = jax.random.split(key)
+        value, terms = system.training_loss(self._augment(batch, augmentation), self.criterion, key=dropout)
+        return value, (nnx.split(system, nnx.Param, ...)[2], _losses(value, terms))
 
-    def measure(logits: dict[str, Array], batch: Batch) -> tuple[dict[str, Array], Metrics]:
-        value, parts = total_loss(logits, batch, config.loss, weights)
-        return probabilities(logits), {"loss": value, **parts}
+    def _augment(self, batch: Batch, key: Array) -> Batch:
+        """Replace images and their boxes by random variants; all frames of a clip change alike."""
+        if "images" not in batch:
+            return batch
+        config = self.config
 
-    def evaluate(state: TrainState, batch: Batch) -> tuple[dict[str, Array], Metrics]:
-        return measure(ready(state)(resize(batch["images"], config.size)), batch)
+        def vary(images: Array) -> Array:
+            return augment(images, key, config.augment, config.size)
 
-    def features(state: TrainState, images: Array) -> Array:
-        return ready(state).features(resize(images, config.size))
+        vary = vary if batch["images"].ndim == 4 else jax.vmap(vary, 1, 1)
+        varied = batch | {"images": vary(batch["images"])}
+        if "boxes" in batch:
+            boxes, real = augment_boxes(batch["boxes"], batch["box_tools"] >= 0, key, config.augment)
+            varied |= {"boxes": boxes, "box_tools": jnp.where(real, batch["box_tools"], -1)}
+        return varied
 
-    def decide(state: TrainState, batch: Batch) -> tuple[dict[str, Array], Metrics]:
-        return measure(ready(state).decide(batch["features"], batch["mask"]), batch)
 
-    everywhere = NamedSharding(mesh, PartitionSpec())
-    others = (jax.jit(f, out_shardings=everywhere) for f in (evaluate, features, decide))
-    return Program(jax.jit(train, donate_argnums=0, out_shardings=everywhere), *others)
+class _Validation:
+    """Predictions and losses of one batch."""
+
+    def __init__(self, system: System, config: Config, weights: Weights | None):
+        system.eval()
+        self.graph = nnx.split(system)[0]
+        self.criterion, self.size = Criterion(config.loss, weights), config.size
+
+    def evaluate(self, state: TrainState, batch: Batch) -> tuple[dict[str, Array], Metrics]:
+        return self._measure(self._system(state)(resize(batch["images"], self.size)), batch)
+
+    def features(self, state: TrainState, images: Array) -> Array:
+        return self._system(state).features(resize(images, self.size))
+
+    def decide(self, state: TrainState, batch: Batch) -> tuple[dict[str, Array], Metrics]:
+        return self._measure(self._system(state).decide(batch["features"], batch["mask"]), batch)
+
+    def _system(self, state: TrainState) -> System:
+        return nnx.merge(self.graph, state.params, state.rest, copy=True)
+
+    def _measure(self, logits: Logits, batch: Batch) -> tuple[dict[str, Array], Metrics]:
+        return probabilities(logits), _losses(*self.criterion.frames(logits, batch))
+
+
+def _losses(value: Array, terms: Terms) -> Metrics:
+    return {"loss": value, **{f"loss/{name}": term for name, term in terms.items()}}
 
 
 def data_mesh() -> Mesh:
-    """All visible devices in a row, along which batches are spread."""
+    """Return all visible devices in a row, along which batches are sharded."""
     return Mesh(np.array(jax.devices()), ("data",))
 
 
 def spread(batch: dict[str, np.ndarray], mesh: Mesh) -> Batch:
-    """Put a batch on the devices of a mesh, each its share of the frames."""
+    """Put a batch on the devices of a mesh, sharded along its first axis."""
     return jax.device_put(batch, NamedSharding(mesh, PartitionSpec("data")))
 
 
 def replicate(tree: Any, mesh: Mesh) -> Any:
-    """Put a copy of everything in a tree on each device of a mesh."""
+    """Put a copy of every array in a tree on each device of a mesh."""
     return jax.device_put(tree, NamedSharding(mesh, PartitionSpec()))

@@ -1,4 +1,4 @@
-"""The recognizers' tests need the `vision` extra; each module that lacks a package of it is skipped with its name."""
+"""Fixtures of the recognizers' tests, which need the `vision` extra; without it they are skipped."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ PARITY = Path(
 
 @pytest.fixture(scope="session")
 def parity():
-    """torchvision's answers (an open npz) and the module that makes weights and images for them."""
+    """torchvision's outputs (an open npz), and the module that makes the weights and images for them."""
     if not (PARITY / "torchvision_reference.npz").exists():
         pytest.skip(f"no torchvision_reference.npz in {PARITY}: set HMMJAX_PARITY to the folder that holds it")
     import importlib.util
@@ -28,7 +28,7 @@ def parity():
 
 @pytest.fixture(scope="package", autouse=True)
 def quick_compilation(tmp_path_factory):
-    """What several tests compile is compiled once, and without much care: these programs run once or twice."""
+    """Share compiled programs among tests, and skip most optimizations: each program runs once or twice."""
     jax = pytest.importorskip("jax")
     jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("programs")))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)

@@ -1,4 +1,4 @@
-"""What the command lines say to people: errors in one line that name cause and fix, early; progress; help."""
+"""Test the messages of the command lines: one-line errors with cause and fix, before any work; progress; help."""
 
 # ruff: noqa: E402 (what may be missing is skipped before it is imported)
 
@@ -29,14 +29,14 @@ from models.train import main as train_main
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A folder with a run of one pass and the cache that it learned from."""
+    """A folder with a run of one epoch and the cache that it was trained on."""
     folder = tmp_path_factory.mktemp("commands")
     train_main(["--quiet", *settings(folder, epochs=1)])
     return folder
 
 
-def said(main, words, capsys):
-    """How a command line ends: its status, and what it says on its way out."""
+def ending(main, words, capsys):
+    """Run a command line that fails; return its status and its message."""
     with pytest.raises(SystemExit) as ended:
         main([str(word) for word in words])
     printed = capsys.readouterr().err
@@ -45,58 +45,62 @@ def said(main, words, capsys):
 
 @pytest.mark.parametrize("main", [predict_main, detect_main])
 def test_a_folder_without_a_run_is_named(main, tmp_path, capsys):
-    status, words = said(main, [tmp_path, tmp_path, "--out", tmp_path / "a.npz"], capsys)
-    assert status == 1 and words.startswith(f"error: {tmp_path}: no training run. Fix: ")
+    status, words = ending(main, [tmp_path, tmp_path, "--out", tmp_path / "a.npz"], capsys)
+    assert status == 1 and words.startswith(f"error: {tmp_path}: not a training run: it has no config.yaml. Fix: ")
 
 
 def test_selftrain_and_resume_name_a_folder_without_a_run(tmp_path, capsys):
-    assert "no training run. Fix: " in said(selftrain_main, [tmp_path, tmp_path, "--out", tmp_path / "o"], capsys)[1]
-    status, words = said(train_main, ["--resume", tmp_path], capsys)
-    assert status == 2 and f"{tmp_path}: no training run. Fix: " in words
+    assert "not a training run" in ending(selftrain_main, [tmp_path, tmp_path, "--out", tmp_path / "o"], capsys)[1]
+    status, words = ending(train_main, ["--resume", tmp_path], capsys)
+    assert status == 2 and f"{tmp_path}: not a training run" in words
 
 
 @pytest.mark.parametrize("text", ["", "[1]", '{"phases": ["A"]}', '{"phases": 3, "tools": 3}'])
 def test_damaged_names_of_classes_are_an_error_in_words(run, tmp_path, capsys, text):
     shutil.copytree(run / "run", tmp_path / "run")
     (tmp_path / "run" / "classes.json").write_text(text)
-    status, words = said(predict_main, [tmp_path / "run", run / "cache", "--out", tmp_path / "a.npz"], capsys)
-    assert status == 1 and "classes.json: the names of the run's classes cannot be read" in words
+    status, words = ending(predict_main, [tmp_path / "run", run / "cache", "--out", tmp_path / "a.npz"], capsys)
+    assert status == 1 and "classes.json: the class names of the run cannot be read" in words
 
 
 def no_network(monkeypatch):
-    """Whatever is said is said before a network is read."""
-    monkeypatch.setattr(models.predict, "Recognizer", lambda *_: pytest.fail("the network was read first"))
+    """Fail if a network is loaded before the expected error."""
+    monkeypatch.setattr(models.predict, "Recognizer", lambda *_: pytest.fail("the network was loaded first"))
 
 
 @pytest.mark.parametrize(
     ("name", "make", "fix"),
     [
         ("missing", lambda path: None, "no such file or folder"),
-        ("empty", lambda path: path.mkdir(), "neither pictures nor a finished cache"),
-        ("notes.txt", lambda path: path.write_text("a"), "neither a video nor packed pictures"),
-        ("videos", lambda path: (path.mkdir(), (path / "a.mp4").touch()), "a folder of videos. Fix: give the videos"),
+        ("empty", lambda path: path.mkdir(), "neither images nor a complete cache"),
+        ("notes.txt", lambda path: path.write_text("a"), "neither a video nor a packed file of images"),
+        (
+            "videos",
+            lambda path: (path.mkdir(), (path / "a.mp4").touch()),
+            "this is a folder of videos. Fix: give the videos",
+        ),
     ],
 )
-def test_inputs_that_are_none_are_refused_first(run, tmp_path, capsys, monkeypatch, name, make, fix):
+def test_unusable_inputs_are_refused_before_the_network_is_loaded(run, tmp_path, capsys, monkeypatch, name, make, fix):
     no_network(monkeypatch)
     make(tmp_path / name)
     words = [run / "run", run / "cache", tmp_path / name, "--out", tmp_path / "out.npz"]
-    status, answer = said(predict_main, words, capsys)
-    assert status == 1 and answer.startswith(f"error: {tmp_path / name}: ") and fix in answer
+    status, text = ending(predict_main, words, capsys)
+    assert status == 1 and text.startswith(f"error: {tmp_path / name}: ") and fix in text
 
 
-def test_the_place_to_write_to_is_looked_at_first(run, tmp_path, capsys, monkeypatch):
+def test_the_output_path_is_checked_before_the_network_is_loaded(run, tmp_path, capsys, monkeypatch):
     no_network(monkeypatch)
     (tmp_path / "there.npz").touch()
     for name, answer in (("there.npz", "with --force"), ("out.txt", "ends in .npz"), ("", "ends in .npz")):
-        assert answer in said(predict_main, [run / "run", run / "cache", "--out", tmp_path / name], capsys)[1]
+        assert answer in ending(predict_main, [run / "run", run / "cache", "--out", tmp_path / name], capsys)[1]
 
 
 @pytest.mark.parametrize(
     "option", [["--batch", "0"], ["--rate", "0"], ["--rate", "nan"], ["--fps", "-1"], ["--size", "0", "8"]]
 )
-def test_numbers_that_count_are_above_zero(run, tmp_path, capsys, option):
-    status, words = said(predict_main, [run / "run", run / "cache", "--out", tmp_path / "a.npz", *option], capsys)
+def test_numbers_must_be_positive(run, tmp_path, capsys, option):
+    status, words = ending(predict_main, [run / "run", run / "cache", "--out", tmp_path / "a.npz", *option], capsys)
     assert status == 2 and f"argument {option[0]}: {option[1]!r} is not a" in words
 
 
@@ -110,13 +114,14 @@ def test_progress_names_videos_on_standard_error(run, tmp_path, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_pictures_of_several_videos_are_never_one(run, tmp_path, capsys):
+def test_images_of_several_videos_in_one_folder_are_refused(run, tmp_path, capsys):
     folder = tmp_path / "pictures"
     folder.mkdir()
     for name in ("v01_000000.png", "v01_000025.png", "v02_000050.png"):
         Image.fromarray(frames(4).images[0]).save(folder / name)
     words = [run / "run", folder, "--naming", "frame", "--out", tmp_path / "a.npz", "--quiet"]
-    assert "images of several videos. Fix: give each video its own folder" in said(predict_main, words, capsys)[1]
+    message = ending(predict_main, words, capsys)[1]
+    assert "images of several videos. Fix: give each video its own folder" in message
     (folder / "v02_000050.png").unlink()
     predict_main([str(word) for word in words])
     with np.load(tmp_path / "a.npz") as found:
@@ -134,59 +139,59 @@ def test_detectors_refuse_counters_of_two_rates(tmp_path, monkeypatch):
             return {"frames": np.array([number for number, _ in pictures])}
 
     reading = models.predict.Reading((20, 28))
-    with pytest.raises(ValueError, match=r"b counts 30 frames a second, others 25\. Fix: "):
+    with pytest.raises(ValueError, match=r"b counts 30 frames per second, others 25\. Fix: "):
         models.predict.collect(Blind(), [str(tmp_path / "a"), str(tmp_path / "b")], reading, lambda *_: None)
 
 
-def test_training_says_what_is_not_there(run, tmp_path, capsys):
-    assert "data.train is not set. Fix: " in said(train_main, ["run=x"], capsys)[1]
+def test_training_names_what_is_missing(run, tmp_path, capsys):
+    assert "data.train is not set. Fix: " in ending(train_main, ["run=x"], capsys)[1]
     for name, answer in (
-        ("frozen", "no training run. Fix: give the folder of a trained run"),
-        ("start", "no training run. Fix: give the folder of a trained run"),
+        ("frozen", "not a training run: it has no config.yaml. Fix: give the folder of a trained run"),
+        ("start", "not a training run: it has no config.yaml. Fix: give the folder of a trained run"),
         ("pretrained", "no such file"),
         ("loss.hmm_model", "no such file"),
     ):
         gone = tmp_path / "gone"
-        status, words = said(train_main, [*settings(run, run=tmp_path / "run"), f"{name}={gone}"], capsys)
+        status, words = ending(train_main, [*settings(run, run=tmp_path / "run"), f"{name}={gone}"], capsys)
         assert status == 1 and words.startswith(f"error: {name}={gone}: {answer}")
     assert not any(tmp_path.iterdir())
 
 
-def test_help_says_where_settings_are_listed(capsys):
+def test_help_names_the_file_that_lists_the_settings(capsys):
     with pytest.raises(SystemExit, match="0"):
         train_main(["--help"])
     assert "models/settings/fields.py" in " ".join(capsys.readouterr().out.split())
 
 
-def test_selftraining_refuses_what_it_cannot_do_before_it_predicts(run, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(models.selftrain, "judge", lambda *_: pytest.fail("predicted first"))
+def test_selftraining_checks_its_arguments_before_it_predicts(run, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(models.selftrain, "evaluate", lambda *_: pytest.fail("predicted first"))
     words = [run / "run", run / "cache", "--out", tmp_path / "out"]
-    assert "Fix: list videos in its manifest with part: unlabeled" in said(selftrain_main, words, capsys)[1]
-    assert "was epochs meant?" in said(selftrain_main, [*words, "epoch=1"], capsys)[1]
+    assert "Fix: list videos in its manifest with part: unlabeled" in ending(selftrain_main, words, capsys)[1]
+    assert "was epochs meant?" in ending(selftrain_main, [*words, "epoch=1"], capsys)[1]
     (tmp_path / "out" / "round1").mkdir(parents=True)
-    assert "exists already. Fix: give another --out" in said(selftrain_main, words, capsys)[1]
+    assert "exists already. Fix: choose another --out" in ending(selftrain_main, words, capsys)[1]
 
 
-def test_caches_are_written_of_cholec80s_own_folders(tmp_path, capsys):
+def test_caches_are_written_from_folders_of_cholec80(tmp_path, capsys):
     write_cholec80(tmp_path / "c80", num_videos=1, seed=1, minutes=0.5, size=(48, 64))
     cache_main([f"cholec80:{tmp_path / 'c80'}", str(tmp_path / "cache"), "--size", "24", "32"])
     with np.load(tmp_path / "cache" / "table.npz") as table:
         assert set(table["videos"]) == {"video01"} and (table["phases"] >= 0).all()
     size = ["--size", "24", "32"]
     words = [f"cholec80:{tmp_path / 'c80'}", tmp_path / "other", *size, "--split", "40/40"]
-    status, answer = said(cache_main, words, capsys)
-    assert status == 2 and "79 of its 80 videos are not among the 1 here" in answer
-    status, answer = said(cache_main, [tmp_path, tmp_path / "other", *size], capsys)
-    assert status == 2 and "neither a source of frames nor a manifest. Fix: give m2cai16:FOLDER" in answer
-    status, answer = said(cache_main, [tmp_path / "a.csv", tmp_path / "other", *size, "--split", "40/40"], capsys)
-    assert status == 2 and "--split is of Cholec80" in answer
+    status, text = ending(cache_main, words, capsys)
+    assert status == 2 and "79 of the 80 videos of the split are not among the 1 of this copy" in text
+    status, text = ending(cache_main, [tmp_path, tmp_path / "other", *size], capsys)
+    assert status == 2 and "neither a source of frames nor a manifest. Fix: give m2cai16:FOLDER" in text
+    status, text = ending(cache_main, [tmp_path / "a.csv", tmp_path / "other", *size, "--split", "40/40"], capsys)
+    assert status == 2 and "--split applies only to Cholec80" in text
 
 
-def test_a_report_of_nothing_says_so(tmp_path, capsys):
+def test_a_report_without_finished_cells_is_an_error(tmp_path, capsys):
     plan = tmp_path / "plan.yaml"
     plan.write_text("{out: runs, data: {simsurg: {whole: 1}}, systems: {ToolNet: {system: toolnet}}}")
     words = [plan, "--out", tmp_path / "out", "--stage", "report"]
-    assert "none of 1 cells is finished. Fix: run the other stages first" in said(experiment_main, words, capsys)[1]
+    assert "none of 1 cells is finished. Fix: run the other stages first" in ending(experiment_main, words, capsys)[1]
 
 
 @pytest.mark.parametrize(
@@ -202,5 +207,8 @@ def test_errors_are_one_line(capsys, error, status, words):
     with pytest.raises(SystemExit) as ended, reported("go on with --resume"):
         raise error
     assert ended.value.code == status and capsys.readouterr().err == words
-    with pytest.raises(ZeroDivisionError), reported():  # what is no fault of files or settings keeps its traceback
+    with (
+        pytest.raises(ZeroDivisionError),
+        reported(),
+    ):  # errors that files or settings do not cause keep their traceback
         raise ZeroDivisionError

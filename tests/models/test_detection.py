@@ -24,13 +24,12 @@ from models.detect import Locator, box_scores
 from models.detect import main as detect_main
 from models.detection.faster_rcnn import build_faster_rcnn, log_odds
 from models.predict import main as predict_main
-from models.recognizer import Recognizer
 from models.settings import Config, Detection, read_config
-from models.systems import build_system
+from models.systems import build_system, make_system
 from models.temporal import ConvLSTM
 from models.train import main as train_main
-from models.training.record import read_metrics
-from models.training.system import make_system
+from models.training.recognizer import Recognizer
+from models.training.run import read_metrics
 
 SMALL = Detection(
     sizes=(0.4, 0.8), ratios=(1.0, 2.0), width=16, candidates=40, proposals=12, anchors=24, regions=12, bins=4
@@ -164,8 +163,6 @@ def test_parts_that_do_not_fit_are_rejected():
         build_system("fcn", backbone="swin_t", rngs=nnx.Rngs(0))
     with pytest.raises(ValueError, match="set frozen to a run of frcnn"):
         build_system("frcnn_l", rngs=nnx.Rngs(0))
-    with pytest.raises(ValueError, match="learns from boxes"):
-        build_system("frcnn", rngs=nnx.Rngs(0))
     for temporal, read in (("lstm", {}), (None, {"width": 8})):
         with pytest.raises(ValueError, match="choose frcnn_l or frcnn_a"):
             make_system(Config(system="frcnn", temporal=temporal), 3, 2, **read)
@@ -180,7 +177,7 @@ def test_parts_that_do_not_fit_are_rejected():
 
 def test_fcn_is_the_published_network():
     model = nnx.eval_shape(lambda: build_system("fcn", size=(480, 854), rngs=nnx.Rngs(0)))
-    maps = nnx.eval_shape(lambda m: m.maps(m.answer(m.features(jnp.zeros((1, 480, 854, 3), jnp.uint8)))), model)
+    maps = nnx.eval_shape(lambda m: m.maps(m.outputs(m.features(jnp.zeros((1, 480, 854, 3), jnp.uint8)))), model)
     assert maps.shape == (1, 60, 107, 7)
     recurrent = nnx.eval_shape(lambda: build_system("fcn_l", size=(480, 854), rngs=nnx.Rngs(0)))
     assert recurrent.temporal.of_state.kernel.shape == (3, 3, 512, 4 * 512)
@@ -274,7 +271,7 @@ def test_faster_rcnn_learns_and_finds(tmp_path, capsys):
     train_main(["--quiet", *settings(tmp_path, **more, run=tmp_path / "lstm")])
     assert all(np.isfinite(line["train/loss"]) for line in read_metrics(tmp_path / "lstm") if "train/loss" in line)
     # A frame without detections is an error.
-    with pytest.raises(ValueError, match="was not looked at"):
+    with pytest.raises(ValueError, match="missing from the detections"):
         box_scores(arrays, table)
 
 
@@ -290,9 +287,9 @@ def test_fcn_learns_from_frames_alone(tmp_path, capsys):
         assert found["boxes_02"].shape == (20, 20, 4) and not any("maps" in name for name in found)
         judged = box_scores(found, boxed_frames().table)
     assert judged.boxes[0] > 0 and 0 <= judged.all_points[0] <= 1 and np.isnan(judged.all_points[1])
-    with pytest.raises(SystemExit, match="frames without boxes"):
+    with pytest.raises(SystemExit, match="frames have no boxes"):
         train_main(["--quiet", *settings(tmp_path, system="frcnn", backbone="divided", run=tmp_path / "other")])
-    with pytest.raises(SystemExit, match="finds no boxes"):
+    with pytest.raises(SystemExit, match="does not localize tools"):
         (tmp_path / "else").mkdir()
         (tmp_path / "else" / "config.yaml").write_text("{system: fcn_l, temporal: lstm}\n")
         detect_main([str(tmp_path / "else"), "x", "--out", str(tmp_path / "y.npz")])

@@ -17,16 +17,16 @@ import tiny  # noqa: F401 (registers a small backbone)
 
 from hmmjax.simulate import simulate_surgeries
 from hmmjax.types import Observations
+from models import stabilize as bridge
 from models.data.cache import read_cache
 from models.data.frames import FrameTable
-from models.experiment import stabilize as stabilizing
 from models.experiment.__main__ import main
-from models.experiment.cell import lessons, stabilize
+from models.experiment.cell import read_result, stabilize
 from models.experiment.plan import read_plan
 from models.experiment.report import draw_cost, summary, table
-from models.experiment.videos import label
+from models.experiment.videos import label, write_view
+from models.selftrain import _open, pseudo_label
 from models.selftrain import main as selftrain_main
-from models.selftrain import pseudo_label
 from models.settings import read_config
 
 SURGERIES = simulate_surgeries(8, 0, minutes=2.0)
@@ -54,7 +54,7 @@ PLAN = {
 
 @pytest.fixture(scope="module")
 def everything():
-    """A table that knows all of eight videos, and what an imperfect recognizer says of them."""
+    """A table with all labels of eight videos, and the output of an imperfect recognizer."""
     lengths = [len(s) for s in SURGERIES]
     known = FrameTable(
         videos=np.repeat([s.name for s in SURGERIES], lengths),
@@ -63,14 +63,14 @@ def everything():
         tools=np.concatenate([s.tools for s in SURGERIES]),
         parts=np.repeat(PARTS, lengths),
     )
-    said = {
+    predicted = {
         s.name: {"frames": 25 * np.arange(len(s)), "phases": s.phase_probabilities, "tools": s.tool_probabilities}
         for s in SURGERIES
     }
-    return known, said
+    return known, predicted
 
 
-def test_what_scenarios_label(everything):
+def test_scenarios_label_the_right_frames(everything):
     known, _ = everything
     whole, cost = label(known, "S_C")
     learned = np.isin(known.parts, ["whole", "val"])
@@ -89,22 +89,22 @@ def test_what_scenarios_label(everything):
     np.testing.assert_array_equal(both.tools[known.parts == "single"], single.tools[known.parts == "single"])
     np.testing.assert_array_equal(both.phases[learned], known.phases[learned])
     for labeled in (whole, single, both):
-        # What is labeled is right, and the test set is whole.
+        # The labels are correct, and the test set is complete.
         given = labeled.tools >= 0
         np.testing.assert_array_equal(labeled.tools[given], known.tools[given])
         assert (labeled.parts == "test").sum() == (known.parts == "test").sum()
 
 
-def test_gaps_are_seconds_without_observation(everything):
-    known, said = everything
+def test_gaps_are_missing_seconds(everything):
+    known, predicted = everything
     keep = np.ones(len(known), bool)
     keep[3:40] = False
     shorter = dataclasses.replace(
         known, **{n: getattr(known, n)[keep] for n in ("videos", "frames", "phases", "tools", "parts")}
     )
     name = SURGERIES[0].name
-    kept = {name: {key: x[keep[: len(x)]] for key, x in said[name].items()}}
-    examples = stabilizing.pad(shorter, [name], kept, ["phases", "tools"])
+    kept = {name: {key: x[keep[: len(x)]] for key, x in predicted[name].items()}}
+    examples = bridge.pad(shorter, [name], kept, ["phases", "tools"])
     length = len(SURGERIES[0])
     np.testing.assert_array_equal(examples.mask[0, :length], keep[:length])
     assert (examples.labels.phases[0, 3:40] == -1).all()
@@ -114,27 +114,28 @@ def test_gaps_are_seconds_without_observation(everything):
 
 
 def test_no_test_label_reaches_the_model(everything):
-    known, said = everything
+    known, predicted = everything
     labeled, _ = label(known, "S_C")
     spoilt = dataclasses.replace(labeled, phases=labeled.phases.copy(), tools=labeled.tools.copy())
     test = labeled.parts == "test"
     spoilt.phases[test] = 0
     spoilt.tools[test] = 1
-    a, b = (lessons(t, said, ["phases"]) for t in (labeled, spoilt))
-    for x, y in zip(a[:2], b[:2], strict=True):
+    a, b = (bridge.gather_lessons(t, predicted, ["phases"]) for t in (labeled, spoilt))
+    for x, y in ((a.val, b.val), (a.dynamics, b.dynamics)):
         np.testing.assert_array_equal(x.labels.phases, y.labels.phases)
         np.testing.assert_array_equal(x.mask, y.mask)
-    assert a[2] == {"phases": 7, "tools": 0}
-    # Only what is labeled throughout teaches transitions, and tools alone bring the phases along.
-    assert len(a[1].mask) == 4 and lessons(labeled, said, ["tools"])[2] == {"phases": 7, "tools": 7}
+    assert a.sizes == {"phases": 7, "tools": 0}
+    # Transitions are counted in fully labeled videos only; for a network of tools, phases join the model.
+    assert len(a.dynamics.mask) == 4
+    assert bridge.gather_lessons(labeled, predicted, ["tools"]).sizes == {"phases": 7, "tools": 7}
     single, _ = label(known, "S_D", positives=4, negatives=4, apart=0)
-    val, dynamics, sizes = lessons(single, said, ["tools"])
-    assert dynamics is None and sizes == {"phases": 0, "tools": 7} and len(val.mask) == 2
+    lessons = bridge.gather_lessons(single, predicted, ["tools"])
+    assert lessons.dynamics is None and lessons.sizes == {"phases": 0, "tools": 7} and len(lessons.val.mask) == 2
 
 
-def test_stabilizing_helps_a_recognizer_that_flickers(everything):
-    known, said = everything
-    found = stabilize(label(known, "S_C")[0], said, ["phases"], ["confusion"])
+def test_stabilizing_helps_a_flickering_recognizer(everything):
+    known, predicted = everything
+    found = stabilize(label(known, "S_C")[0], predicted, ["phases"], ["confusion"])
     assert found["M_H, confusion"]["phase changes"] < found["M"]["phase changes"]
     assert 0 < found["hmm"]["confusion"]["powers"]["phases"] < 1
     assert found["truth"]["phase changes"] == sum((np.diff(s.phases) != 0).sum() for s in SURGERIES[6:])
@@ -155,7 +156,7 @@ def test_pseudo_labels_carry_confidence(everything):
     np.testing.assert_allclose(more.tool_weights[mine], 0.5)
     np.testing.assert_array_equal(more.phases[~mine], labeled.phases[~mine])
     assert (more.phase_weights[~mine] == 1).all()
-    # One phase alone is no better than chance, and names of parts keep their length.
+    # A single phase does not exceed chance, and names of parts keep their length.
     long = dataclasses.replace(labeled, parts=np.full(len(labeled), "a part with a long name"))
     one = pseudo_label(long, [name], Observations(np.ones((1, count, 1), np.float32), None))
     assert (one.phase_weights[mine] == 0).all() and (one.parts[~mine] == "a part with a long name").all()
@@ -163,14 +164,14 @@ def test_pseudo_labels_carry_confidence(everything):
 
 @pytest.fixture(scope="module")
 def grid(tmp_path_factory):
-    """A whole experiment of two cells."""
+    """A finished experiment of two cells."""
     folder = tmp_path_factory.mktemp("grid")
     (folder / "plan.yaml").write_text(yaml.safe_dump(PLAN | {"out": str(folder / "out")}))
     main([str(folder / "plan.yaml")])
     return folder
 
 
-def test_an_experiment_leaves_its_table(grid):
+def test_an_experiment_writes_its_table(grid):
     record = json.loads((grid / "out" / "grid.json").read_text())
     rows = {(row["system"], row["version"]) for row in record["summary"]}
     versions = {"M", "M_H, confusion", "M_H online, confusion"}
@@ -183,7 +184,7 @@ def test_an_experiment_leaves_its_table(grid):
     assert (grid / "out" / "cost.png").stat().st_size > 10_000
 
 
-def test_an_experiment_goes_on_where_it_stopped(grid, capsys):
+def test_an_experiment_resumes_where_it_stopped(grid, capsys):
     before = (grid / "out" / "grid.json").read_text()
     folder = grid / "out" / "seed0" / "S_C" / "PhaseNet"
     written = (folder / "run" / "metrics.jsonl").stat().st_mtime_ns
@@ -205,7 +206,7 @@ def test_self_training(grid, capsys):
         [json.loads(line)["step"] for line in (grid / "self" / name / "metrics.jsonl").read_text().splitlines()]
         for name in ("round1", "control1")
     ]
-    # A whole number of the control's own passes, the nearest to the round's updates by the frames in them.
+    # The control trains whole epochs, the number nearest to the updates of the round.
     assert len(steps[1]) > 1 and abs(steps[0][-1] - steps[1][-1]) < steps[1][0]
     assert 0 < rounds[1]["mean weight of pseudo-labels"] <= 1
     kept = rounds[1]["verdict"] == "kept"
@@ -238,12 +239,12 @@ def test_plans_are_read_and_wrong_ones_refused(tmp_path):
         ({"seeds": 3}, "seeds in .* is 3: give a list"),
         ({"seeds": ["a"]}, "seeds in .* is 'a'"),
         ({"data": None}, "data in .* is None"),
-        ({"data": {}}, "give cache or simsurg"),
+        ({"data": {}}, "give either cache or simsurg"),
         ({"train": [1]}, "train in .* give settings by name"),
         ({"train": {"epochz": 3}}, "PhaseNet in .*: unknown setting epochz"),
         ({"scenarios": ["S_C"]}, "scenarios in .* give settings by name"),
         ({"systems": {"X": None}}, "systems: X in .* is None"),
-        ({"systems": {"../X": {"system": "toolnet"}}}, "no name of a folder"),
+        ({"systems": {"../X": {"system": "toolnet"}}}, "is not a folder name"),
         ({"systems": {"X": {"system": "toolnet_l", "frozen": "X"}}}, "'X', which has no backbone of its own"),
         ({"systems": {"X": {"system": "toolnet_l", "clip": 4, "hmm": "X"}}}, "X needs itself"),
         (
@@ -265,7 +266,7 @@ def test_plans_are_read_and_wrong_ones_refused(tmp_path):
     (tmp_path / "plan.yaml").write_text("a: [")
     with pytest.raises(SystemExit, match="is not valid YAML"):
         main([str(tmp_path / "plan.yaml")])
-    # A system through whose model another learns comes first, wherever the file has it.
+    # A system that another depends on comes first, regardless of the order in the file.
     late = {
         "H": {"system": "swinnet_l", "clip": 4, "hmm": "L", "loss": {"hmm": 1}},
         "L": {"system": "swinnet_l", "frozen": "S"},
@@ -274,8 +275,8 @@ def test_plans_are_read_and_wrong_ones_refused(tmp_path):
     (tmp_path / "plan.yaml").write_text(yaml.safe_dump(PLAN | {"out": "x", "systems": late}, sort_keys=False))
     assert [cell.name for cell in read_plan(tmp_path / "plan.yaml").cells()] == ["S", "L", "H"]
     for words, message in (
-        (["--systems", "Z"], "no 'Z' in .*: there are H, L, S"),
-        (["--scenarios", "S_D"], "no 'S_D'"),
+        (["--systems", "Z"], "--systems 'Z' is not in .* choose among H, L, S"),
+        (["--scenarios", "S_D"], "'S_D' is not in"),
         (["--shard", "2/2"], "--shard 2/2"),
         (["--shard", "1"], "--shard 1"),
     ):
@@ -295,3 +296,18 @@ def test_the_summary_is_mean_and_sample_deviation(tmp_path):
     assert "0.600 ± 0.141" in table(rows)
     draw_cost(rows, tmp_path / "cost.png")
     assert (tmp_path / "cost.png").exists()
+
+
+def test_records_with_british_spelling_are_read(grid, tmp_path, capsys):
+    """Files of older versions: the key "stabilise_seconds", the stage "stabilise" and the part "unlabelled"."""
+    old = tmp_path / "result.json"
+    old.write_text(json.dumps({"seed": 0, "stabilise_seconds": 2.0}))
+    assert read_result(old) == {"seed": 0, "stabilize_seconds": 2.0}
+    main([str(grid / "plan.yaml"), "--stage", "stabilise"])
+    assert "--stage stabilise is deprecated: write --stage stabilize" in capsys.readouterr().err
+    view = grid / "out" / "seed0" / "S_C" / "view"
+    table = read_cache(view).table
+    parts = np.where(table.parts == "unlabeled", "unlabelled", table.parts)
+    write_view((view / "images.npy").resolve(), dataclasses.replace(table, parts=parts), tmp_path / "old")
+    _, source, unlabeled = _open(view.parent / "PhaseNet" / "run", tmp_path / "old", tmp_path / "out", ())
+    assert set(source.table.parts) == set(table.parts) and len(unlabeled) == 1

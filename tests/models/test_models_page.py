@@ -1,4 +1,4 @@
-"""The Python in docs/reference/recognizers.md runs."""
+"""Test that the Python code in docs/reference/recognizers.md runs."""
 
 import re
 from pathlib import Path

@@ -1,10 +1,11 @@
-"""Runs that are cut off, shared by two processes, changed on the way, begun with the wrong parts, or that diverge."""
+"""Test runs that are killed, shared by two processes, changed on resuming, set up inconsistently, or that diverge."""
 
 # ruff: noqa: E402 (what may be missing is skipped before it is imported)
 
 import dataclasses
 import json
 import math
+import os
 
 import numpy as np
 import pytest
@@ -13,24 +14,25 @@ for package in ("flax", "optax", "orbax.checkpoint", "yaml", "sklearn"):
     pytest.importorskip(package, reason=f"needs the vision extra ({package})")
 
 import jax
+import optax
+from flax import nnx
 from tiny import frames, settings
 
 import hmmjax
-from hmmjax.io import save_params
+from hmmjax.io import lock, save_params
 from models.data.cache import write_cache
-from models.recognizer import Recognizer
 from models.settings import read_config
 from models.train import main as train_main
-from models.training import loop, record
+from models.training import checkpoint, loop
 from models.training.checkpoint import Checkpoints
-from models.training.claim import claimed
 from models.training.feeds import Clips
-from models.training.record import read_metrics
-from models.training.step import data_mesh
+from models.training.recognizer import Recognizer
+from models.training.run import read_metrics
+from models.training.step import data_mesh, init_state
 
 
 class CutOff(Exception):
-    """Stands for what kills a process."""
+    """Stands for the signal that kills a process."""
 
 
 def words(folder, **more):
@@ -49,14 +51,14 @@ def steps(run):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A run that nothing stopped: 3 epochs of 3 updates."""
+    """An uninterrupted run of 3 epochs of 3 updates."""
     folder = tmp_path_factory.mktemp("whole")
     train(*words(folder))
     return folder
 
 
 def cut_off_at(monkeypatch, which, count):
-    """Let the run end as it is about to keep its count-th checkpoint of a kind."""
+    """Kill the run just before it saves its count-th checkpoint of a kind."""
     save, calls = Checkpoints.save, []
 
     def fails(self, name, state, progress):
@@ -68,7 +70,7 @@ def cut_off_at(monkeypatch, which, count):
     monkeypatch.setattr(Checkpoints, "save", fails)
 
 
-def test_a_run_cut_off_between_its_two_checkpoints_goes_on(whole, tmp_path, monkeypatch):
+def test_a_run_killed_between_its_two_checkpoints_resumes(whole, tmp_path, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(CutOff):
         cut_off_at(patch, "last", 1)
         train(*words(whole, run=tmp_path / "run"))
@@ -76,12 +78,12 @@ def test_a_run_cut_off_between_its_two_checkpoints_goes_on(whole, tmp_path, monk
     train("--resume", tmp_path / "run")
     assert read_metrics(tmp_path / "run") == read_metrics(whole / "run")
     assert steps(tmp_path / "run") == steps(whole / "run")
-    answers = [Recognizer(folder / "run", "last")(frames().images[:8]) for folder in (whole, tmp_path)]
-    jax.tree.map(np.testing.assert_array_equal, *answers)
+    predicted = [Recognizer(folder / "run", "last")(frames().images[:8]) for folder in (whole, tmp_path)]
+    jax.tree.map(np.testing.assert_array_equal, *predicted)
 
 
 def test_a_run_without_a_checkpoint_begins_again(whole, tmp_path, monkeypatch):
-    """Neither command may send the user to the other."""
+    """Starting and resuming must not refer the user to each other forever."""
     with monkeypatch.context() as patch, pytest.raises(CutOff):
         cut_off_at(patch, "best", 1)
         train(*words(whole, run=tmp_path / "run"))
@@ -98,12 +100,13 @@ def test_checkpoints_between_validations_at_the_end_of_an_epoch(whole, tmp_path)
 
 
 def test_one_process_at_a_time(whole, tmp_path):
-    with claimed(tmp_path / "run"), pytest.raises(SystemExit, match="another process trains"):
+    (tmp_path / "run").mkdir()
+    with lock(tmp_path / "run"), pytest.raises(SystemExit, match="another process is writing to"):
         train(*words(whole, run=tmp_path / "run"))
     train(*words(whole, run=tmp_path / "run", stop_after=1))
 
 
-def test_what_stops_a_resumed_run_leaves_it_as_it_was(whole, tmp_path, monkeypatch):
+def test_a_failure_on_resuming_leaves_the_run_unchanged(whole, tmp_path, monkeypatch):
     train(*words(whole, run=tmp_path / "run", stop_after=3))
     before = read_config(tmp_path / "run" / "config.yaml")
 
@@ -111,14 +114,14 @@ def test_what_stops_a_resumed_run_leaves_it_as_it_was(whole, tmp_path, monkeypat
         raise CutOff
 
     with monkeypatch.context() as patch, pytest.raises(CutOff):
-        patch.setattr(record.os, "replace", fails)
+        patch.setattr(os, "replace", fails)
         train("--resume", tmp_path / "run", "log_every=3")
     assert read_config(tmp_path / "run" / "config.yaml") == before
     assert read_metrics(tmp_path / "run") == read_metrics(whole / "run")[:4]
 
 
-def test_a_finished_run_goes_on_when_it_is_asked_to(whole, tmp_path, capsys):
-    """It says what was best all the same; more patience and more epochs are a reason to go on."""
+def test_a_finished_run_continues_with_more_patience_or_epochs(whole, tmp_path, capsys):
+    """It prints its best validation again; more patience or more epochs make it continue."""
     words_of = words(whole, run=tmp_path / "run", patience=1, **{"optimizer.learning_rate": 0})
     train(*words_of)
     first = capsys.readouterr().out
@@ -135,9 +138,9 @@ def test_changes_that_a_resumed_run_cannot_take(whole, tmp_path):
     train(*words(whole, run=tmp_path / "run", stop_after=3))
     kept = read_metrics(tmp_path / "run"), (tmp_path / "run" / "config.yaml").read_text()
     for change, message in (
-        ("batch=4", "had 3 updates and would have 7"),
-        ("backbone=tiny", "of another network"),
-        ("system=toolnet", "of another network"),
+        ("batch=4", "had 3 updates and would now have 7"),
+        ("backbone=tiny", "belongs to another network"),
+        ("system=toolnet", "belongs to another network"),
     ):
         with pytest.raises(SystemExit, match=message):
             train("--resume", tmp_path / "run", change)
@@ -155,7 +158,7 @@ def cache(folder, **columns):
     return folder
 
 
-def test_parts_of_a_run_are_about_the_same_classes(whole, tmp_path):
+def test_parts_of_a_run_must_have_the_same_classes(whole, tmp_path):
     swapped = cache(tmp_path / "swapped", tool_names=("None", "Lamp"))
     model = tmp_path / "model.npz"
     names = {"phase_names": ("Green", "Red", "Blue"), "tool_names": ("Lamp", "None")}
@@ -170,7 +173,7 @@ def test_parts_of_a_run_are_about_the_same_classes(whole, tmp_path):
         with pytest.raises(SystemExit, match=message):
             train(*words(whole, run=tmp_path / "run", **more))
     save_params(model, hmmjax.init_params(3, 2, emissions="probability"), force=True)
-    with pytest.raises(SystemExit, match=r"loss\.hmm is of sequences"):
+    with pytest.raises(SystemExit, match=r"loss\.hmm is defined on sequences"):
         train(*words(whole, run=tmp_path / "run", **hmm))
     train(*words(whole, run=tmp_path / "on", stop_after=3))
     with pytest.raises(SystemExit, match="same classes in the same order"):
@@ -178,7 +181,7 @@ def test_parts_of_a_run_are_about_the_same_classes(whole, tmp_path):
     assert json.loads((tmp_path / "on" / "classes.json").read_text())["tools"] == ["Lamp", "None"]
 
 
-def test_weights_that_are_replaced_at_once_are_not_read(whole, tmp_path):
+def test_weights_that_a_checkpoint_replaces_are_not_read(whole, tmp_path):
     more = {"start": whole / "run", "pretrained": tmp_path / "gone.pth", "stop_after": 1}
     train(*words(whole, run=tmp_path / "run", **more))
     with pytest.raises(SystemExit, match=r"gone\.pth"):
@@ -192,7 +195,7 @@ def test_training_that_diverges_ends(whole, tmp_path):
     assert read_metrics(tmp_path / "run")[-1]["step"] < 9
 
 
-def test_any_score_is_better_than_none(whole, tmp_path, monkeypatch):
+def test_any_score_is_better_than_nan(whole, tmp_path, monkeypatch):
     scores = iter((math.nan, 0.5, 0.4))
     monkeypatch.setattr(loop, "score", lambda *_: {"score": next(scores)})
     train(*words(whole, run=tmp_path / "run"))
@@ -200,7 +203,7 @@ def test_any_score_is_better_than_none(whole, tmp_path, monkeypatch):
 
 
 def test_videos_shorter_than_a_clip(whole):
-    """A pass has the batches that it says, or training would wait for the rest for ever."""
+    """The number of batches per epoch equals `per_epoch`; otherwise training would wait forever for the rest."""
     source = frames()
     videos = np.array(["long"] * 4 + [f"short{n // 3}" for n in range(36)])
     source = dataclasses.replace(source, table=dataclasses.replace(source.table, videos=videos))
@@ -209,7 +212,7 @@ def test_videos_shorter_than_a_clip(whole):
     assert feed.per_epoch == len(list(feed.batches(0, 0))) == 1
 
 
-def test_reading_a_run_leaves_no_trace(whole, tmp_path):
+def test_reading_a_run_writes_nothing(whole, tmp_path):
     run = tmp_path / "run"
     run.mkdir()
     for name in ("config.yaml", "classes.json"):
@@ -217,3 +220,19 @@ def test_reading_a_run_leaves_no_trace(whole, tmp_path):
     with pytest.raises(FileNotFoundError, match="train the run first"):
         Recognizer(run)
     assert {path.name for path in run.iterdir()} == {"config.yaml", "classes.json"}
+
+
+def test_checkpoints_with_british_spelling_are_restored(tmp_path, monkeypatch):
+    """Checkpoints of older versions name FCN's layer "localise"."""
+    layer = nnx.Dict(localize=nnx.Linear(2, 3, rngs=nnx.Rngs(0)))
+    state = init_state(layer, optax.adam(0.1))
+    checkpoints = Checkpoints(tmp_path)
+    with monkeypatch.context() as patch:
+        names = checkpoint._named
+        patch.setattr(checkpoint, "_named", lambda tree: {checkpoint._old_name(k): x for k, x in names(tree).items()})
+        checkpoints.save("best", state, {})
+    other = nnx.Dict(localize=nnx.Linear(2, 3, rngs=nnx.Rngs(1)))
+    assert checkpoints.restore_model("best", other) == 0
+    np.testing.assert_array_equal(other.localize.kernel[...], layer.localize.kernel[...])
+    assert checkpoints.restore(init_state(other, optax.adam(0.1)))[1] == {}
+    checkpoints.close()

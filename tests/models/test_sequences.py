@@ -1,4 +1,4 @@
-"""Systems trained on sequences: on a frozen backbone's features, on clips, and through the hidden Markov model."""
+"""Test systems trained on sequences: on features of a frozen backbone, on clips, and through the HMM."""
 
 # ruff: noqa: E402 (what may be missing is skipped before it is imported)
 
@@ -19,17 +19,14 @@ import hmmjax
 from hmmjax.io import save_params
 from models.data.cache import read_cache, write_cache
 from models.predict import main as predict_main
-from models.recognizer import Recognizer
 from models.settings import read_config
-from models.systems import SYSTEMS
+from models.systems import SYSTEMS, make_system
 from models.train import main as train_main
-from models.training.features import cached_features
 from models.training.feeds import Sequences, labels_of
-from models.training.hmm import HMMLoss
-from models.training.optimizer import make_optimizer
-from models.training.record import read_metrics
-from models.training.step import data_mesh, init_state, make_program
-from models.training.system import make_system
+from models.training.losses import HMMLoss
+from models.training.recognizer import Recognizer, cached_features
+from models.training.run import read_metrics
+from models.training.step import data_mesh, init_state, make_optimizer, make_program
 
 SMALL = {"lstm": "{width: 8}", "lapformer": "{width: 8, heads: 2, layers: 1}"}
 SMALL |= {"map_attention": SMALL["lapformer"], "conv_lstm": "{}"}
@@ -39,7 +36,7 @@ SMALL["last"] = "{width: 8, heads: 2, layers: 1, phase_band: 20, tool_band: 3}"
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
-    """A trained frame-wise run, whose backbone all others take."""
+    """A trained frame-wise run, whose backbone all other runs use."""
     folder = tmp_path_factory.mktemp("frames")
     train_main(["--quiet", *settings(folder, backbone="micro", epochs=1)])
     return folder
@@ -55,8 +52,8 @@ def losses(folder, name="train/loss"):
     return [line[name] for line in read_metrics(folder) if name in line]
 
 
-#: One system for each way to be made; others differ in their usual backbone only, which is not trained here (but where
-#: slow tests are run). Faster R-CNN learns from boxes and has tests of its own.
+#: One system per combination of parts; the others differ in their default backbone only, which only slow tests train.
+#: Faster R-CNN learns from boxes and has its own tests.
 MADE = {
     (repr(spec.heads), spec.temporal, repr(spec.penalties), spec.maps): name
     for name, spec in reversed(SYSTEMS.items())
@@ -66,13 +63,13 @@ MADE = {
 
 @pytest.mark.parametrize("name", MADE.values())
 def test_every_system_trains(name):
-    """A few updates on one batch, of frames or of sequences, lower the loss."""
+    """A few updates on one batch, of frames or of sequences, reduce the loss."""
     cache, spec = frames(), SYSTEMS[name]
     config = read_config(None, [*SETTINGS, f"system={name}", f"temporal_options={SMALL.get(spec.temporal, '{}')}"])
     batch = {"phases": cache.table.phases, "tools": cache.table.tools}
     features = cache.images.reshape(40, 4, 5, 4, 7, 3).mean((2, 4)).reshape(40, 48) / 100 - 1
     if name == "toolnet":
-        # What a picture goes through is the same for all and takes long to compile.
+        # The path from images to features is the same for all systems, and slow to compile.
         batch["images"] = cache.images
     else:
         batch["features"] = features.astype(np.float32)
@@ -94,7 +91,7 @@ def test_every_system_trains(name):
 
 
 def test_the_papers_table_is_complete():
-    """Six families, each frame by frame, with a memory and with attention."""
+    """There are six families, each frame by frame, with a recurrent memory and with attention."""
     for family in ("toolnet", "phasenet", "endonet", "swinnet", "fcn", "frcnn"):
         plain, memory, attention = (SYSTEMS[family + kind] for kind in ("", "_l", "_a"))
         assert plain.temporal is None and memory.frames == attention.frames == family
@@ -104,7 +101,7 @@ def test_the_papers_table_is_complete():
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
-    """The folder of a family's frame-wise run, trained when first asked for."""
+    """A function that returns the folder of a family's frame-wise run, trained on first use."""
     folder = tmp_path_factory.mktemp("plain")
     write_cache(boxed_frames(), folder / "cache")
     backbones = {"fcn": "gridded", "frcnn": "divided"}
@@ -131,15 +128,15 @@ def test_every_named_system_from_training_to_prediction(plain, tmp_path, name):
         run = tmp_path / "run"
         train_main(["--quiet", *settings(cache.parent, **more, run=run)])
         assert np.isfinite(losses(run)).all()
-    answers = []
+    outputs = []
     for batch in ("7", "40"):
         out = tmp_path / f"{batch}.npz"
         predict_main([str(run), str(cache), "--out", str(out), "--batch", batch])
         with np.load(out) as predicted:
-            answers.append({f"{track}_{v}": predicted[f"{track}_{v}"] for track in spec.heads for v in ("01", "02")})
-    for key, value in answers[0].items():
+            outputs.append({f"{track}_{v}": predicted[f"{track}_{v}"] for track in spec.heads for v in ("01", "02")})
+    for key, value in outputs[0].items():
         assert value.shape == (20, 3 if key.startswith("phases") else 2) and (value >= 0).all() and (value <= 1).all()
-        np.testing.assert_allclose(value, answers[1][key], atol=1e-5)
+        np.testing.assert_allclose(value, outputs[1][key], atol=1e-5)
 
 
 @pytest.mark.slow
@@ -151,8 +148,8 @@ def test_fcn_l_trains_with_its_backbone(tmp_path):
     predict_main([str(tmp_path / "run"), str(tmp_path / "cache"), "--out", str(tmp_path / "out.npz")])
 
 
-def test_a_run_on_a_frozen_backbone_is_whole_by_itself(base, tmp_path):
-    # What an attempt that failed has left is not taken for the frozen run.
+def test_a_run_on_a_frozen_backbone_needs_no_other_folder(base, tmp_path):
+    # The remains of a failed attempt are not mistaken for the frozen run.
     (tmp_path / "run" / "frozen").mkdir(parents=True)
     (tmp_path / "run" / "frozen" / "classes.json").write_text("{}")
     train_main(["--quiet", *words(base, tmp_path, "toolnet_l")])
@@ -165,8 +162,8 @@ def test_a_run_on_a_frozen_backbone_is_whole_by_itself(base, tmp_path):
         np.testing.assert_allclose(predicted["tools_02"], want, atol=1e-5)
 
 
-def test_features_are_of_the_pictures_that_are_asked_for(base, tmp_path):
-    """Two sources that begin and end alike, as videos that begin and end in black do, are two sources."""
+def test_cached_features_belong_to_their_images(base, tmp_path):
+    """Two sources with equal first and last images, as videos that begin and end in black, are distinguished."""
     source = read_cache(base / "cache")
     images = np.array(source.images)
     images[5:35] = 255 - images[5:35]
@@ -191,7 +188,7 @@ def test_a_backbone_trains_with_its_lstm(base, tmp_path):
     more = {"frozen": "null", "clip": 4, "epochs": 2, "optimizer.learning_rate": 0.02}
     train_main(["--quiet", *words(base, tmp_path, "endonet_l", **more)])
     curve = losses(tmp_path / "run")
-    # 40 frames a pass, in clips of 4, 2 at once.
+    # 40 frames per epoch, in clips of 4, 2 per update.
     assert len(curve) == 10 and np.mean(curve[5:]) < np.mean(curve[:5])
     before, after = (Recognizer(base / "run"), Recognizer(tmp_path / "run"))
     images = frames().images[:2]
@@ -209,7 +206,7 @@ def test_settings_that_do_not_go_together(base, tmp_path):
             train_main(["--quiet", *words(base, tmp_path, "toolnet_l", **more)])
 
 
-def test_whole_videos_enter_with_the_labels_of_their_part(base):
+def test_sequences_have_the_labels_of_their_part_only(base):
     table = frames().table
     sequences = Sequences.of(table, "val", lambda rows: rows[:, None].astype(np.float32), step=16)
     assert sequences.rows.shape == (2, 32)
@@ -251,7 +248,7 @@ def model_file(tmp_path_factory):
     return path
 
 
-def test_the_hmm_loss_is_the_labels_conditional_likelihood(model_file):
+def test_the_hmm_loss_is_the_conditional_likelihood_of_the_labels(model_file):
     rng = np.random.default_rng(0)
     logits = {"phases": rng.normal(size=(2, 6, 3)), "tools": rng.normal(size=(2, 6, 2))}
     logits = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), logits)
@@ -264,12 +261,12 @@ def test_the_hmm_loss_is_the_labels_conditional_likelihood(model_file):
     free = hmmjax.log_likelihood(loss.params, obs, mask)
     value, grads = jax.jit(jax.value_and_grad(lambda logits: loss(logits, labels, mask)))(logits)
     np.testing.assert_allclose(value, np.sum(free - joint) / 10, rtol=1e-4)
-    # What the gradient promises, a small step keeps.
+    # A small step along the gradient reduces the loss as the gradient predicts.
     step = jax.tree.map(lambda x, g: x - 0.01 * g, logits, grads)
     slope = sum(float((g**2).sum()) for g in grads.values())
     np.testing.assert_allclose(value - loss(step, labels, mask), 0.01 * slope, rtol=0.05)
-    nobody = {"phases": np.full((2, 6), -1), "tools": np.full((2, 6, 2), -1)}
-    np.testing.assert_allclose(loss(logits, nobody, mask), 0, atol=1e-6)
+    unlabeled = {"phases": np.full((2, 6), -1), "tools": np.full((2, 6, 2), -1)}
+    np.testing.assert_allclose(loss(logits, unlabeled, mask), 0, atol=1e-6)
 
 
 def test_training_through_the_hmm(base, tmp_path, model_file):

@@ -1,4 +1,4 @@
-"""Systems: what each is made of, and that a temporal model fits in."""
+"""Test the parts of each system, their interface, and systems with a temporal model."""
 
 import numpy as np
 import pytest
@@ -11,8 +11,7 @@ import tiny  # noqa: F401 (registers a small backbone)
 from flax import nnx
 
 from models.backbones.images import normalize
-from models.detection.faster_rcnn import build_faster_rcnn
-from models.systems import SYSTEMS, HeadSpec, System, build_system, probabilities
+from models.systems import SYSTEMS, ComposedSystem, HeadSpec, build_system, probabilities
 
 
 @pytest.mark.parametrize(
@@ -32,7 +31,7 @@ def test_systems_are_the_published_ones(name, heads):
     assert {track: x.shape for track, x in logits.items()} == {track: (2, 7) for track in heads}
 
 
-def test_endonets_phases_read_its_tools():
+def test_the_phases_of_endonet_depend_on_its_tools():
     system = build_system("endonet", backbone="tiny", rngs=nnx.Rngs(0))
     features = jnp.ones((3, system.backbone.width))
     before = system.decide(features)
@@ -47,7 +46,7 @@ def test_probabilities():
     np.testing.assert_allclose(answer["tools"], [[0.5, 1 / (1 + np.exp(-2))]], rtol=1e-6)
 
 
-def test_bytes_and_floats_are_the_same_picture():
+def test_bytes_and_floats_are_the_same_image():
     images = np.random.default_rng(0).integers(0, 256, (1, 4, 4, 3)).astype(np.uint8)
     spread = ((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))
     want = (images / 255 - spread[0]) / np.array(spread[1])
@@ -56,7 +55,7 @@ def test_bytes_and_floats_are_the_same_picture():
 
 
 class RunningMean(nnx.Module):
-    """A causal temporal model without parameters."""
+    """A causal temporal model without parameters: the mean of all features so far."""
 
     width = 128
 
@@ -64,7 +63,7 @@ class RunningMean(nnx.Module):
         return jnp.cumsum(features, 1) / jnp.arange(1, features.shape[1] + 1)[:, None]
 
 
-def test_other_integers_are_no_pictures():
+def test_other_integer_dtypes_are_refused():
     system = build_system("toolnet", backbone="small", tools=2, rngs=nnx.Rngs(0))
     system.eval()
     with pytest.raises(ValueError, match="the images have dtype int32"):
@@ -72,10 +71,9 @@ def test_other_integers_are_no_pictures():
 
 
 @pytest.mark.parametrize("name", ["toolnet", "fcn", "frcnn"])
-def test_no_picture_has_no_answer(name):
-    """As many answers as pictures, none included: of systems of features, of maps and of boxes."""
-    common = {"backbone": "resnet18", "tools": 2, "rngs": nnx.Rngs(0)}
-    system = build_faster_rcnn(**common) if name == "frcnn" else build_system(name, size=(64, 64), **common)
+def test_an_empty_batch_has_empty_logits(name):
+    """An empty batch has empty logits, for systems on pooled features, on maps and on boxes."""
+    system = build_system(name, backbone="resnet18", tools=2, size=(64, 64), rngs=nnx.Rngs(0))
     system.eval()
     answer = nnx.eval_shape(lambda system: system(jnp.zeros((0, 64, 64, 3), jnp.uint8)), system)
     assert answer["tools"].shape == (0, 2)
@@ -90,19 +88,19 @@ def test_a_temporal_model_sees_sequences_of_features():
     run = jax.jit(lambda images: system(images))
     a, b = run(images), run(changed)
     assert a["phases"].shape == a["tools"].shape == (2, 5, 7)
-    # Tools are read from each frame, phases from all until then.
+    # Tools depend on the frame itself, phases on all frames until then.
     np.testing.assert_allclose(a["phases"][:, :3], b["phases"][:, :3], atol=1e-6)
     assert np.abs(a["phases"][:, 4] - b["phases"][:, 4]).max() > 1e-6
     frames = run(images.reshape(-1, 1, 16, 16, 3))["tools"].reshape(2, 5, 7)
     np.testing.assert_allclose(a["tools"], frames, atol=1e-5)
 
 
-def test_a_system_is_what_it_is_made_of():
+def test_systems_can_be_composed_of_any_parts():
     from models.backbones import build
 
     backbone = build("tiny", rngs=nnx.Rngs(0))
     heads = {"phases": HeadSpec(), "tools": HeadSpec(also=("phases",))}
-    system = System(backbone, {"phases": 3, "tools": 2}, heads, rngs=nnx.Rngs(1))
+    system = ComposedSystem(backbone, {"phases": 3, "tools": 2}, heads, rngs=nnx.Rngs(1))
     assert system.heads["tools"].kernel.shape == (128 + 3, 2)
     with pytest.raises(ValueError, match="endonet"):
         build_system("endnet", rngs=nnx.Rngs(0))

@@ -1,4 +1,4 @@
-"""Training runs: from the command line, resumed bit for bit, and on two devices as on one."""
+"""Test training runs from the command line, resumed bit for bit, and on two devices; settings, losses, augmentation."""
 
 # ruff: noqa: E402 (what may be missing is skipped before it is imported)
 
@@ -27,13 +27,13 @@ from models.train import main as train_main
 from models.training.augment import Span, interpolation, resample, resize
 from models.training.augment import augment as augment_eagerly
 from models.training.checkpoint import Checkpoints
-from models.training.losses import class_weights, phase_loss, tool_loss, total_loss
-from models.training.optimizer import make_optimizer, schedule
-from models.training.record import read_metrics
+from models.training.losses import Criterion, class_weights, phase_loss, tool_loss
+from models.training.run import read_metrics
+from models.training.step import make_optimizer, schedule
 
 
 def checkpoint(run, which="last"):
-    """The arrays of a kept checkpoint, by path."""
+    """Return the step and the arrays, by path, of a saved checkpoint."""
     import orbax.checkpoint as ocp
 
     manager = ocp.CheckpointManager(Path(run).resolve() / "checkpoints" / which)
@@ -46,14 +46,14 @@ def checkpoint(run, which="last"):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A whole run of 3 epochs of 3 updates, and the words that began it."""
+    """A complete run of 3 epochs of 3 updates, and the words of its command line."""
     folder = tmp_path_factory.mktemp("training")
     words = settings(folder)
     train_main(["--quiet", *words])
     return folder, words
 
 
-def test_a_run_leaves_everything(run, capsys):
+def test_a_run_writes_all_files(run, capsys):
     folder, words = run
     names = {path.name for path in (folder / "run").iterdir()}
     assert names == {"checkpoints", "classes.json", "config.yaml", "environment.json", "metrics.jsonl"}
@@ -64,7 +64,7 @@ def test_a_run_leaves_everything(run, capsys):
     assert {"val/mAP", "val/AP/Lamp", "val/accuracy", "val/loss"} <= set(lines[-1])
     environment = json.loads((folder / "run" / "environment.json").read_text())
     assert environment["versions"]["jax"] == jax.__version__ and environment["devices"]
-    with pytest.raises(SystemExit, match="holds a run already"):
+    with pytest.raises(SystemExit, match="already holds a run"):
         train_main(["--quiet", *words])
 
 
@@ -85,24 +85,25 @@ def test_resuming_is_bit_equal(run, tmp_path, stop):
 
 def test_predictions_are_read_by_hmmjax(run, tmp_path):
     folder, _ = run
+    run_folder = str(folder / "run")
     cache = frames()
     out = tmp_path / "predictions.npz"
-    predict_main([str(folder / "run"), str(folder / "cache"), "--out", str(out), "--batch", "16"])
+    predict_main([run_folder, str(folder / "cache"), "--out", str(out), "--batch", "16"])
     tracks = {(track.video, track.track): track for track in hmmjax.io.read(str(out))}
     assert set(tracks) == {(video, track) for video in ("video01", "video02") for track in ("phases", "tools")}
     phases = tracks["video02", "phases"]
     assert phases.names == ("Red", "Green", "Blue") and phases.fps == 25
     np.testing.assert_array_equal(phases.frames, cache.table.frames[20:])
     np.testing.assert_allclose(phases.values.sum(1), 1, atol=1e-5)
-    # Pictures in files give the same answers as the cache they are from.
+    # Image files give the same predictions as the cache with the same images.
     from PIL import Image
 
-    pictures = tmp_path / "video02"
-    pictures.mkdir()
+    folder = tmp_path / "video02"
+    folder.mkdir()
     for number, image in zip(cache.table.frames[20:], cache.images[20:], strict=True):
-        Image.fromarray(image).save(pictures / f"{number}.png")
+        Image.fromarray(image).save(folder / f"{number}.png")
     again = tmp_path / "again.npz"
-    words = [str(folder / "run"), str(pictures), "--out", str(again), "--batch", "16", "--size", "20", "28"]
+    words = [run_folder, str(folder), "--out", str(again), "--batch", "16", "--size", "20", "28"]
     with pytest.raises(SystemExit, match="--naming"):
         predict_main(words)
     predict_main([*words, "--naming", "frame"])
@@ -114,7 +115,7 @@ def test_predictions_are_read_by_hmmjax(run, tmp_path):
 
 
 def test_a_batch_in_parts_is_the_batch(tmp_path):
-    """Where nothing is random and nothing looks at a whole batch, the same losses, gradients and validations."""
+    """Without randomness and batch statistics, accumulation gives the same losses, gradients and validations."""
     still = {f"augment.{name}": value for name, value in dataclasses.asdict(NOTHING).items()} | {
         "augment.flip": "false"
     }
@@ -154,7 +155,7 @@ def test_event_files(tmp_path):
 
 
 def test_early_stopping_and_nothing_to_resume(tmp_path):
-    # A learning rate of zero never gets better than its first validation.
+    # With a learning rate of zero, no validation is better than the first.
     words = settings(tmp_path, epochs=9, patience=2, monitor="loss")
     train_main(["--quiet", *words, "optimizer.learning_rate=0", "optimizer.weight_decay=0", "augment.scale=1"])
     lines = read_metrics(tmp_path / "run")
@@ -172,6 +173,9 @@ def test_config_files_and_settings(tmp_path):
     assert read_config(tmp_path / "a.yaml") == config
     (tmp_path / "b.py").write_text("from models.settings import Config\nconfig = Config(seed=3)\n")
     assert read_config(tmp_path / "b.py", ["epochs=1"]) == Config(seed=3, epochs=1)
+    (tmp_path / "old.py").write_text("from models.training.config import Config\nconfig = Config(seed=4)\n")
+    with pytest.warns(DeprecationWarning, match=r"import from models\.settings"):
+        assert read_config(tmp_path / "old.py") == Config(seed=4)
     for words, message in (
         (["optimizer.lerning_rate=1"], "optimizer.learning_rate meant"),
         (["epochs=many"], "epochs cannot be 'many'"),
@@ -196,13 +200,13 @@ def test_config_files_and_settings(tmp_path):
     ],
 )
 def test_settings_have_bounds(word):
-    """What would divide by zero, learn nothing or end in NaN is refused where it is read, by its name."""
+    """Settings that would divide by zero, learn nothing or give NaN are refused by name."""
     with pytest.raises(ValueError, match=rf"^{word.partition('=')[0]} is .*: give "):
         read_config(None, [word])
 
 
 def test_configurations_that_cannot_be_read(tmp_path):
-    """Files and words that are no settings, and settings that would be passed over in silence."""
+    """Files and words that are not settings are refused, and settings that would be ignored."""
     for name, text, message in (
         ("bad.yaml", "a: [1", r"bad\.yaml is not valid YAML"),
         ("tab.yaml", "\tx: 1", r"tab\.yaml is not valid YAML"),
@@ -244,7 +248,7 @@ def test_augmentation():
     same = [np.allclose(a, b / 255, atol=1e-5) for a, b in zip(mirrored, images, strict=True)]
     other = [np.allclose(a, b[:, ::-1] / 255, atol=1e-5) for a, b in zip(mirrored, images, strict=True)]
     assert all(np.logical_xor(same, other)) and any(same) and any(other)
-    # Hue turns colors around gray: the luma stays.
+    # Hue rotates colors around gray and preserves the luma.
     luma = np.array([0.299, 0.587, 0.114])
     soft = (images // 4 + 96).astype(np.uint8)
     hue = np.asarray(augment(soft, key, dataclasses.replace(NOTHING, hue=0.02), (12, 16)))
@@ -275,22 +279,22 @@ def test_losses():
     logits, labels = jnp.array([[2.0, 0.0], [0.0, 1.0], [5.0, 5.0]]), jnp.array([0, 0, -1])
     each = -np.log([np.e**2 / (np.e**2 + 1), 1 / (1 + np.e)])
     np.testing.assert_allclose(phase_loss(logits, labels), each.mean(), rtol=1e-6)
-    mixed = jnp.array([0, 1, -1])
+    both = jnp.array([0, 1, -1])
     weighted = (3 * each[0] - np.log(np.e / (1 + np.e))) / 4
-    np.testing.assert_allclose(phase_loss(logits, mixed, np.array([3.0, 1.0])), weighted, rtol=1e-6)
+    np.testing.assert_allclose(phase_loss(logits, both, np.array([3.0, 1.0])), weighted, rtol=1e-6)
     tools = jnp.array([[1, -1], [0, -1], [-1, -1]])
     each = np.log1p(np.exp([-2.0, 0.0]))
     np.testing.assert_allclose(tool_loss(logits, tools), each.mean(), rtol=1e-6)
     np.testing.assert_allclose(tool_loss(logits, tools, np.array([3.0, 1.0])), (3 * each[0] + each[1]) / 2, rtol=1e-6)
-    # What is said of frames of which nothing is known does not matter, whatever it is.
+    # Logits of unlabeled frames do not matter, even NaN.
     for measure, known in ((phase_loss, labels), (tool_loss, tools)):
-        wild = jnp.where(jnp.expand_dims(known, range(known.ndim, 2)) >= 0, logits, jnp.nan)
-        (value, grad), (again, same) = (jax.value_and_grad(measure)(x, known) for x in (logits, wild))
+        junk = jnp.where(jnp.expand_dims(known, range(known.ndim, 2)) >= 0, logits, jnp.nan)
+        (value, grad), (again, same) = (jax.value_and_grad(measure)(x, known) for x in (logits, junk))
         assert value == again
         np.testing.assert_array_equal(grad, same)
     assert phase_loss(logits, jnp.full(3, -1)) == 0 and tool_loss(logits, jnp.full((3, 2), -1)) == 0
-    total, parts = total_loss({"phases": logits}, {"phases": labels}, Loss(phases=2.0), None)
-    np.testing.assert_allclose(total, 2 * parts["loss/phases"])
+    total, terms = Criterion(Loss(phases=2.0)).frames({"phases": logits}, {"phases": labels})
+    np.testing.assert_allclose(total, 2 * terms["phases"])
     weights = class_weights(np.array([0, 0, 0, 1, 1, 2, -1]), np.array([[1, 0], [1, 0], [0, 0], [-1, 1]]), 4)
     np.testing.assert_allclose(weights["phases"], [2 / 3, 1, 2, 1], rtol=1e-6)
     np.testing.assert_allclose(weights["tools"], [(2 / 3 + 1 / 4) / 2 / (2 / 3), (2 / 3 + 1 / 4) / 2 * 4], rtol=1e-6)
@@ -306,7 +310,7 @@ def test_learning_rates():
     np.testing.assert_allclose(updates["heads"]["w"][...], -1.0, rtol=1e-4)
 
 
-def test_a_checkpoint_that_is_not_there(tmp_path):
+def test_a_missing_checkpoint_is_named(tmp_path):
     checkpoints = Checkpoints(tmp_path)
     with pytest.raises(FileNotFoundError, match="train the run first"):
         checkpoints.restore_model("best", nnx.Linear(1, 1, rngs=nnx.Rngs(0)))

@@ -1,4 +1,4 @@
-"""Backbones that compile in seconds, and frames to train it on. Run as a script, it is models.train with both."""
+"""Backbones that compile in seconds, and frames to train them on. As a script, it is models.train with both."""
 
 import dataclasses
 import sys
@@ -18,7 +18,7 @@ def tiny(**options):
 
 
 class Micro(Backbone):
-    """Eight rectified sums of the mean colors in a grid of 4 x 4."""
+    """A dense ReLU layer of width 8 on the mean colors in a 4x4 grid."""
 
     width = 8
 
@@ -32,7 +32,7 @@ class Micro(Backbone):
 
 
 class Gridded(Backbone):
-    """Six rectified sums of the mean colors in each cell of a grid of 4 x 4: a map, whatever strides are asked for."""
+    """A dense ReLU layer of width 6 on the mean color of each cell of a 4x4 grid: a map; `strides` is ignored."""
 
     width = 6
 
@@ -46,7 +46,7 @@ class Gridded(Backbone):
 
 
 def divided(**options):
-    """One block in the trunk, and no layer in the top."""
+    """A ResNet with one block in the trunk, and no layer in the top."""
     return ResNet((1, 0, 0, 0), False, **options)
 
 
@@ -57,7 +57,7 @@ BACKBONES["micro"] = Micro
 
 
 def frames(count=40, size=(20, 28)):
-    """Frames whose color tells the phase and whose upper half tells the first tool."""
+    """Frames whose color depends on the phase, and whose upper half is brighter if the first tool is present."""
     rng = np.random.default_rng(0)
     phases = rng.integers(0, 3, count).astype(np.int32)
     tools = rng.integers(0, 2, (count, 2)).astype(np.int32)
@@ -77,16 +77,16 @@ def frames(count=40, size=(20, 28)):
 
 
 def boxed_frames():
-    """The same frames, with a box around the first tool's half of the picture."""
+    """The frames of `frames`, with a box around the upper half if the first tool is present."""
     source = frames()
-    there = [tools[:1].astype(bool) for tools in source.table.tools]
-    boxes = [np.float32([[0, 0, 1, 0.5]])[seen] for seen in there]
-    columns = stack_boxes(boxes, [np.zeros(seen.sum(), np.int32) for seen in there])
+    present = [tools[:1].astype(bool) for tools in source.table.tools]
+    boxes = [np.float32([[0, 0, 1, 0.5]])[seen] for seen in present]
+    columns = stack_boxes(boxes, [np.zeros(seen.sum(), np.int32) for seen in present])
     return dataclasses.replace(source, table=dataclasses.replace(source.table, **columns))
 
 
 def settings(folder, **more):
-    """Words of a command line for a short run on these frames."""
+    """The ``key=value`` words of a short run on `frames`."""
     cache = folder / "cache"
     if not cache.exists():
         write_cache(frames(), cache)

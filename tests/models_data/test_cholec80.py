@@ -89,7 +89,7 @@ def test_prediction_names_videos_as_the_annotations_do(layout):
     root, surgeries = layout
     clips = list(open_clips(str(root / "videos" / "video02.mp4"), Reading((24, 32))))
     assert [clip.video for clip in clips] == ["video02"]
-    numbers = [number for number, _ in clips[0].pictures]
+    numbers = [number for number, _ in clips[0].images]
     assert numbers == (25 * np.arange(len(surgeries[1]) + 1)).tolist()
 
 

@@ -1,4 +1,4 @@
-"""What the demo prints and draws, on given predictions; `make demo` runs the chain itself."""
+"""Test the demo's table and plots on given predictions; `make demo` runs the complete pipeline."""
 
 import dataclasses
 import io
@@ -11,15 +11,15 @@ from rich.console import Console
 from hmmjax.io import BatchIndex
 from hmmjax.simulate import simulate_surgeries
 from models.demo import __main__ as demo
-from models.demo.pictures import choose_moments, draw_moments, draw_videos
-from models.demo.stabilize import Outcome, conventions, score, table
+from models.demo.outcomes import Outcome, conventions, score, table
+from models.demo.plots import choose_moments, draw_moments, draw_videos
 
 pytest.importorskip("matplotlib")
 
 
 @pytest.fixture(scope="module")
 def played():
-    """Two surgeries as test videos: index, truth, what a recognizer says, and a result that mends some of it."""
+    """Two surgeries as test videos: index, truth, a recognizer's output, and a result that corrects the first half."""
     surgeries = simulate_surgeries(2, minutes=4.0)
     truth = [s.phases for s in surgeries], [s.tools for s in surgeries]
     raw = Outcome(
@@ -39,7 +39,7 @@ def played():
     return index, truth, raw, best, surgeries
 
 
-def test_the_table_fits_and_every_figure_names_its_convention(played, tmp_path):
+def test_the_table_fits_and_every_metric_states_its_convention(played, tmp_path):
     _, truth, raw, best, _ = played
     right = dataclasses.replace(raw, name="truth", phases=truth[0], tools=[t.astype(float) for t in truth[1]])
     results = {o.name: score(*truth, o) for o in (raw, best, right)}
@@ -51,16 +51,16 @@ def test_the_table_fits_and_every_figure_names_its_convention(played, tmp_path):
         console.print(line)
     text = console.export_text()
     assert "…" not in text, "the table does not fit 80 characters"
-    for figure in ("tool mAP: scikit-learn", "phase accuracy: strict", "on at or above 0.5"):
-        assert figure in text
-    demo.write_figures(tmp_path / "figures.json", results)
+    for convention in ("tool mAP: scikit-learn", "phase accuracy: strict", "on at or above 0.5"):
+        assert convention in text
+    demo.write_metrics(tmp_path / "figures.json", results)
     records = json.loads((tmp_path / "figures.json").read_text())
     assert len(records) == 18 and all(r["convention"] for r in records)
 
 
-def test_moments_show_both_what_was_mended_and_what_was_not(played):
+def test_moments_show_corrected_and_remaining_errors(played):
     _, truth, raw, best, surgeries = played
-    moments = choose_moments(truth, raw, best, mended=3, others=2)
+    moments = choose_moments(truth, raw, best, corrected=3, others=2)
     assert len(moments) == len(set(moments)) == 5
 
     def wrong(outcome, n, row):
@@ -73,7 +73,7 @@ def test_moments_show_both_what_was_mended_and_what_was_not(played):
     assert [row < len(surgeries[n]) // 2 for n, row in moments] == [True] * 3 + [False] * 2
 
 
-def test_pictures(played, tmp_path):
+def test_plots(played, tmp_path):
     from PIL import Image
 
     index, truth, raw, best, surgeries = played
@@ -84,6 +84,6 @@ def test_pictures(played, tmp_path):
         assert image.width == 1600
 
 
-def test_parts_are_numbered_on():
+def test_parts_are_numbered_consecutively():
     parts = demo._parts({"train": 2, "val": 1, "test": 1})
     assert parts == {"train": ("video01", "video02"), "val": ("video03",), "test": ("video04",)}

@@ -1,4 +1,4 @@
-"""The demo's pictures: a time line of every test video, and moments at which network and HMM disagree."""
+"""The demo's plots: a timeline of every test video, and moments at which the network or the HMM errs."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,19 +10,19 @@ from hmmjax.io import BatchIndex
 from hmmjax.plots import plot_video, save_figure, words
 from hmmjax.simulate import PHASES, TOOLS, Surgery
 from models.data.simsurg import Renderer, video_scene
-from models.demo.stabilize import Outcome
+from models.demo.outcomes import Outcome
 
 Truth = tuple[Sequence[np.ndarray], Sequence[np.ndarray]]
 
 _RIGHT, _WRONG, _FAINT = "#222222", "#C1272D", "#767676"
-_LINES = 240  # of the pictures that a person looks at
+_LINES = 240  # height in pixels of the frames in the plot of moments
 
 
 def draw_videos(out: Path, index: BatchIndex, truth: Truth, outcomes: Sequence[Outcome]) -> None:
-    """A picture of each video: phases of the network, online and stabilized; tools of the network and stabilized."""
+    """Plot each video: phases of the network, online and stabilized; tools of the network and stabilized."""
     raw, online, best = outcomes[0], outcomes[-2], outcomes[-1]
     for n, video in enumerate(index.ids):
-        known = truth[0][n] >= 0  # a video ends one frame after its annotation
+        known = truth[0][n] >= 0  # the video has one frame more than its annotation
         phases = {"truth": truth[0], "network": raw.phases, "online": online.phases, "stabilized": best.phases}
         tools = {"truth": truth[1][n], "raw": _present(raw.tools[n]), "stabilized": _present(best.tools[n])}
         figure = plot_video(
@@ -32,27 +32,27 @@ def draw_videos(out: Path, index: BatchIndex, truth: Truth, outcomes: Sequence[O
             tool_posterior=best.tools[n][known],
             phase_names=PHASES,
             tool_names=TOOLS,
-            title=f"{video} (simulated): what a small network sees, and what the HMM makes of it",
+            title=f"{video} (simulated): predictions of a small network, stabilized by the HMM",
         )
         save_figure(figure, out / f"{video}.png", force=True)
 
 
 class Moment(NamedTuple):
-    """A second worth looking at.
+    """A frame of a test video.
 
     Attributes:
-        video: its place among the test videos.
-        row: its place among the video's frames.
+        video: index of the video among the test videos.
+        row: index of the frame in the video.
     """
 
     video: int
     row: int
 
 
-def choose_moments(truth: Truth, raw: Outcome, best: Outcome, mended: int = 5, others: int = 3) -> list[Moment]:
-    """Moments at which the network errs and the HMM does not, then moments at which the HMM errs.
+def choose_moments(truth: Truth, raw: Outcome, best: Outcome, corrected: int = 5, others: int = 3) -> list[Moment]:
+    """Return moments at which the network errs and the HMM does not, then moments at which the HMM errs.
 
-    One of every kind of error, the most frequent kinds first; of each kind the middle one.
+    One moment per kind of error, the most frequent kinds first; of each kind the middle one.
     """
     kinds: dict[bool, dict[tuple, list[Moment]]] = {True: {}, False: {}}
     for n, (phases, tools) in enumerate(zip(*truth, strict=True)):
@@ -66,7 +66,7 @@ def choose_moments(truth: Truth, raw: Outcome, best: Outcome, mended: int = 5, o
             kind = tuple(np.flatnonzero((raw_errs if good[row] else errs)[row]).tolist())
             kinds[bool(good[row])].setdefault(kind, []).append(Moment(n, row))
     chosen = []
-    for good, count in ((True, mended), (False, others)):
+    for good, count in ((True, corrected), (False, others)):
         often = sorted(kinds[good].values(), key=len, reverse=True)[:count]
         chosen += [found[len(found) // 2] for found in often]
     return chosen
@@ -81,16 +81,16 @@ def draw_moments(
     seed: int,
     size: tuple[int, int],
 ) -> None:
-    """Pictures at chosen moments, with what is true, what the network says and what the HMM makes of it.
+    """Plot frames at chosen moments with the truth, the prediction of the network, and that of the HMM.
 
     Args:
-        path: of the picture.
+        path: of the plot.
         index: of the test videos.
-        truth: phases (n,) and tools (n, K) of each.
-        systems: the network and the stabilized result.
-        surgeries: as simulated, in the order of the index.
+        truth: phases (n,) and tools (n, K) of each video.
+        systems: outcomes of the network and of the HMM.
+        surgeries: the simulated surgeries, in the order of the index.
         seed: of the simulation.
-        size: of the videos; the pictures here are drawn larger.
+        size: (height, width) of the videos; the frames are rendered larger here.
     """
     from matplotlib.figure import Figure
 
@@ -103,9 +103,9 @@ def draw_moments(
     wide, high, top = 16.0, 3.05, 0.78
     figure = Figure(figsize=(wide, top + high * rows), facecolor="white")
     height = top + high * rows
-    title = "Single moments: what is there, what the network says of the picture, what the HMM makes of it"
+    title = "Single moments: the truth, the network's prediction from this frame, and the HMM's"
     figure.text(0.25 / wide, 1 - 0.18 / height, title, size=15, weight="bold", va="top", color=_RIGHT)
-    note = f"Errors are red. Drawn at {_LINES} lines for the reader; the network saw {size[1]}x{size[0]} pixels."
+    note = f"Errors are red. Rendered here {_LINES} pixels high; the network's input has {size[1]}x{size[0]} pixels."
     figure.text(0.25 / wide, 1 - 0.48 / height, note, size=10, va="top", color=_FAINT)
     each = wide / columns
     for place, (n, row) in enumerate(moments):
@@ -125,20 +125,20 @@ def draw_moments(
         heading = f"{index.ids[n]}, {int(second) // 60}:{int(second) % 60:02d}"
         axes.set_title(heading, size=10, loc="left", pad=4, color=_RIGHT)
         real = truth[0][n][row], truth[1][n][row]
-        said = {
+        shown = {
             "truth": real,
             "network": (raw.phases[n][row], _present(raw.tools[n][row])),
             "HMM": (best.phases[n][row], _present(best.tools[n][row])),
         }
-        for k, (name, x, text, color) in enumerate(_lines(said, real)):
+        for k, (name, x, text, color) in enumerate(_lines(shown, real)):
             y = bottom + high - tall - 0.37 - 0.16 * (k // 3)
             figure.text((left + x) / wide, y / height, text, size=8.5, va="center", color=color, weight=name)
     save_figure(figure, path, force=True)
 
 
-def _lines(said: dict[str, tuple], real: tuple) -> Iterator[tuple[str, float, str, str]]:
-    """For each system its name, phase and tools: (weight, inches from the left, text, color)."""
-    for name, (phase, tools) in said.items():
+def _lines(shown: dict[str, tuple], real: tuple) -> Iterator[tuple[str, float, str, str]]:
+    """Yield name, phase and tools of each system: (weight, inches from the left, text, color)."""
+    for name, (phase, tools) in shown.items():
         seen = ", ".join(words(TOOLS[k]) for k in np.flatnonzero(tools)) or "no tool"
         yield "normal", 0.0, name, _FAINT
         yield _style(phase == real[0], 0.62, words(PHASES[phase]))

@@ -1,0 +1,106 @@
+"""The systems that the demo compares, the recognizer M and M_H in three variants, and the table of their metrics."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from hmmjax import metrics
+from hmmjax.metrics import Metric
+from hmmjax.simulate import PHASES, TOOLS
+from hmmjax.stabilize import Examples, learn_model, numpy_posterior
+from hmmjax.types import Labels, Params
+from models.stabilize import observations
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """The output of one system on the test videos.
+
+    Attributes:
+        name: of the system.
+        phases: phase labels, one int array (n,) per video.
+        tools: probabilities that each tool is present, one array (n, K) per video.
+        seconds: time for learning and inference, including compilation.
+    """
+
+    name: str
+    phases: Sequence[np.ndarray]
+    tools: Sequence[np.ndarray]
+    seconds: float
+
+
+def stabilize(
+    known: Examples,
+    test: Examples,
+    transitions: tuple[Labels, np.ndarray],
+    split: Callable[[Any], Sequence[np.ndarray]],
+) -> list[Outcome]:
+    """Return the outcomes of M and of three variants of M_H on the test videos.
+
+    Args:
+        known: labeled videos that M was not trained on, in which its errors are counted.
+        test: the videos to stabilize; their labels are not used.
+        transitions: labels (B, T) of other videos and their mask (B, T), in which transitions are counted.
+        split: splits a padded (B, T, ...) array of the test videos into one array per video.
+    """
+    raw = test.obs.discretize()
+    outcomes = [Outcome("M", split(raw.phases), split(test.obs.tools), 0.0)]
+
+    def learn(emissions: str, **calibration: Any) -> Params:
+        return learn_model(
+            dataclasses.replace(known, obs=observations(known.obs, emissions)),
+            emissions=emissions,
+            transitions=transitions,
+            max_iterations=0,
+            num_phases=len(PHASES),
+            num_tools=len(TOOLS),
+            **calibration,
+        ).params
+
+    def infer(name: str, params: Params, emissions: str, start: float, online: bool = False) -> None:
+        posterior, _ = numpy_posterior(params, observations(test.obs, emissions), test.mask, online=online)
+        taken = time.perf_counter() - start
+        outcomes.append(Outcome(name, split(posterior.phases.argmax(-1)), split(posterior.tools), taken))
+
+    start = time.perf_counter()
+    infer("M_H confusion", learn("confusion"), "confusion", start)
+    start = time.perf_counter()
+    params = learn("probability", calibrated=True, calibration={"iterations": 12})
+    infer("M_H online", params, "probability", start, online=True)
+    infer("M_H", params, "probability", start)
+    return outcomes
+
+
+def score(phases: Sequence[np.ndarray], tools: Sequence[np.ndarray], outcome: Outcome) -> dict[str, Metric]:
+    """Return the metrics of one system by name, each with its convention."""
+    return {
+        "tool mAP": metrics.average_precision(tools, outcome.tools, names=TOOLS),
+        "tool macro F1": metrics.tool_f1(tools, outcome.tools, names=TOOLS),
+        "on/off changes": metrics.tool_changes(outcome.tools, names=TOOLS),
+        "phase accuracy": metrics.accuracy(phases, outcome.phases),
+        "phase Jaccard": metrics.jaccard(phases, outcome.phases, names=PHASES),
+        "phase changes": metrics.phase_changes(outcome.phases),
+    }
+
+
+def table(results: dict[str, dict[str, Metric]]) -> Any:
+    """Return a Rich table, 80 characters wide, with one row per system and one column per metric."""
+    from rich.box import SIMPLE_HEAVY
+    from rich.table import Table
+
+    grid = Table(box=SIMPLE_HEAVY, padding=(0, 0), title="Test videos: M, the recognizer; M_H, stabilized")
+    grid.add_column("", no_wrap=True)
+    for name in next(iter(results.values())):
+        grid.add_column(name, justify="right")
+    for system, row in results.items():
+        grid.add_row(system, *(f"{m.value:.0f}" if m.unit else f"{m.value:.3f}" for m in row.values()))
+    return grid
+
+
+def conventions(results: dict[str, dict[str, Metric]]) -> list[str]:
+    """Return one line per metric that states its convention."""
+    row = next(iter(results.values()))
+    return [f"{name}: {metric.convention}; {metric.n_videos} videos" for name, metric in row.items()]

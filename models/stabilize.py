@@ -1,0 +1,203 @@
+"""From tables of frames and a network's predictions to `hmmjax`: batches on an axis of seconds, a calibrated model.
+
+The experiment and self-training use these functions. M stands for the network, M_H for its stabilized predictions.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hmmjax.emissions import Tempered
+from hmmjax.io import align_classes, join, read_annotations, sample, to_batch, video_id
+from hmmjax.stabilize import Examples, learn_model, numpy_posterior
+from hmmjax.types import Labels, Observations, Params
+from models.data.frames import FrameTable
+from models.training.feeds import video_rows
+
+#: Predictions by video: track to (n, ...), and "frames" (n,).
+Predictions = dict[str, dict[str, np.ndarray]]
+
+TRACKS = ("phases", "tools")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Lessons:
+    """What a hidden Markov model is learned from; no test video is part of it.
+
+    Attributes:
+        val: validation videos with predictions, in which the network's errors are counted.
+        dynamics: videos with all labels, in which transitions are counted; None if there are none.
+        sizes: number of classes by track, 0 for a track that the model lacks.
+    """
+
+    val: Examples
+    dynamics: Examples | None
+    sizes: dict[str, int]
+
+    @property
+    def tracks(self) -> list[str]:
+        """The tracks of the model."""
+        return [track for track, size in self.sizes.items() if size]
+
+
+def rows_of(table: FrameTable, video: str) -> np.ndarray:
+    """Return the row numbers of a video's frames, by time."""
+    rows = np.flatnonzero(table.videos == video)
+    return rows[np.argsort(table.frames[rows], kind="stable")]
+
+
+def seconds(table: FrameTable, rows: np.ndarray) -> np.ndarray:
+    """Return the times of frames of one video in whole seconds after the first of them."""
+    return np.rint((table.frames[rows] - table.frames[rows[0]]) / table.fps).astype(int)
+
+
+def videos_of(table: FrameTable, part: str) -> list[str]:
+    """Return the names of the videos with a frame in a part, sorted."""
+    return [str(table.videos[rows[0]]) for rows in video_rows(table, part)]
+
+
+def pad(table: FrameTable, videos: list[str], predicted: Predictions | None, tracks: list[str]) -> Examples:
+    """Return videos as one batch on an axis of seconds; a second without a frame is missing, and time passes.
+
+    Args:
+        table: labels of the frames, -1 unknown.
+        videos: names of the videos.
+        predicted: the network's predictions; None leaves the observations out.
+        tracks: the tracks of observations and labels; others are left out.
+
+    Returns:
+        Observations (B, T, ...), labels (B, T, ...), mask (B, T).
+    """
+    rows = {video: rows_of(table, video) for video in videos}
+    times = {video: seconds(table, mine) for video, mine in rows.items()}
+    # A multiple of 512, so that few lengths occur and few programs compile.
+    length = -(-max(int(t[-1]) + 1 for t in times.values()) // 512) * 512
+    mask = np.zeros((len(videos), length), bool)
+    sizes = {"phases": len(table.phase_names), "tools": len(table.tool_names)}
+    labels: dict[str, Any] = {
+        "phases": np.full(mask.shape, -1, np.int32),
+        "tools": np.full((*mask.shape, sizes["tools"]), -1, np.int32),
+    }
+    observed: dict[str, Any] = {}
+    if predicted is not None:
+        observed = {
+            track: np.zeros((*mask.shape, sizes[track]), np.float32)
+            for track in tracks
+            if track in predicted[videos[0]]
+        }
+    for number, video in enumerate(videos):
+        at = times[video]
+        mask[number, at] = True
+        labels["phases"][number, at] = table.phases[rows[video]]
+        labels["tools"][number, at] = table.tools[rows[video]]
+        for track, array in observed.items():
+            array[number, at] = predicted[video][track]
+    return Examples(Observations(**observed), Labels(**{track: labels[track] for track in tracks}), mask)
+
+
+def unpad(table: FrameTable, videos: list[str], values: Observations, tracks: Sequence[str]) -> Predictions:
+    """Return arrays (B, T, ...) on the axis of seconds as predictions at the frames of each video."""
+    return {
+        video: {t: getattr(values, t)[number, seconds(table, rows_of(table, video))] for t in tracks}
+        for number, video in enumerate(videos)
+    }
+
+
+def gather_lessons(table: FrameTable, predicted: Predictions, tracks: list[str], others: str | None = None) -> Lessons:
+    """Gather what a hidden Markov model is learned from.
+
+    Args:
+        table: labels of the frames, -1 unknown; its parts include "train" and "val".
+        predicted: the network's predictions of at least the validation videos.
+        tracks: the tracks that the network predicts.
+        others: annotations of other videos, in which to count transitions instead.
+    """
+    val = videos_of(table, "val")
+    complete = fully_labeled(table, [*val, *(str(v) for v in np.unique(table.videos[table.parts == "train"]))])
+    # Labeled phases join the model even if the network does not predict them.
+    kept = [t for t in TRACKS if t in tracks or (t == "phases" and (complete or others))]
+    counts = {"phases": len(table.phase_names), "tools": len(table.tool_names)}
+    dynamics = pad(table, complete, None, kept) if complete else None
+    if others is not None:
+        dynamics = read_dynamics(others, table, kept)
+    return Lessons(pad(table, val, predicted, kept), dynamics, {t: n if t in kept else 0 for t, n in counts.items()})
+
+
+def fully_labeled(table: FrameTable, videos: Sequence[str]) -> list[str]:
+    """Return the videos in which the phase and all tools of every frame are known."""
+    known = (table.phases >= 0) & (table.tools >= 0).all(1)
+    return [video for video in dict.fromkeys(videos) if known[table.videos == video].all()]
+
+
+def read_dynamics(path: str, table: FrameTable, tracks: list[str]) -> Examples:
+    """Read labels, one per second, of videos that the table does not contain.
+
+    Raises:
+        FormatError: if the files are not annotations of the table's classes.
+    """
+    names = {"phase_names": table.phase_names, "tool_names": table.tool_names}
+    found = [track for track in read_annotations(path, **names) if track.track in tracks]
+    own = {video_id(video) for video in np.unique(table.videos).tolist()}
+    aligned = []
+    for track in tracks:
+        others = [x for x in found if x.track == track and video_id(x.video) not in own]
+        aligned += align_classes(others, getattr(table, f"{track[:-1]}_names"))[0]
+    obs, _, mask, _ = to_batch([sample(video, 1.0) for video in join(aligned)])
+    return Examples(Observations(), Labels(obs.phases, obs.tools), mask)
+
+
+def observations(obs: Observations, emissions: str) -> Observations:
+    """Return observations that suit an emission family: labels for "confusion", else probabilities."""
+    return obs.discretize() if emissions == "confusion" else obs
+
+
+def learn_hmm(lessons: Lessons, emissions: str) -> tuple[Params, dict[str, Any]]:
+    """Learn a calibrated hidden Markov model.
+
+    Initial and transition probabilities are counted in the labels of `dynamics`, or without these learned by EM from
+    the validation videos, with their labels clamped. The network's errors are counted in the validation videos, which
+    it was not trained on. The powers of `hmmjax.calibrate` are found on every other validation video, with errors
+    counted in the rest, so that the errors are not tested on the videos in which they were counted.
+
+    Args:
+        lessons: the videos to learn from.
+        emissions: "confusion" or "probability".
+
+    Returns:
+        The model; and for the record, the "method" in words and the "powers" by track.
+    """
+    learned = learn_model(
+        dataclasses.replace(lessons.val, obs=observations(lessons.val.obs, emissions)),
+        emissions=emissions,
+        calibrated=True,
+        transitions=None if lessons.dynamics is None else (lessons.dynamics.labels, lessons.dynamics.mask),
+        held_out=np.arange(len(lessons.val.mask))[1::2],
+        calibration={},
+        **{f"num_{track}": size for track, size in lessons.sizes.items()},
+    )
+    powers = {}
+    for track in lessons.tracks:
+        emission = getattr(learned.params, track).emission
+        if isinstance(emission, Tempered):
+            powers[track] = np.round(np.asarray(emission.power, np.float64), 4).tolist()
+    return learned.params, {"method": learned.method, "powers": powers}
+
+
+def apply_hmm(params: Params, test: Examples, emissions: str) -> dict[str, Observations]:
+    """Return posteriors (B, T, ...) given whole videos ("M_H") and given past and present only ("M_H online").
+
+    Raises:
+        ValueError: if a video is impossible under the model.
+    """
+    obs = observations(test.obs, emissions)
+    found = {}
+    for name, online in (("M_H", False), ("M_H online", True)):
+        found[name], log_likelihood = numpy_posterior(params, obs, test.mask, online=online)
+        if not np.isfinite(log_likelihood).all():
+            raise ValueError(
+                "a video is impossible under the hidden Markov model, although its pseudo-counts exclude nothing. Fix: "
+                "check that the predictions are finite"
+            )
+    return found
