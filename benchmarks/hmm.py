@@ -195,7 +195,7 @@ def cholec80(tracks: str | None) -> dict[str, Any]:
         "iterations": int(fitted.num_iterations), "converged": bool(fitted.converged),
         "log-likelihood": float(fitted.log_likelihood[-1]),
         "first fit, seconds": round(first, 2), "second fit, seconds": round(second, 2),
-        "an iteration, ms": round(1e3 * second / max(1, int(fitted.num_iterations) + 1), 1),
+        "ms per iteration": round(1e3 * second / max(1, int(fitted.num_iterations) + 1), 1),
     }  # fmt: skip
 
 

@@ -273,3 +273,17 @@ def test_no_video_decodes_to_nothing():
     params = hmmjax.init_params(3, emissions="confusion")
     out = hmmjax.decode(params, hmmjax.Observations(np.zeros((0, 5), int)))
     assert out.phases.shape == (0, 5) and out.log_prob.shape == (0,)
+
+
+def test_half_precision_parameters_work():
+    for dtype in (jnp.float16, jnp.bfloat16):
+        params = jax.tree.map(lambda x, d=dtype: x.astype(d), hmmjax.init_params(3, 2, emissions="confusion"))
+        obs = hmmjax.Observations(np.array([0, 1, 1]), np.zeros((3, 2), int))
+        posterior = hmmjax.posterior(params, obs)
+        assert posterior.phases.dtype == jnp.float32 and np.isfinite(posterior.log_likelihood)
+
+
+def test_no_frame_at_all_under_jit():
+    params = hmmjax.init_params(3, emissions="confusion")
+    out = jax.jit(lambda o: hmmjax.posterior(params, hmmjax.Observations(o)))(jnp.zeros((2, 0), int))
+    assert out.phases.shape == (2, 0, 3) and (out.log_likelihood == 0).all()

@@ -437,3 +437,45 @@ def test_fit_without_videos_inside_jit_returns_the_start():
     empty = np.zeros((0, 5, 2), np.float32)
     fitted = jax.jit(lambda p, o: hmmjax.fit(p, o, max_iterations=2).params)(start, hmmjax.Observations(empty, empty))
     jax.tree.map(assert_array_equal, fitted, start)
+
+
+def test_estimate_does_not_count_phases_in_padding():
+    labels, mask = np.array([[0, 1, 1, 99, 99]]), np.array([[1, 1, 1, 0, 0]], bool)
+    outputs = np.array([[0, 1, 0, 77, 99]])
+    assert hmmjax.estimate(hmmjax.Labels(labels), None, mask).num_phases == 2
+    assert hmmjax.estimate(hmmjax.Labels(labels), hmmjax.Observations(outputs), mask).num_phases == 2
+    with pytest.raises(ValueError, match="no known phase"):
+        hmmjax.estimate(hmmjax.Labels(np.full((1, 4), -1)))
+
+
+@pytest.mark.parametrize("pseudo", [[0.0, 50.0, 0.0], 2.0])
+def test_emission_priors_per_phase_raise_the_objective(pseudo):
+    outputs = np.random.default_rng(0).dirichlet([2, 2, 2], 30).astype(np.float32)
+    priors = hmmjax.Priors(phase_emission=jnp.array(pseudo))
+    result = hmmjax.fit(hmmjax.init_params(3), hmmjax.Observations(outputs), priors=priors, max_iterations=5)
+    assert np.all(np.diff(result.history) > -1e-3)
+
+
+def test_an_objective_that_falls_is_not_convergence():
+    @hmmjax.pytree
+    class Worse(hmmjax.emissions.PhaseConfusion):
+        def maximize(self, statistics, pseudo_counts=0.0):
+            del statistics, pseudo_counts
+            return type(self)(jnp.full_like(self.matrix, 1 / 3))
+
+    params = hmmjax.init_params(3, emissions="confusion")
+    _, obs, mask = hmmjax.sample(params, jax.random.key(0), [40])
+    chain = dataclasses.replace(params.phases, emission=Worse(params.phases.emission.matrix))
+    frozen = ("phases.initial", "phases.transition")
+    with pytest.warns(UserWarning, match="lowered the objective"):
+        result = hmmjax.fit(hmmjax.Params(chain), obs, mask, freeze=frozen, max_iterations=1)
+    assert not result.converged
+
+
+def test_fit_of_masked_videos_is_the_same_inside_jit():
+    params, priors = hmmjax.init_params(2, emissions="confusion"), hmmjax.Priors(phase_transition=5.0)
+    obs, mask = hmmjax.Observations(np.zeros((2, 4), int)), np.zeros((2, 4), bool)
+    eager = hmmjax.fit(params, obs, mask, priors=priors, max_iterations=3)
+    inside = jax.jit(lambda p: hmmjax.fit(p, obs, mask, priors=priors, max_iterations=3))(params)
+    assert_allclose(eager.params.phases.transition, inside.params.phases.transition, rtol=1e-5)
+    assert_allclose(eager.history, inside.history[: len(eager.history)], rtol=1e-5)

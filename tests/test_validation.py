@@ -276,3 +276,60 @@ def test_tools_without_any_tool():
     none = hmmjax.ToolChains(np.zeros((0, 2)), transitions.PhaseConditioned(np.zeros((0, 2, 2, 2))))
     with pytest.raises(ValueError, match="has no tools"):
         hmmjax.posterior(hmmjax.Params(PROBABILITY.params.phases, none), hmmjax.Observations(np.full((1, 3, 2), 0.5)))
+
+
+@pytest.mark.parametrize(
+    ("priors", "words"),
+    [
+        (hmmjax.Priors(phase_transition=-1.5), "not negative"),
+        (hmmjax.Priors(phase_transition=float("nan")), "finite"),
+        (hmmjax.Priors(phase_transition=np.ones((5, 5))), "does not broadcast"),
+        (hmmjax.Priors(tool_initial=np.ones(7)), "does not broadcast"),
+        ({"phase_transition": 1.0}, "hmmjax.Priors"),
+    ],
+)
+def test_priors(priors, words):
+    params = hmmjax.init_params(3, 2, emissions="confusion")
+    _, obs, mask = hmmjax.sample(params, jax.random.key(0), [9])
+    with pytest.raises((TypeError, ValueError), match=words):
+        hmmjax.fit(params, obs, mask, priors=priors, max_iterations=1)
+
+
+def test_wide_integers_and_other_dtypes():
+    params = hmmjax.init_params(3, emissions="confusion")
+    with pytest.raises(ValueError, match="symbols are"):
+        hmmjax.posterior(params, hmmjax.Observations(np.array([0, 2**32])))
+    with pytest.raises(ValueError, match="is not a state"):
+        hmmjax.posterior(params, hmmjax.Observations(np.array([0, 1])), labels=hmmjax.Labels(np.array([2**32, 0])))
+    for odd in (np.array([0, 1.7], object), np.array(["0", "1"]), np.array([0, 1j])):
+        with pytest.raises(TypeError, match="dtype"):
+            hmmjax.posterior(params, hmmjax.Observations(odd))
+        with pytest.raises(TypeError, match="integers"):
+            hmmjax.posterior(params, hmmjax.Observations(np.array([0, 1])), labels=hmmjax.Labels(odd))
+
+
+def test_shapes_of_emissions():
+    chain = hmmjax.init_params(2).phases
+    families = hmmjax.emissions
+    wrong = [families.PhaseDirichlet(np.ones((2, 1))), families.PhaseConfusion(np.full((2, 2, 2), 0.5))]
+    for family in wrong:
+        with pytest.raises(ValueError, match="shape"):
+            hmmjax.posterior(
+                hmmjax.Params(dataclasses.replace(chain, emission=family)), hmmjax.Observations(np.array([0, 1]))
+            )
+    tools = hmmjax.init_params(0, 2).tools
+    for family in (families.ToolBeta(np.ones((2, 2, 1))), families.ToolConfusion(np.full((2, 3, 3), 1 / 3))):
+        with pytest.raises(ValueError, match="shape"):
+            model = hmmjax.Params(None, dataclasses.replace(tools, emission=family))
+            hmmjax.posterior(model, hmmjax.Observations(None, np.zeros((3, 2), int)))
+
+
+def test_kinds_of_transitions_and_observations():
+    params = hmmjax.init_params(2, 2, emissions="confusion")
+    obs = hmmjax.Observations(np.array([0, 1]), np.zeros((2, 2), int))
+    raw = dataclasses.replace(params.tools, transition=params.tools.transition.matrix)
+    with pytest.raises(TypeError, match="PhaseConditioned"):
+        hmmjax.posterior(hmmjax.Params(params.phases, raw), obs)
+    with pytest.raises(TypeError, match="a tuple of emission families"):
+        hmmjax.posterior(params, hmmjax.Observations((obs.phases, obs.phases), obs.tools))
+    assert hmmjax.sample(params, jax.random.key(0), np.array([], int))[2].shape == (0, 0)
