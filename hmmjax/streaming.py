@@ -312,8 +312,8 @@ def _step(params: Params, chain: Chain, state: StreamState, new: tuple[Array, Ar
     total = total.sum()
     # Two-sum, so that the sum keeps its digits over hours of frames.
     before, error = state.log_likelihood
-    after = before + total
-    error += jnp.where(jnp.isfinite(after), (before - (after - (after - before))) + (total - (after - before)), 0)
+    after, lost = num.two_sum(before, total)
+    error += jnp.where(jnp.isfinite(after), lost, 0)
     state = StreamState(predicted, filtered, phases, configs, jnp.stack([after, error]), state.frames + 1)
     lag = filtered.shape[-3] - 1
     ready = state.frames > lag
