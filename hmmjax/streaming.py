@@ -12,7 +12,6 @@ Results are causal: what was returned for a frame is never changed by later fram
 """
 
 import os
-from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -21,63 +20,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmmjax._core import lowering, validation
-from hmmjax._core import numerics as num
+from hmmjax._core import stream as recursions
 from hmmjax._core.batch import Batch, canonical, collect
 from hmmjax._core.inputs import event_axes
-from hmmjax._core.pytree import pytree
-from hmmjax._core.tables import tabulate
-from hmmjax._core.typing import Array, ArrayLike
-from hmmjax.messages import online
-from hmmjax.messages.online import Chain
+from hmmjax._core.stream import Moment, StreamState
 from hmmjax.types import Labels, Observations, Params, Posterior
 
-
-@pytree
-class StreamState:
-    """Everything that a stream remembers, over S stages of phases and C = 2**K configurations of tools.
-
-    Independent tools have K chains of S = 2 and C = 1, stacked on a leading axis of all but the last two fields.
-
-    Attributes:
-        predicted: (S, C) log-probabilities of the next frame's state.
-        filtered: (lag + 1, S, C) filtered log-probabilities of the last frames.
-        phases: (lag, S) emission log-likelihoods of the last frames over stages.
-        configs: (lag, C) emission log-likelihoods of the last frames over configurations.
-        log_likelihood: (2,) log-likelihood of all frames so far, in nats, and the rounding error of that sum.
-        frames: () number of frames so far.
-    """
-
-    predicted: ArrayLike
-    filtered: ArrayLike
-    phases: ArrayLike
-    configs: ArrayLike
-    log_likelihood: ArrayLike
-    frames: ArrayLike
-
-
-@pytree
-class Moment:
-    """The result of one step.
-
-    Attributes:
-        phases: (L,) probability of each phase now; None without phases.
-        tools: (K,) probability that each tool is present now; None without tools.
-        log_likelihood: () log-likelihood of all frames so far, in nats.
-        frame: () number of this frame, from 0.
-        lagged_phases: (L,) probability of each phase in frame `lagged_frame`, given every frame so far; zeros in the
-            first `lag` frames.
-        lagged_tools: (K,) probability that each tool is present in frame `lagged_frame`; zeros in the first `lag`
-            frames.
-        lagged_frame: () ``frame - lag``, or -1 in the first `lag` frames. With a lag of 0 it is this frame.
-    """
-
-    phases: ArrayLike
-    tools: ArrayLike
-    log_likelihood: ArrayLike
-    frame: ArrayLike
-    lagged_phases: ArrayLike
-    lagged_tools: ArrayLike
-    lagged_frame: ArrayLike
+__all__ = ["Moment", "Stream", "StreamState", "start", "step"]
 
 
 def start(params: Params, lag: int = 0) -> StreamState:
@@ -92,7 +41,7 @@ def start(params: Params, lag: int = 0) -> StreamState:
     Returns:
         The state, for `step`.
     """
-    return _start(_chain(params, True), params, lag)
+    return recursions.start(recursions.chain_tables(params, True), lag)
 
 
 def step(params: Params, state: StreamState, obs: Observations) -> tuple[StreamState, Moment]:
@@ -116,7 +65,8 @@ def step(params: Params, state: StreamState, obs: Observations) -> tuple[StreamS
     validation.check_observations(obs)
     seen = bool(jax.tree.leaves(obs))
     batch = collect(jax.tree.map(lambda x: jnp.asarray(x)[None], obs), jnp.full((1,), seen), None, params)
-    return _step(params, _chain(params, True), state, _frame_log_probs(params, batch))
+    chain = recursions.chain_tables(params, True)
+    return recursions.step(params, chain, state, recursions.frame_log_probs(params, batch))
 
 
 class Stream:
@@ -138,8 +88,8 @@ class Stream:
             raise ValueError(f"lag must be an integer number of frames, 0 or more, got {lag!r}.")
         self.params = canonical(params)
         self.lag = lag
-        self._chain = _chain(self.params, not lowering.scaled_is_exact(self.params))
-        self.state = _start(self._chain, self.params, lag)
+        self._chain = recursions.chain_tables(self.params, not lowering.scaled_is_exact(self.params))
+        self.state = recursions.start(self._chain, lag)
 
     def step(self, obs: Observations | None = None) -> Moment:
         """Process one frame.
@@ -155,8 +105,8 @@ class Stream:
         Returns:
             The result for this frame, as NumPy arrays.
         """
-        seen = _frame_log_probs(self.params, self._frame(Observations() if obs is None else obs))
-        state, moment = _step(self.params, self._chain, self.state, seen)
+        seen = recursions.frame_log_probs(self.params, self._frame(Observations() if obs is None else obs))
+        state, moment = recursions.step(self.params, self._chain, self.state, seen)
         moment = jax.tree.map(np.asarray, moment)
         if moment.log_likelihood == -np.inf:
             raise ValueError(
@@ -173,7 +123,7 @@ class Stream:
             `Posterior` with phases (n, L) and tools (n, K) of the last n frames, n the lag or the number of frames if
             that is smaller, and log_likelihood () of all frames. The stream may be continued afterwards.
         """
-        phases, tools = _finish(self.params, self._chain, self.state)
+        phases, tools = recursions.finish(self.params, self._chain, self.state)
         n = min(self.lag, int(self.state.frames))
         last = slice(self.lag - n, None)
         phases, tools = (None if x is None else np.asarray(x)[last] for x in (phases, tools))
@@ -265,88 +215,3 @@ def _fingerprint(params: Params) -> str:
     for leaf in jax.tree.leaves(params):
         digest.update(np.ascontiguousarray(leaf).tobytes())
     return digest.hexdigest()
-
-
-@partial(jax.jit, static_argnames="exact")
-def _chain(params: Params, exact: bool) -> Chain:
-    """Return the chain's tables; those of independent tools are stacked."""
-    p = lowering.lower(params, tabulate(params, Batch.unobserved(1)), jnp.zeros((1,), jnp.int32))
-    return lowering.structure_of(params).map(partial(online.chain_of, exact=exact), p)
-
-
-def _start(chain: Chain, params: Params, lag: int) -> StreamState:
-    first = chain.initial
-    lead, (states, configs) = first.shape[:-2], first.shape[-2:]
-    return StreamState(
-        predicted=first,
-        filtered=jnp.zeros((*lead, lag + 1, states, configs), first.dtype),
-        phases=jnp.zeros((*lead, lag, states), first.dtype),
-        configs=jnp.zeros((*lead, lag, configs), first.dtype),
-        log_likelihood=jnp.zeros((2,), first.dtype),
-        frames=jnp.zeros((), jnp.int32),
-    )
-
-
-# A program of its own: fused with `_step`, XLA recomputes the emission family's log-gammas for every joint state.
-@jax.jit
-def _frame_log_probs(params: Params, batch: Batch) -> tuple[Array, Array]:
-    """Return a frame's emission log-likelihoods, (S,) and (C,), or (K, 2) and (K, 1) of independent tools."""
-    p = lowering.lower(params, tabulate(params, batch), batch.lengths)
-    return p.phases[..., 0, 0, :], p.configs[..., 0, 0, :]
-
-
-@jax.jit
-def _step(params: Params, chain: Chain, state: StreamState, new: tuple[Array, Array]) -> tuple[StreamState, Moment]:
-    structure = lowering.structure_of(params)
-
-    def advance(chain: Chain, predicted: Array, filtered: Array, phases: Array, configs: Array, new: tuple) -> tuple:
-        message, total = online.normalize(predicted + new[0][:, None] + new[1])
-        filtered = jnp.concatenate([filtered[1:], message[None]])
-        phases, configs = (jnp.concatenate([old, n[None]])[1:] for old, n in ((phases, new[0]), (configs, new[1])))
-        after, _ = _look_back(chain, phases, configs)
-        lagged, _ = online.normalize(filtered[0] + after)
-        return online.push(chain, message), filtered, phases, configs, total, _marginals(message), _marginals(lagged)
-
-    old = (state.predicted, state.filtered, state.phases, state.configs)
-    predicted, filtered, phases, configs, total, now, lagged = structure.map(advance, chain, *old, new)
-    total = total.sum()
-    # Two-sum, so that the sum keeps its digits over hours of frames.
-    before, error = state.log_likelihood
-    after, lost = num.two_sum(before, total)
-    error += jnp.where(jnp.isfinite(after), lost, 0)
-    state = StreamState(predicted, filtered, phases, configs, jnp.stack([after, error]), state.frames + 1)
-    lag = filtered.shape[-3] - 1
-    ready = state.frames > lag
-    phases, tools = structure.lift_marginals(*now)
-    late_phases, late_tools = (None if x is None else jnp.where(ready, x, 0) for x in structure.lift_marginals(*lagged))
-    frame = state.frames - 1
-    at = jnp.where(ready, frame - lag, -1)
-    return state, Moment(phases, tools, after + error, frame, late_phases, late_tools, at)
-
-
-@jax.jit
-def _finish(params: Params, chain: Chain, state: StreamState) -> tuple[Any, Any]:
-    def smooth(chain: Chain, filtered: Array, phases: Array, configs: Array) -> tuple[Array, Array]:
-        # Backward messages of the frames after the oldest; that of the newest is one.
-        _, after = _look_back(chain, phases, configs)
-        after = jnp.concatenate([after[1:], jnp.zeros_like(filtered[:1])])[: phases.shape[0]]
-        return jax.vmap(lambda m: _marginals(online.normalize(m)[0]))(filtered[1:] + after)
-
-    structure = lowering.structure_of(params)
-    return structure.lift_marginals(*structure.map(smooth, chain, state.filtered, state.phases, state.configs))
-
-
-def _look_back(chain: Chain, phases: Array, configs: Array) -> tuple[Array, Array]:
-    """Return the backward log-messages of the frame before the given ones (S, C), and before each (lag, S, C)."""
-
-    def back(after: Array, frame: tuple) -> tuple[Array, Array]:
-        before = online.pull(chain, after + frame[0][:, None] + frame[1])
-        before = before - num.finite_max(before, (0, 1))
-        return before, before
-
-    return jax.lax.scan(back, jnp.zeros_like(chain.initial), (phases, configs), reverse=True)
-
-
-def _marginals(message: Array) -> tuple[Array, Array]:
-    phases, configs = (num.as_probability(jnp.exp(num.logsumexp(message, axis))) for axis in (1, 0))
-    return phases, configs

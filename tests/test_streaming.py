@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import hmmjax
 from hmmjax import Observations, Stream
+from hmmjax._core import stream as recursions
 
 LAG = 3
 SHAPES = {"coupled": (3, 2), "phases": (3, 0), "tools": (0, 2)}
@@ -119,13 +120,11 @@ def test_memory_and_programs_do_not_grow():
     stream = Stream(case.params, lag=2)
     stream.step(_frame(case, 0))
     size = sum(x.nbytes for x in jax.tree.leaves(stream.state))
-    from hmmjax import streaming
-
-    programs = streaming._step._cache_size()
+    programs = recursions.step._cache_size()
     for t in range(1, 40):
         stream.step(_frame(case, t % 4))
     assert sum(x.nbytes for x in jax.tree.leaves(stream.state)) == size
-    assert streaming._step._cache_size() == programs
+    assert recursions.step._cache_size() == programs
 
 
 def test_many_streams_at_once_with_the_pure_functions():

@@ -1,0 +1,154 @@
+"""The recursions of streams: one frame forward, and a backward pass over the last frames."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from hmmjax._core import lowering
+from hmmjax._core import numerics as num
+from hmmjax._core.batch import Batch
+from hmmjax._core.pytree import pytree
+from hmmjax._core.tables import tabulate
+from hmmjax._core.typing import Array, ArrayLike
+from hmmjax.messages import online
+from hmmjax.messages.online import Chain
+from hmmjax.types import Params
+
+
+@pytree
+class StreamState:
+    """Everything that a stream remembers, over S stages of phases and C = 2**K configurations of tools.
+
+    Independent tools have K chains of S = 2 and C = 1, stacked on a leading axis of all but the last two fields.
+
+    Attributes:
+        predicted: (S, C) log-probabilities of the next frame's state.
+        filtered: (lag + 1, S, C) filtered log-probabilities of the last frames.
+        phases: (lag, S) emission log-likelihoods of the last frames over stages.
+        configs: (lag, C) emission log-likelihoods of the last frames over configurations.
+        log_likelihood: (2,) log-likelihood of all frames so far, in nats, and the rounding error of that sum.
+        frames: () number of frames so far.
+    """
+
+    predicted: ArrayLike
+    filtered: ArrayLike
+    phases: ArrayLike
+    configs: ArrayLike
+    log_likelihood: ArrayLike
+    frames: ArrayLike
+
+
+@pytree
+class Moment:
+    """The result of one step.
+
+    Attributes:
+        phases: (L,) probability of each phase now; None without phases.
+        tools: (K,) probability that each tool is present now; None without tools.
+        log_likelihood: () log-likelihood of all frames so far, in nats.
+        frame: () number of this frame, from 0.
+        lagged_phases: (L,) probability of each phase in frame `lagged_frame`, given every frame so far; zeros in the
+            first `lag` frames.
+        lagged_tools: (K,) probability that each tool is present in frame `lagged_frame`; zeros in the first `lag`
+            frames.
+        lagged_frame: () ``frame - lag``, or -1 in the first `lag` frames. With a lag of 0 it is this frame.
+    """
+
+    phases: ArrayLike
+    tools: ArrayLike
+    log_likelihood: ArrayLike
+    frame: ArrayLike
+    lagged_phases: ArrayLike
+    lagged_tools: ArrayLike
+    lagged_frame: ArrayLike
+
+
+@partial(jax.jit, static_argnames="exact")
+def chain_tables(params: Params, exact: bool) -> Chain:
+    """Return the chain's tables; those of independent tools are stacked."""
+    p = lowering.lower(params, tabulate(params, Batch.unobserved(1)), jnp.zeros((1,), jnp.int32))
+    return lowering.structure_of(params).map(partial(online.chain_of, exact=exact), p)
+
+
+def start(chain: Chain, lag: int) -> StreamState:
+    """Return the state before the first frame."""
+    first = chain.initial
+    lead, (states, configs) = first.shape[:-2], first.shape[-2:]
+    return StreamState(
+        predicted=first,
+        filtered=jnp.zeros((*lead, lag + 1, states, configs), first.dtype),
+        phases=jnp.zeros((*lead, lag, states), first.dtype),
+        configs=jnp.zeros((*lead, lag, configs), first.dtype),
+        log_likelihood=jnp.zeros((2,), first.dtype),
+        frames=jnp.zeros((), jnp.int32),
+    )
+
+
+# A program of its own: fused with `step`, XLA recomputes the emission family's log-gammas for every joint state.
+@jax.jit
+def frame_log_probs(params: Params, batch: Batch) -> tuple[Array, Array]:
+    """Return a frame's emission log-likelihoods, (S,) and (C,), or (K, 2) and (K, 1) of independent tools."""
+    p = lowering.lower(params, tabulate(params, batch), batch.lengths)
+    return p.phases[..., 0, 0, :], p.configs[..., 0, 0, :]
+
+
+@jax.jit
+def step(params: Params, chain: Chain, state: StreamState, new: tuple[Array, Array]) -> tuple[StreamState, Moment]:
+    """Return the state after, and the result for, a frame with log-likelihoods `new` from `frame_log_probs`."""
+    structure = lowering.structure_of(params)
+
+    def advance(chain: Chain, predicted: Array, filtered: Array, phases: Array, configs: Array, new: tuple) -> tuple:
+        message, total = online.normalize(predicted + new[0][:, None] + new[1])
+        filtered = jnp.concatenate([filtered[1:], message[None]])
+        phases, configs = (jnp.concatenate([old, n[None]])[1:] for old, n in ((phases, new[0]), (configs, new[1])))
+        after, _ = _look_back(chain, phases, configs)
+        lagged, _ = online.normalize(filtered[0] + after)
+        return online.push(chain, message), filtered, phases, configs, total, _marginals(message), _marginals(lagged)
+
+    old = (state.predicted, state.filtered, state.phases, state.configs)
+    predicted, filtered, phases, configs, total, now, lagged = structure.map(advance, chain, *old, new)
+    total = total.sum()
+    # Two-sum, so that the sum keeps its digits over hours of frames.
+    before, error = state.log_likelihood
+    after, lost = num.two_sum(before, total)
+    error += jnp.where(jnp.isfinite(after), lost, 0)
+    state = StreamState(predicted, filtered, phases, configs, jnp.stack([after, error]), state.frames + 1)
+    lag = filtered.shape[-3] - 1
+    ready = state.frames > lag
+    phases, tools = structure.lift_marginals(*now)
+    late_phases, late_tools = (None if x is None else jnp.where(ready, x, 0) for x in structure.lift_marginals(*lagged))
+    frame = state.frames - 1
+    at = jnp.where(ready, frame - lag, -1)
+    return state, Moment(phases, tools, after + error, frame, late_phases, late_tools, at)
+
+
+@jax.jit
+def finish(params: Params, chain: Chain, state: StreamState) -> tuple[Any, Any]:
+    """Return smoothed marginals of phases (lag, L) and tools (lag, K) of the last frames."""
+
+    def smooth(chain: Chain, filtered: Array, phases: Array, configs: Array) -> tuple[Array, Array]:
+        # Backward messages of the frames after the oldest; that of the newest is one.
+        _, after = _look_back(chain, phases, configs)
+        after = jnp.concatenate([after[1:], jnp.zeros_like(filtered[:1])])[: phases.shape[0]]
+        return jax.vmap(lambda m: _marginals(online.normalize(m)[0]))(filtered[1:] + after)
+
+    structure = lowering.structure_of(params)
+    return structure.lift_marginals(*structure.map(smooth, chain, state.filtered, state.phases, state.configs))
+
+
+def _look_back(chain: Chain, phases: Array, configs: Array) -> tuple[Array, Array]:
+    """Return the backward log-messages of the frame before the given ones (S, C), and before each (lag, S, C)."""
+
+    def back(after: Array, frame: tuple) -> tuple[Array, Array]:
+        before = online.pull(chain, after + frame[0][:, None] + frame[1])
+        before = before - num.finite_max(before, (0, 1))
+        return before, before
+
+    return jax.lax.scan(back, jnp.zeros_like(chain.initial), (phases, configs), reverse=True)
+
+
+def _marginals(message: Array) -> tuple[Array, Array]:
+    phases, configs = (num.as_probability(jnp.exp(num.logsumexp(message, axis))) for axis in (1, 0))
+    return phases, configs
