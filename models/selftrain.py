@@ -223,9 +223,6 @@ def _open(run: Path, cache: Path, out: Path, settings: Sequence[str]) -> tuple[C
             f"{config.system} learns from boxes, which pseudo-labels do not have. Fix: give a run of {config.system}_l"
         )
     source = read_cache(cache)
-    # Older versions spelled the part "unlabelled".
-    parts = np.where(source.table.parts == "unlabelled", "unlabeled", source.table.parts)
-    source = dataclasses.replace(source, table=dataclasses.replace(source.table, parts=parts))
     table = source.table
     unlabeled = [v for v in np.unique(table.videos).tolist() if (table.parts[table.videos == v] == "unlabeled").all()]
     if not unlabeled:
