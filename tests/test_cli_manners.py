@@ -155,7 +155,7 @@ def test_every_command_has_examples_and_the_common_options(command):
 def test_a_dry_run_reads_and_writes_nothing(world, tmp_path):
     options = (*NAMES, "--annotations", world / "truth", "--out", tmp_path / "o", "--dry-run")
     said = run("stabilize", world / "said", *options).stdout
-    assert "5 videos" in said and "5 of them annotated" in said and not (tmp_path / "o").exists()
+    assert "5 videos" in said and "5 of them are annotated" in said and not (tmp_path / "o").exists()
     plan = json.loads(run("stabilize", world / "said", *options, "--json").stdout)
     assert plan["annotated"] == [f"video{v:02d}" for v in range(1, 6)] and plan["tracks"] == ["phases", "tools"]
     assert "held out, one video at a time, 5 videos, 6 models to learn. Emissions: confusion, counted in" in said

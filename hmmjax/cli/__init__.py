@@ -54,7 +54,7 @@ app.command(
 app.command(
     epilog=examples(
         "hmmjax evaluate predictions/ --truth annotations/ --phase-names cholec80 --relaxed",
-        "hmmjax evaluate results/ --truth annotations/ --json > figures.json",
+        "hmmjax evaluate results/ --truth annotations/ --json > metrics.json",
     )
 )(evaluate.evaluate)
 app.command(

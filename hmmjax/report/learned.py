@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 
 from hmmjax import plots
+from hmmjax.emissions import Tempered
 from hmmjax.report.picture import Picture, matrix_rows
+from hmmjax.report.reasons import tool_matrix
 from hmmjax.stabilize import Stabilized
 
 
@@ -29,7 +31,7 @@ def transition_pictures(result: Stabilized, phase_names: Sequence[str], tool_nam
         )  # fmt: skip
         rows = matrix_rows(params.phases.transition, phase_names, phase_names, "from", "to")
         found.append(Picture("transitions_phases", "model", caption, figure, rows))
-    matrix = getattr(getattr(params.tools, "transition", None), "matrix", None)
+    matrix = tool_matrix(params)
     if matrix is not None:
         caption = (
             f"How tools appear and disappear, one block per tool{' and phase' if np.ndim(matrix) == 4 else ''}: upper "
@@ -77,15 +79,14 @@ def emission_pictures(result: Stabilized, phase_names: Sequence[str], tool_names
     params = result.model.params
     found = []
     for track, names in (("phases", phase_names), ("tools", tool_names)):
-        family = getattr(getattr(params, track), "emission", None)
+        chain = getattr(params, track)
+        if chain is None or chain.emission is None:
+            continue
         power = ""
-        while family is not None and hasattr(family, "family"):  # a family around another, e.g. Tempered
-            if hasattr(family, "power"):
-                weight = np.array2string(np.asarray(family.power), precision=3)
-                power = f" Each frame is weighted by {weight} (1 = full weight)."
-            family = family.family
-        if family is not None:
-            found += _emission(track, family, names, power)
+        if isinstance(chain.emission, Tempered):
+            weight = np.array2string(np.asarray(chain.emission.power), precision=3)
+            power = f" Each frame is weighted by {weight} (1 = full weight)."
+        found += _emission(track, chain.emission.unwrapped, names, power)
     return found
 
 

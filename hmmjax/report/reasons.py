@@ -11,7 +11,8 @@ from hmmjax.plots.style import words
 from hmmjax.stabilize import Stabilized
 from hmmjax.stabilize.prepare import observations_for
 from hmmjax.stabilize.table import as_phases, as_tools
-from hmmjax.types import Observations
+from hmmjax.transitions import PhaseConditioned
+from hmmjax.types import Observations, Params
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,7 +173,7 @@ def _weigh(
             table = table[:, tool] if table.ndim == 3 and table.shape[1] == params.num_tools else None
         if table is not None:
             frames_say = float((table[np.arange(len(inside)), smooth[inside]] - table[:, given]).sum())
-    matrix = getattr(getattr(params.tools, "transition", None), "matrix", None)
+    matrix = tool_matrix(params)
     with np.errstate(divide="ignore"):
         if track == "phases":
             a = np.log(np.asarray(chain.transition, np.float64))
@@ -202,6 +203,12 @@ def _alone(table: np.ndarray, tool: int, tools: np.ndarray) -> np.ndarray:
     others = tools @ places - tools[:, tool] * places[tool]
     frames = np.arange(len(tools))
     return np.stack([table.sum(1)[frames, others + state * places[tool]] for state in (0, 1)], -1)
+
+
+def tool_matrix(params: Params) -> np.ndarray | None:
+    """Return the tools' transition probabilities (K, L, 2, 2) or (K, 2, 2); None if they are not a table."""
+    transition = None if params.tools is None else params.tools.transition
+    return np.asarray(transition.matrix) if isinstance(transition, PhaseConditioned) else None
 
 
 def _path(log: np.ndarray, states: np.ndarray) -> float:

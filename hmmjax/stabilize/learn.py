@@ -225,9 +225,8 @@ def _with_powers(params: Params, calibrated: Params) -> Params:
 def _describe_powers(found: Calibration, held_out: bool) -> str:
     parts = []
     for track, chain in (("phases", found.params.phases), ("tools", found.params.tools)):
-        emission = None if chain is None else chain.emission
-        families = emission.families if isinstance(emission, Fused) else (emission,)
-        powers = [np.ravel(np.asarray(f.power)) for f in families if isinstance(f, Tempered)]
+        sources = () if chain is None or chain.emission is None else chain.emission.sources
+        powers = [np.ravel(np.asarray(f.power)) for f in sources if isinstance(f, Tempered)]
         for i, power in enumerate(powers):
             ends = f"{power.min():.2g}" if power.min() == power.max() else f"{power.min():.2g} to {power.max():.2g}"
             parts.append(f"{ends} for {track}{f' of recognizer {i + 1}' if len(powers) > 1 else ''}")

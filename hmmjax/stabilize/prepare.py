@@ -157,7 +157,8 @@ def observations_for(raw: Observations, params: Params, threshold: float) -> Obs
     labels = raw.discretize(threshold)
 
     def choose(track: str) -> Any:
-        observes = getattr(getattr(getattr(params, track), "emission", None), "observes", None)
+        chain = getattr(params, track)
+        observes = None if chain is None or chain.emission is None else chain.emission.observes
         both = getattr(raw, track), getattr(labels, track)
         given, wanted = (len(x) if isinstance(x, tuple) else 1 for x in (both[0], observes))
         if given != wanted and observes is not None and both[0] is not None:

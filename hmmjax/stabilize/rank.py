@@ -16,11 +16,10 @@ from hmmjax.stabilize.folds import describe_protocol
 from hmmjax.stabilize.prepare import TransitionVideos, align, can_hide_phases, count_classes, transition_labels
 from hmmjax.stabilize.settings import Progress, Settings, ignore_progress, with_overrides
 from hmmjax.stabilize.table import finite_or_none
+from hmmjax.stabilize.warnings import MIN_DROP
 from hmmjax.types import Labels, Observations, Params
 
 _NATS = ("conditional", "behind", "error", "uncalibrated", "marginal")
-#: A family whose scores are lower than the recognizer's by more than this does harm; smaller differences are rounding.
-MIN_DROP = 0.01
 
 
 @dataclasses.dataclass(frozen=True)
