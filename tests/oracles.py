@@ -424,6 +424,18 @@ def observe(rng: np.random.Generator, family: str, table: np.ndarray, states: np
     return rng.beta(table[k, states, 0], table[k, states, 1]).astype(np.float32)
 
 
+def phase_gaussian(tables: list, observations: np.ndarray) -> np.ndarray:
+    """(T, L) log-densities of features (T, D), from means (L, D) and full covariances (L, D, D)."""
+    density = stats.multivariate_normal.logpdf
+    return np.stack([np.reshape(density(observations, m, c), -1) for m, c in zip(*tables, strict=True)], -1)
+
+
+def tool_gaussian(tables: list, observations: np.ndarray) -> np.ndarray:
+    """(T, K, 2) log-densities of features (T, K, D), from means (K, 2, D) and full covariances (K, 2, D, D)."""
+    tools = zip(*tables, strict=True)
+    return np.stack([phase_gaussian(list(tool), observations[:, k]) for k, tool in enumerate(tools)], 1)
+
+
 def log_densities(family: str, table: np.ndarray, observations: np.ndarray) -> np.ndarray:
     """The family's table of log-densities: (T, L) or (T, K, 2)."""
     functions = {
@@ -436,5 +448,7 @@ def log_densities(family: str, table: np.ndarray, observations: np.ndarray) -> n
         "PhaseLogitNormal": phase_logit_normal,
         "ToolLogitNormal": tool_logit_normal,
         "ToolLogistic": tool_logistic,
+        "PhaseGaussian": phase_gaussian,
+        "ToolGaussian": tool_gaussian,
     }
     return functions[family](table, observations)

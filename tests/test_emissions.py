@@ -34,6 +34,8 @@ ORACLES = {
     "PhaseLogitNormal",
     "ToolLogitNormal",
     "ToolLogistic",
+    "PhaseGaussian",
+    "ToolGaussian",
 }
 
 
@@ -121,10 +123,11 @@ def test_all_families_are_here():
 
 @every
 def test_what_a_family_says_of_itself(family):
-    assert family.track in ("phases", "tools") and family.observes in ("labels", "probabilities")
+    assert family.track in ("phases", "tools") and family.observes in ("labels", "probabilities", "reals")
     built = family.default(N)
     assert issubclass(family, emissions.PhaseEmission if family.track == "phases" else emissions.ToolEmission)
-    assert (built.num_phases if family.track == "phases" else built.num_tools) == N
+    assert (built.num_phases if family.track == "phases" else built.num_tools) == built.size == N
+    assert built.table_shape == tail(family) and built.unwrapped is built and built.sources == (built,)
     assert family.__doc__ and "Source" in family.__doc__
     built.check()
 
@@ -172,6 +175,11 @@ def test_density_sums_to_one(family):
         said = symbols if family.track == "phases" else np.stack([symbols] * N, -1)
         assert_allclose(np.exp(built.log_prob(said)).sum(0), 1, rtol=1e-5)
         return
+    if family.observes == "reals":
+        built, x = family.default(2), np.linspace(-9, 9, 20000, dtype=np.float32)
+        features = np.broadcast_to(x.reshape(-1, *[1] * len(built.event_shape)), (len(x), *built.event_shape))
+        assert_allclose(np.exp(log_prob(built, features)).mean(0) * 18, 1, rtol=2e-3)
+        return
     built = jax.tree.map(lambda x: x if is_table(x) else 1 + jnp.abs(x), family.default(2))
     x = (np.arange(20000, dtype=np.float32) + 0.5) / 20000
     said = np.stack([x, 1 - x], -1) if family.track == "phases" else np.stack([x, x], -1)
@@ -186,11 +194,11 @@ def test_density_sums_to_one(family):
 def test_sample_is_what_the_family_observes(family):
     built = perturbed(family)
     _, said = draw(built, 12)
-    floats = family.observes == "probabilities"
+    floats = family.observes != "labels"
     assert jnp.issubdtype(said.dtype, jnp.floating if floats else jnp.integer)
-    assert said.shape == ((12, N) if family.track == "tools" or floats else (12,))
+    assert said.shape == (12, *built.event_shape)
     assert np.isfinite(built.log_prob(said)).all()
-    assert (np.asarray(said) >= 0).all() and (np.asarray(said) <= (1 if floats or family.track == "tools" else 2)).all()
+    built.check_observations("obs", said[None], np.ones((1, 12), bool))
     assert_array_equal(draw(built, 12)[1], said)  # the key decides
     assert not np.array_equal(draw(built, 12, seed=2)[1], said)
 
@@ -236,7 +244,8 @@ def test_maximize_maximizes(family, pseudo):
 def test_maximize_recovers_what_made_the_data(family):
     built = perturbed(family)
     hidden, said = draw(built, 20000)
-    fitted = maximize(family.default(N), statistics_of(built, said, onehot(family, hidden)))
+    start = family.default(N)
+    fitted = maximize(start, statistics_of(start, said, onehot(family, hidden)))
     # A weight is known to about 0.05 nats from so many frames.
     atol = 0.2 if family.is_joint else 0.02
     jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=0.08, atol=atol), fitted, built)
@@ -291,7 +300,8 @@ def test_check_names_the_field(family, bad):
     built = perturbed(family)
     # A mean may be negative; its scale may not. A weight may be anything finite.
     bad = bad if hasattr(built, "scale") or not hasattr(built, "weights") else np.nan
-    name = "scale" if hasattr(built, "scale") else dataclasses.fields(built)[0].name
+    positive = [n for n in ("scale", "covariance") if hasattr(built, n)]
+    name = positive[0] if positive else dataclasses.fields(built)[0].name
     table = jnp.asarray(getattr(built, name))
     broken = dataclasses.replace(built, **{name: table.at[(0,) * min(table.ndim, 2)].set(bad)})
     with pytest.raises(ValueError, match=name):

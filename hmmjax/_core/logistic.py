@@ -1,8 +1,8 @@
-"""Logistic regressions of K tools on a configuration: tables, ridge-regularized IRLS, information.
+"""Logistic regressions on the configuration of K tools: tables, ridge-regularized IRLS, information.
 
-A unit is one regression: what becomes of one tool, and perhaps in one phase. Its weights are (intercept, one a tool) in
-nats of log-odds, its data counts of (no, yes) for every configuration of the K tools: those are sufficient, so that
-learning costs the same however long the videos.
+A unit is one regression, of one tool's outcome (perhaps in one phase). Its weights are an intercept and one weight per
+tool, in nats of log-odds; its data are counts of (no, yes) for every configuration of the K tools. These counts are
+sufficient, so that the cost of learning does not depend on the length of the videos.
 """
 
 from typing import Any
@@ -18,18 +18,18 @@ from hmmjax._core.checks import check_array
 from hmmjax._core.typing import Array, Float
 
 MAX_TOOLS = 10
-"""Tools that may interact: a step is then a matrix of 2**K by 2**K for every phase, a million numbers each."""
+"""Maximum number of interacting tools: the joint transition in each phase is then a matrix of a million numbers."""
 
 MAX_WEIGHT = 20.0
-"""Largest size of a fitted weight, in nats of log-odds. What never happens has no maximum likelihood estimate (its
-weights would run to infinity); the fit stops here, at odds of one in 500 million."""
+"""Largest size of a fitted weight, in nats of log-odds. Events that never occur have no maximum likelihood estimate
+(their weights go to infinity); the fit stops here, at odds of one in 500 million."""
 
 BEYOND = 1e4
-"""Weights beyond this are refused: sums of them over tools and frames have no digits left in float32."""
+"""Largest valid weight: float32 sums of larger ones over tools and frames would have no correct digits."""
 
 
 def design(num_tools: int, dtype: Any = jnp.float32) -> Float[Array, "C M"]:
-    """(C, K + 1) what each weight is multiplied by: 1, then the presence of every tool.
+    """Return the design matrix (C, K + 1): a column of ones, then the presence of every tool in each configuration.
 
     Raises:
         ValueError: more than `MAX_TOOLS` tools.
@@ -39,40 +39,40 @@ def design(num_tools: int, dtype: Any = jnp.float32) -> Float[Array, "C M"]:
 
 
 def check_size(num_tools: int) -> None:
-    """Raise ValueError for more than `MAX_TOOLS` tools."""
+    """Raise ValueError if there are more than `MAX_TOOLS` tools."""
     if num_tools > MAX_TOOLS:
         raise ValueError(
-            f"{num_tools} tools cannot interact: exact inference would need tables over 2**{num_tools} configurations, "
-            f"and stops at {MAX_TOOLS} tools. Leave out rare tools, or use PhaseConditioned and ToolConfusion, whose "
-            "cost grows with the number of tools alone."
+            f"{num_tools} tools cannot interact: exact inference needs tables over 2**{num_tools} configurations, and "
+            f"supports at most {MAX_TOOLS} tools. Leave out rare tools, or use PhaseConditioned and "
+            "ToolConfusion."
         )
 
 
 def log_odds(weights: Any) -> Float[Array, "... C"]:
-    """Log-odds of yes (..., C) in every configuration, from weights (..., K + 1)."""
+    """Return the log-odds of yes (..., C) in every configuration, from weights (..., K + 1)."""
     weights = jnp.asarray(weights)
     return num.einsum("...m,cm->...c", weights, design(weights.shape[-1] - 1, weights.dtype))
 
 
 def log_probabilities(weights: Any) -> Float[Array, "... C 2"]:
-    """Log-probabilities (..., C, 2) of no and yes."""
+    """Return the log-probabilities (..., C, 2) of no and yes."""
     odds = log_odds(weights)
     return jax.nn.log_sigmoid(jnp.stack([-odds, odds], -1))
 
 
 def from_probabilities(absent: Any, present: Any) -> Float[Array, "... M"]:
-    """Weights of units that look at their own tool only.
+    """Return weights of units that depend on their own tool only.
 
     Args:
-        absent: (..., K) probability of yes where tool k, the unit's own, is absent.
-        present: (..., K) the same where it is present.
+        absent: (..., K) probability of yes if the unit's own tool is absent.
+        present: (..., K) probability of yes if the unit's own tool is present.
 
     Returns:
-        (..., K, K + 1); log-odds are cut at half of `MAX_WEIGHT`, so that no difference of two exceeds it.
+        (..., K, K + 1); log-odds are clipped at half of `MAX_WEIGHT`, so that no difference exceeds it.
     """
 
     def odds(p: Any) -> Array:
-        # The complement's own logarithm, not that of a difference: 1 - 1e-9 is 1 in float32.
+        # log1p keeps the digits of the complement: 1 - 1e-9 is 1 in float32.
         p = jnp.asarray(p)
         return jnp.clip(jnp.log(p) - jnp.log1p(-p), -MAX_WEIGHT / 2, MAX_WEIGHT / 2)
 
@@ -82,12 +82,12 @@ def from_probabilities(absent: Any, present: Any) -> Float[Array, "... M"]:
 
 
 def ridge(pseudo_counts: Any, weights: Array) -> Array:
-    """Penalty of every weight, intercepts included: without, what never happens would be at the cap."""
+    """Return the penalty of every weight, intercepts included."""
     return jnp.broadcast_to(jnp.asarray(pseudo_counts, weights.dtype), weights.shape)
 
 
 def log_prior(weights: Any, pseudo_counts: Any) -> Array:
-    """Log-density of normal weights of mean 0 and precision `ridge`, without its constant."""
+    """Return the log-density of normal weights with mean 0 and precision `ridge`, without its constant."""
     weights = jnp.asarray(weights)
     return -0.5 * jnp.sum(ridge(pseudo_counts, weights) * weights**2)
 
@@ -95,16 +95,16 @@ def log_prior(weights: Any, pseudo_counts: Any) -> Array:
 def fit(
     counts: Float[Array, "... C 2"], previous: Float[Array, "... M"], pseudo_counts: Any = 0.0
 ) -> Float[Array, "... M"]:
-    """Weights that maximize sum(counts * log-probability) plus `log_prior`, each at most `MAX_WEIGHT`.
+    """Return the weights that maximize sum(counts * log-probability) plus `log_prior`, bounded by `MAX_WEIGHT`.
 
     Args:
-        counts: weight of (no, yes) in every configuration.
-        previous: where to start; the result is never less likely than it. What the counts say nothing about (a tool
-            that is never there, a unit never visited) stays as it is, but for the ridge.
-        pseudo_counts: as for `ridge`.
+        counts: weights of (no, yes) in every configuration.
+        previous: starting point; the result is never less likely. Weights without data (of a tool that is never present
+            or a unit that is never visited) keep their value, except for the ridge.
+        pseudo_counts: the ridge, in nats per unit squared; a scalar or an array that broadcasts to the weights.
 
     Newton's method, which for a logistic regression is iteratively reweighted least squares (McCullagh and Nelder
-    1989, section 2.5; ridge by le Cessie and van Houwelingen 1992), shortening any step that loses likelihood.
+    1989, section 2.5; ridge by le Cessie and van Houwelingen 1992), shortening any step that lowers the likelihood.
     """
     size = previous.shape[-1]
     x = design(size - 1, previous.dtype)
@@ -118,7 +118,7 @@ def fit(
             odds = x @ w
             gradient = (yes - total * jax.nn.sigmoid(odds)) @ x - penalty * w
             hessian = _information(x, total, odds) + jnp.diag(penalty)
-            # Directions without information stay; the share is far below what a step could be wrong by.
+            # Keeps directions without information; far smaller than the error of a Newton step.
             damping = 1e-6 * jnp.max(jnp.diagonal(hessian)) + jnp.finfo(w.dtype).tiny
             factor = jax.scipy.linalg.cho_factor(hessian + damping * jnp.eye(size, dtype=w.dtype))
             step = jax.scipy.linalg.cho_solve(factor, gradient)
@@ -128,7 +128,7 @@ def fit(
                 move = new - w
                 return new, _gain(total, yes, odds, x @ move) - jnp.sum(penalty * move * (w + move / 2))
 
-            # Sixteen step lengths at once cost less than a loop, and the best of them is never worse than staying.
+            # Sixteen step lengths at once cost less than a loop; the best one is taken only if it is an improvement.
             candidates, gains = jax.vmap(attempt)(jnp.arange(16.0, dtype=w.dtype))
             best = jnp.argmax(jnp.where(jnp.isnan(gains), -jnp.inf, gains))
             better = gains[best] > 0
@@ -139,20 +139,20 @@ def fit(
 
         return lax.while_loop(unfinished, newton, (start, jnp.array(False), jnp.array(0)))[0]
 
-    # Products inside a loop of tiny matrices: at full precision, since a GPU's default is not.
+    # Full precision, which is not the default of matrix products on GPUs.
     with jax.default_matmul_precision("highest"):
         fitted = jax.vmap(one)(counts.reshape(-1, *x.shape[:1], 2), previous.reshape(-1, size), penalty)
     return fitted.reshape(previous.shape)
 
 
 def _information(x: Array, total: Array, odds: Array) -> Array:
-    """X' diag(n p (1 - p)) X of one unit."""
+    """Return X' diag(n p (1 - p)) X of one unit."""
     weight = total * jax.nn.sigmoid(odds) * jax.nn.sigmoid(-odds)
     return (x * weight[:, None]).T @ x
 
 
 def _gain(total: Array, yes: Array, odds: Array, move: Array) -> Array:
-    """What the log-likelihood gains when log-odds move: no difference of large sums, so that small gains are seen."""
+    """Return the gain of the log-likelihood if log-odds move, without a difference of large sums."""
     near = jnp.abs(move) < 1
     small = jnp.where(near, move, 0)
     # softplus(odds + move) - softplus(odds)
@@ -165,10 +165,10 @@ def _gain(total: Array, yes: Array, odds: Array, move: Array) -> Array:
 
 
 def standard_errors(weights: np.ndarray, counts: np.ndarray, penalty: np.ndarray) -> Float[np.ndarray, "... M"]:
-    """Square roots of the diagonal of the inverse of X' diag(n p (1 - p)) X + diag(ridge), in float64.
+    """Return square roots of the diagonal of the inverse of X' diag(n p (1 - p)) X + diag(ridge), in float64.
 
-    n are the counts of each configuration and p its probability of yes under `weights`. A weight about which the
-    counts say nothing has an infinite error.
+    n are the counts of each configuration and p its probability of yes under `weights`. A weight without data has an
+    infinite error.
     """
     size = weights.shape[-1]
     x = np.asarray(design(size - 1), np.float64)
@@ -177,20 +177,19 @@ def standard_errors(weights: np.ndarray, counts: np.ndarray, penalty: np.ndarray
     information = np.einsum("...c,cm,cn->...mn", variance, x, x) + penalty[..., None] * np.eye(size)
     values, vectors = np.linalg.eigh(information)
     values = np.where(values <= 1e-9 * values[..., -1:], 0, values)
-    share = np.where(vectors**2 > 1e-9, vectors**2, 0)
+    squared = np.where(vectors**2 > 1e-9, vectors**2, 0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        terms = np.where(share > 0, share / values[..., None, :], 0)
+        terms = np.where(squared > 0, squared / values[..., None, :], 0)
     return np.sqrt(terms.sum(-1))
 
 
 def check_weights(name: str, weights: Any, meaning: str) -> None:
-    """Raise ValueError unless finite, (..., K, K + 1), and of not too many tools."""
+    """Raise ValueError unless weights are (..., K, K + 1), finite and of at most `MAX_TOOLS` tools."""
     check_array(name, weights)
     shape = tuple(weights.shape)
     if len(shape) < 2 or shape[-1] != shape[-2] + 1 or shape[-2] == 0:
         raise ValueError(
-            f"{name} has shape {shape} but must be {meaning}: for each tool an intercept, then a weight for the "
-            "presence of every tool."
+            f"{name} has shape {shape} but must be {meaning}: for each tool an intercept, then one weight per tool."
         )
     check_size(shape[-2])
     if np.dtype(weights.dtype).kind not in "iuf" and not jnp.issubdtype(weights.dtype, jnp.floating):
@@ -200,10 +199,10 @@ def check_weights(name: str, weights: Any, meaning: str) -> None:
         where = tuple(int(i) for i in np.argwhere(~np.isfinite(values))[0])
         raise ValueError(
             f"{name} must be finite log-odds, but entry {where} is {values[where]!r}. "
-            f"For what never happens take {-MAX_WEIGHT:g}: odds of one in 500 million."
+            f"For events that never occur use {-MAX_WEIGHT:g}, odds of one in 500 million."
         )
     if np.abs(values).max() > BEYOND:
         raise ValueError(
-            f"{name} holds {np.abs(values).max():.3g} nats of log-odds, whose sums lose all digits. For what never "
-            f"happens take {-MAX_WEIGHT:g}: odds of one in 500 million."
+            f"{name} holds {np.abs(values).max():.3g} nats of log-odds, too large for float32. For events that never "
+            f"occur use {-MAX_WEIGHT:g}, odds of one in 500 million."
         )

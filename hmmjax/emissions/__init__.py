@@ -1,23 +1,28 @@
-"""Emission families: what a recognizer says, given what is there. One file per family."""
+"""Emission families: the probability of a recognizer's outputs given the hidden state. One file per family."""
 
 from hmmjax.emissions.base import Emission, PhaseEmission, ToolEmission
 from hmmjax.emissions.beta import ToolBeta
 from hmmjax.emissions.confusion import PhaseConfusion, ToolConfusion
 from hmmjax.emissions.dirichlet import PhaseDirichlet
 from hmmjax.emissions.fused import Fused
+from hmmjax.emissions.gaussian import PhaseGaussian, ToolGaussian
 from hmmjax.emissions.inflated_beta import ToolInflatedBeta
 from hmmjax.emissions.inflated_dirichlet import PhaseInflatedDirichlet
 from hmmjax.emissions.logistic import ToolLogistic
 from hmmjax.emissions.logit_normal import PhaseLogitNormal, ToolLogitNormal
+from hmmjax.emissions.registry import FAMILIES, LABEL_FAMILIES
 from hmmjax.emissions.scaled import PhaseScaled, ToolScaled
 from hmmjax.emissions.tempered import Tempered
 
 __all__ = [
+    "FAMILIES",
+    "LABEL_FAMILIES",
     "Emission",
     "Fused",
     "PhaseConfusion",
     "PhaseDirichlet",
     "PhaseEmission",
+    "PhaseGaussian",
     "PhaseInflatedDirichlet",
     "PhaseLogitNormal",
     "PhaseScaled",
@@ -25,6 +30,7 @@ __all__ = [
     "ToolBeta",
     "ToolConfusion",
     "ToolEmission",
+    "ToolGaussian",
     "ToolInflatedBeta",
     "ToolLogistic",
     "ToolLogitNormal",

@@ -12,25 +12,25 @@ from hmmjax._core import numerics as num
 from hmmjax._core.typing import Array, Float
 
 OUTPUT_EPS = 1e-6
-"""Recognizer outputs are clipped to [OUTPUT_EPS, 1 - OUTPUT_EPS]: a float32 softmax saturates to exactly 0 and 1,
-where a Dirichlet or Beta density is zero or infinite."""
+"""Recognizer outputs are clipped to [OUTPUT_EPS, 1 - OUTPUT_EPS]: a float32 softmax saturates to exactly 0 and 1, at
+which a Dirichlet or Beta density is zero or infinite."""
 
 MAX_CONCENTRATION = 1e4
-"""Largest sum of a state's concentrations. Identical outputs have no maximum likelihood estimate (the density would
-be a spike of infinite height); the fit stops here, and `hmmjax.fit` warns."""
+"""Largest sum of a state's concentrations. The likelihood of identical outputs has no maximum (the density would be
+infinite); the fit stops here, and `hmmjax.fit` warns."""
 
 MIN_CONCENTRATION = 1e-3
-"""Smallest concentration, for the mirror image: outputs that are all 0 or 1."""
+"""Smallest concentration, for the opposite case: outputs that are all 0 or 1."""
 
 
 def log_normalizer(concentration: Float[Array, "... n"]) -> Float[Array, "..."]:
-    """Log of the multivariate Beta function, as a chain of two-argument ones that keep their digits in float32."""
+    """Return the log of the multivariate Beta function, as a chain of two-argument ones, accurate in float32."""
     tail = jnp.cumsum(concentration[..., ::-1], -1)[..., ::-1]
     return jnp.sum(num.log_beta(concentration[..., :-1], tail[..., 1:]), -1)
 
 
 def log_density(concentration: Float[Array, "... n"], log_y: Float[Array, "... n"]) -> Float[Array, "..."]:
-    """Dirichlet log-density of exp(log_y) with respect to its first n - 1 coordinates."""
+    """Return the Dirichlet log-density of exp(log_y) with respect to its first n - 1 coordinates."""
     return jnp.sum((concentration - 1) * log_y, -1) - log_normalizer(concentration)
 
 
@@ -48,15 +48,15 @@ def cap_warnings(track: str, concentration: Any) -> list[str]:
 def fit_concentration(
     mean_log: Float[Array, "... n"], weight: Float[Array, "..."], previous: Float[Array, "... n"]
 ) -> Float[Array, "... n"]:
-    """Concentrations that maximize the weighted Dirichlet likelihood; states of weight zero keep `previous`.
+    """Return the concentrations that maximize the weighted Dirichlet likelihood; unvisited states keep `previous`.
 
     Args:
         mean_log: weighted mean of log-probabilities per state.
         weight: total weight per state.
-        previous: where to start; the result is never less likely than it.
+        previous: starting point; the result is never less likely.
 
     Newton's method in the form that inverts the Hessian in linear time (Minka, "Estimating a Dirichlet
-    distribution"), halving any step that leaves the positive domain or loses likelihood.
+    distribution"), halving any step that leaves the positive domain or lowers the likelihood.
     """
     n = mean_log.shape[-1]
     shape = previous.shape
@@ -80,7 +80,7 @@ def fit_concentration(
                 new = new * jnp.minimum(1, MAX_CONCENTRATION / new.sum())
                 return new, objective(new, m)
 
-            # Sixteen step lengths at once cost less than a loop, and the best of them is never worse than staying.
+            # Sixteen step lengths at once cost less than a loop; the best one is taken only if it is an improvement.
             candidates, values = jax.vmap(attempt)(jnp.arange(16.0, dtype=c.dtype))
             best = jnp.argmax(jnp.where(jnp.isnan(values), -jnp.inf, values))
             better = values[best] > value

@@ -40,7 +40,9 @@ def check_event_shape(name: str, values: Any, family: str, track: str, shape: tu
             f"{name} has {given[0]} classes in its last axis, but the model's {track} have {shape[0]} ({family})."
         )
     needed = ", ".join(("B", "T", *map(str, shape)))
-    raise ValueError(f"{name} has shape {tuple(values.shape)}, but {family} observes {shape} per frame: pass ({needed}).")
+    raise ValueError(
+        f"{name} has shape {tuple(values.shape)}, but {family} observes {shape} per frame: pass ({needed})."
+    )
 
 
 def check_symbols(name: str, values: Any, observed: np.ndarray, num_symbols: int) -> None:

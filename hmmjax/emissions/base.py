@@ -164,8 +164,8 @@ class Emission:
     def statistics(self, observations: Any, posterior: Array) -> Any:
         """Return sufficient statistics, weighted and summed over ``...``.
 
-        They must be additive: the statistics of two sets of frames are the sum of the two. Frames of weight zero must
-        not count, whatever they hold.
+        They must be additive: the statistics of two sets of frames are the sum of the two. They may depend on the
+        parameters, as moments about the current means do. Frames of weight zero must not count.
 
         Args:
             observations: (..., *event_shape) array.
@@ -183,7 +183,7 @@ class Emission:
         """Return the family that maximizes expected log-density plus `log_prior`; unvisited states keep their value.
 
         Args:
-            statistics: from `statistics`.
+            statistics: from `statistics` of this very family.
             pseudo_counts: strength of the prior, defined by the family; 0 means no prior.
 
         Returns:

@@ -1,4 +1,4 @@
-"""Beta emissions: the recognizer's sigmoid output per tool (the paper's psi)."""
+"""Beta emissions over the recognizer's sigmoid output per tool (the paper's psi)."""
 
 from types import MappingProxyType
 from typing import Any, Self
@@ -16,12 +16,13 @@ from hmmjax.emissions.base import ToolEmission
 
 @pytree
 class ToolBeta(ToolEmission):
-    """The probability said of tool k given its presence d is Beta(concentration[k, d, 0], concentration[k, d, 1]).
+    """The output of tool k given its presence d is Beta(concentration[k, d, 0], concentration[k, d, 1])-distributed.
 
     Attributes:
-        concentration: (K, 2, 2) positive; the last axis is (for pi, for 1 - pi).
+        concentration: (K, 2, 2) positive; the last axis holds the exponents of (y, 1 - y), plus one.
 
-    Outputs are clipped to [1e-6, 1 - 1e-6]. Pseudo-counts: pseudo-frames per state that look uniform on [0, 1].
+    Outputs are clipped to [1e-6, 1 - 1e-6]. Pseudo-counts (scalar or (K, 2)): pseudo-frames per state whose
+    outputs are uniform on [0, 1].
 
     Source: the paper's first extension, psi.
     """
@@ -32,7 +33,7 @@ class ToolBeta(ToolEmission):
 
     @property
     def num_tools(self) -> int:
-        """K."""
+        """Number of tools K."""
         return self.concentration.shape[0]
 
     @property
@@ -42,24 +43,24 @@ class ToolBeta(ToolEmission):
 
     @classmethod
     def default(cls, num_tools: int) -> Self:
-        """Low outputs when the tool is absent, high ones when it is present."""
+        """Return low outputs for absent tools and high ones for present tools."""
         return cls(jnp.broadcast_to(jnp.array([[0.5, 2.0], [1.5, 0.5]]), (num_tools, 2, 2)))
 
     def log_prob(self, observations: Float[Array, "... K"]) -> Float[Array, "... K 2"]:
-        """Log-density of each output (..., K) under absence and presence (..., K, 2)."""
+        """Return the log-density (..., K, 2) of each output (..., K) under absence and presence."""
         concentration = jnp.asarray(self.concentration)
         log_y = _log_pair(observations)
         return num.einsum("...kj,kdj->...kd", log_y, concentration - 1) - dirichlet.log_normalizer(concentration)
 
     def statistics(self, observations: Float[Array, "... K"], posterior: Float[Array, "... K 2"]) -> dict[str, Array]:
-        """Total weight (K, 2) and weighted sum of log-outputs (K, 2, 2)."""
+        """Return total weights (K, 2) and weighted sums of log-outputs (K, 2, 2)."""
         k = posterior.shape[-2]
         posterior = posterior.reshape(-1, k, 2)
         log_y = _log_pair(observations).reshape(-1, k, 2)
         return {"weight": posterior.sum(0), "log": num.einsum("nkd,nkj->kdj", posterior, log_y)}
 
     def maximize(self, statistics: dict[str, Array], pseudo_counts: Any = 0.0) -> Self:
-        """Weighted maximum likelihood (or MAP) by a safeguarded Newton iteration."""
+        """Return the weighted maximum likelihood (or MAP) estimate, by safeguarded Newton steps."""
         previous = jnp.asarray(self.concentration)
         weight = statistics["weight"] + pseudo_counts
         # A uniform output has mean log-probability digamma(1) - digamma(2) = -1.
@@ -68,12 +69,12 @@ class ToolBeta(ToolEmission):
         return type(self)(dirichlet.fit_concentration(mean, weight, previous))
 
     def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
-        """Log-density of the pseudo-frames."""
+        """Return the log-density of the pseudo-frames."""
         concentration = jnp.asarray(self.concentration)
         return jnp.sum(pseudo_counts * dirichlet.log_density(concentration, -jnp.ones_like(concentration)))
 
     def sample(self, key: jax.Array, states: Array) -> Array:
-        """Sigmoid outputs (..., K) for presence 0/1 (..., K)."""
+        """Draw sigmoid outputs (..., K) for presence 0 or 1 (..., K)."""
         concentration = jnp.asarray(self.concentration)
         chosen = jnp.where((states == 1)[..., None], concentration[:, 1], concentration[:, 0])
         return jax.random.beta(key, chosen[..., 0], chosen[..., 1])
@@ -90,7 +91,8 @@ class ToolBeta(ToolEmission):
 
 
 def _log_pair(y: Array) -> Array:
-    # 1 - eps is not a float32 to the last digit: clip the complement as well, so that both logs are bounded alike.
+    """Return (..., 2) logarithms of the outputs and of their complements."""
+    # 1 - eps is not exact in float32: clip the complement as well, so that both logarithms have the same bound.
     present = jnp.log(jnp.clip(y, dirichlet.OUTPUT_EPS, 1 - dirichlet.OUTPUT_EPS))
     absent = jnp.log(jnp.clip(1 - y, dirichlet.OUTPUT_EPS, 1 - dirichlet.OUTPUT_EPS))
     return jnp.stack([present, absent], -1)

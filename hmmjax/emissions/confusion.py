@@ -1,4 +1,4 @@
-"""Confusion emissions: the recognizer says a label (the paper's B and B~)."""
+"""Confusion emissions: the recognizer outputs a label (the paper's B and B~)."""
 
 from types import MappingProxyType
 from typing import Any, Self
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from hmmjax._core import numerics as num
 from hmmjax._core.categorical import dirichlet_log_prior, normalize_counts
-from hmmjax._core.checks import check_rows, check_shape, check_square
+from hmmjax._core.checks import check_array, check_rows
 from hmmjax._core.pytree import pytree
 from hmmjax._core.typing import Array, Float, Int
 from hmmjax.emissions.base import PhaseEmission, ToolEmission
@@ -16,12 +16,16 @@ from hmmjax.emissions.base import PhaseEmission, ToolEmission
 
 @pytree
 class PhaseConfusion(PhaseEmission):
-    """P(recognizer says q | phase p) = matrix[p, q].
+    """P(label m | phase p) = matrix[p, m].
+
+    The M labels are usually the L phases, but a recognizer may have other classes.
 
     Attributes:
-        matrix: (L, L) probabilities, rows sum to one.
+        matrix: (L, M) probabilities, rows sum to one.
 
-    Source: B of the paper's phase model. Pseudo-counts: scalar or (L, L).
+    Pseudo-counts: a scalar or (L, M).
+
+    Source: B of the paper's phase model.
     """
 
     matrix: Array
@@ -30,8 +34,13 @@ class PhaseConfusion(PhaseEmission):
 
     @property
     def num_phases(self) -> int:
-        """L."""
+        """Number of phases L."""
         return self.matrix.shape[0]
+
+    @property
+    def num_symbols(self) -> int:
+        """Number of labels M."""
+        return self.matrix.shape[-1]
 
     @property
     def prior_shape(self) -> tuple[int, ...]:
@@ -39,47 +48,57 @@ class PhaseConfusion(PhaseEmission):
         return self.matrix.shape
 
     @classmethod
-    def default(cls, num_phases: int) -> Self:
-        """Right four times in five, otherwise any other phase alike."""
-        off = 0.2 / max(num_phases - 1, 1)
-        matrix = jnp.full((num_phases, num_phases), off)
-        return cls(jnp.where(jnp.eye(num_phases, dtype=bool), 0.8 if num_phases > 1 else 1.0, matrix))
+    def default(cls, num_phases: int, num_symbols: int | None = None) -> Self:
+        """Return a recognizer that is right four times in five, with its errors spread over the other labels.
+
+        Args:
+            num_phases: L.
+            num_symbols: M, by default L. Phases without a label of their own have all labels with equal probability.
+        """
+        m = num_phases if num_symbols is None else num_symbols
+        right = jnp.eye(num_phases, m, dtype=bool)
+        matrix = jnp.where(right, 0.8 if m > 1 else 1.0, 0.2 / max(m - 1, 1))
+        return cls(jnp.asarray(jnp.where(right.any(-1, keepdims=True), matrix, 1 / m), float))
 
     def log_prob(self, observations: Int[Array, "..."]) -> Float[Array, "... L"]:
-        """Column of the matrix that each label selects, in logs: int (...,) to (..., L)."""
+        """Return the log-probability (..., L) of each label (...,) under each phase."""
         return jnp.moveaxis(num.log(jnp.asarray(self.matrix))[:, observations], 0, -1)
 
+    def sample(self, key: jax.Array, states: Array) -> Array:
+        """Draw labels (...,) int32 for phases (...,)."""
+        return jax.random.categorical(key, num.log(jnp.asarray(self.matrix))[states]).astype(jnp.int32)
+
     def statistics(self, observations: Int[Array, "..."], posterior: Float[Array, "... L"]) -> Array:
-        """Expected counts (L, L) of phase p called q."""
-        said = jax.nn.one_hot(observations, self.matrix.shape[1], dtype=posterior.dtype)
-        return num.einsum("np,nq->pq", posterior.reshape(-1, posterior.shape[-1]), said.reshape(-1, said.shape[-1]))
+        """Return expected counts (L, M) of each phase with each label."""
+        onehot = jax.nn.one_hot(observations, self.num_symbols, dtype=posterior.dtype)
+        flat = posterior.reshape(-1, posterior.shape[-1])
+        return num.einsum("np,nq->pq", flat, onehot.reshape(-1, onehot.shape[-1]))
 
     def maximize(self, statistics: Array, pseudo_counts: Any = 0.0) -> Self:
-        """Normalized counts; a phase never visited keeps its row."""
+        """Return normalized counts; a phase that is never visited keeps its row."""
         return type(self)(normalize_counts(statistics, self.matrix, pseudo_counts))
 
     def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
-        """Dirichlet log-density of every row, without its constant."""
+        """Return the Dirichlet log-density of every row, without its constant."""
         return dirichlet_log_prior(self.matrix, pseudo_counts)
 
-    def sample(self, key: jax.Array, states: Array) -> Array:
-        """What the recognizer would say: int (...,) for phases (...,)."""
-        return jax.random.categorical(key, num.log(jnp.asarray(self.matrix))[states]).astype(jnp.int32)
-
     def check(self) -> None:
-        """Raise ValueError unless square with rows that are distributions."""
-        check_square("phases.emission.matrix", self.matrix, 2)
-        check_rows("phases.emission.matrix", self.matrix, square=True)
+        """Raise ValueError unless (L, M) with rows that are distributions."""
+        _check_matrix("phases.emission.matrix", self.matrix, 2, "(L, M): one row per phase, one column per label")
 
 
 @pytree
 class ToolConfusion(ToolEmission):
-    """P(recognizer says j | presence i of tool k) = matrix[k, i, j].
+    """P(label m | presence i of tool k) = matrix[k, i, m].
+
+    The M labels of each tool are usually 0 (absent) and 1 (present), but a recognizer may have others.
 
     Attributes:
-        matrix: (K, 2, 2) probabilities, rows sum to one.
+        matrix: (K, 2, M) probabilities, rows sum to one.
 
-    Source: B~ of the paper's tool model. Pseudo-counts: scalar or (K, 2, 2).
+    Pseudo-counts: a scalar or (K, 2, M).
+
+    Source: B~ of the paper's tool model.
     """
 
     matrix: Array
@@ -88,8 +107,13 @@ class ToolConfusion(ToolEmission):
 
     @property
     def num_tools(self) -> int:
-        """K."""
+        """Number of tools K."""
         return self.matrix.shape[0]
+
+    @property
+    def num_symbols(self) -> int:
+        """Number of labels M."""
+        return self.matrix.shape[-1]
 
     @property
     def prior_shape(self) -> tuple[int, ...]:
@@ -97,36 +121,58 @@ class ToolConfusion(ToolEmission):
         return self.matrix.shape
 
     @classmethod
-    def default(cls, num_tools: int) -> Self:
-        """Right nine times in ten when the tool is absent, eight when it is present."""
-        return cls(jnp.broadcast_to(jnp.array([[0.9, 0.1], [0.2, 0.8]]), (num_tools, 2, 2)))
+    def default(cls, num_tools: int, num_symbols: int | None = None) -> Self:
+        """Return a recognizer that is right nine times in ten for absent tools, eight times for present ones.
+
+        Args:
+            num_tools: K.
+            num_symbols: M, by default 2. Label 0 means absent; all others are equally probable for present tools.
+        """
+        m = 2 if num_symbols is None else num_symbols
+        others = max(m - 1, 1)
+        row = [[0.9, *[0.1 / others] * (m - 1)], [0.2, *[0.8 / others] * (m - 1)]] if m > 1 else [[1.0], [1.0]]
+        return cls(jnp.broadcast_to(jnp.array(row), (num_tools, 2, m)))
 
     def log_prob(self, observations: Int[Array, "... K"]) -> Float[Array, "... K 2"]:
-        """Column of each tool's matrix that its label selects, in logs: int (..., K) to (..., K, 2)."""
+        """Return the log-probability (..., K, 2) of each tool's label (..., K) under absence and presence."""
         table = num.log(jnp.asarray(self.matrix))
-        return jnp.where(observations[..., None] == 1, table[:, :, 1], table[:, :, 0])
+        selected = jnp.broadcast_to(table[:, :, 0], (*observations.shape, 2))
+        for symbol in range(1, self.num_symbols):
+            selected = jnp.where(observations[..., None] == symbol, table[:, :, symbol], selected)
+        return selected
+
+    def sample(self, key: jax.Array, states: Array) -> Array:
+        """Draw labels (..., K) int32 for presence 0 or 1 (..., K)."""
+        matrix = jnp.asarray(self.matrix)
+        rows = jnp.where((states == 1)[..., None], matrix[:, 1], matrix[:, 0])
+        if self.num_symbols == 2:
+            return jax.random.bernoulli(key, rows[..., 1]).astype(jnp.int32)
+        return jax.random.categorical(key, num.log(rows)).astype(jnp.int32)
 
     def statistics(self, observations: Int[Array, "... K"], posterior: Float[Array, "... K 2"]) -> Array:
-        """Expected counts (K, 2, 2) of presence i called j."""
-        said = jax.nn.one_hot(observations, 2, dtype=posterior.dtype)
-        k = posterior.shape[-2]
-        return num.einsum("nki,nkj->kij", posterior.reshape(-1, k, 2), said.reshape(-1, k, 2))
+        """Return expected counts (K, 2, M) of absence and presence with each label."""
+        k, m = posterior.shape[-2], self.num_symbols
+        onehot = jax.nn.one_hot(observations, m, dtype=posterior.dtype)
+        return num.einsum("nki,nkj->kij", posterior.reshape(-1, k, 2), onehot.reshape(-1, k, m))
 
     def maximize(self, statistics: Array, pseudo_counts: Any = 0.0) -> Self:
-        """Normalized counts; a tool state never visited keeps its row."""
+        """Return normalized counts; a tool's state that is never visited keeps its row."""
         return type(self)(normalize_counts(statistics, self.matrix, pseudo_counts))
 
     def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
-        """Dirichlet log-density of every row, without its constant."""
+        """Return the Dirichlet log-density of every row, without its constant."""
         return dirichlet_log_prior(self.matrix, pseudo_counts)
 
-    def sample(self, key: jax.Array, states: Array) -> Array:
-        """What the recognizer would say: 0/1 (..., K) for presence (..., K)."""
-        matrix = jnp.asarray(self.matrix)
-        present = jnp.where(states == 1, matrix[:, 1, 1], matrix[:, 0, 1])
-        return jax.random.bernoulli(key, present).astype(jnp.int32)
-
     def check(self) -> None:
-        """Raise ValueError unless (K, 2, 2) with rows that are distributions."""
-        check_shape("tools.emission.matrix", self.matrix, (len(self.matrix), 2, 2), "(K, 2, 2)")
-        check_rows("tools.emission.matrix", self.matrix, square=True)
+        """Raise ValueError unless (K, 2, M) with rows that are distributions."""
+        _check_matrix(
+            "tools.emission.matrix", self.matrix, 3, "(K, 2, M): for each tool one row for absent, one for present"
+        )
+
+
+def _check_matrix(name: str, matrix: Any, axes: int, meaning: str) -> None:
+    check_array(name, matrix)
+    shape = tuple(matrix.shape)
+    if len(shape) != axes or 0 in shape or (axes == 3 and shape[1] != 2):
+        raise ValueError(f"{name} has shape {shape}, but must be {meaning}.")
+    check_rows(name, matrix)

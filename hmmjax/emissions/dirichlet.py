@@ -1,4 +1,4 @@
-"""Dirichlet emissions: the recognizer's softmax output, whole (the paper's phi)."""
+"""Dirichlet emissions over the recognizer's full softmax output (the paper's phi)."""
 
 from types import MappingProxyType
 from typing import Any, Self
@@ -16,13 +16,13 @@ from hmmjax.emissions.base import PhaseEmission
 
 @pytree
 class PhaseDirichlet(PhaseEmission):
-    """Phase probabilities given phase p are Dirichlet(concentration[p]).
+    """The softmax output given phase p is Dirichlet(concentration[p])-distributed.
 
     Attributes:
-        concentration: (L, L) positive; row p belongs to hidden phase p, column q to the recognizer's class q.
+        concentration: (L, L) positive; one row per hidden phase, one column per class of the recognizer.
 
-    Outputs are clipped to [1e-6, 1 - 1e-6] and renormalized. Pseudo-counts: a number of pseudo-frames per phase that
-    look like a uniform Dirichlet (the conjugate prior), which keeps the fit away from the spike that few or
+    Outputs are clipped to [1e-6, 1 - 1e-6] and renormalized. Pseudo-counts (scalar or (L,)): pseudo-frames per phase
+    whose outputs are uniform on the simplex (the conjugate prior), which keeps the fit from the spike that few or
     identical outputs would give.
 
     Source: the paper's first extension, phi.
@@ -34,7 +34,7 @@ class PhaseDirichlet(PhaseEmission):
 
     @property
     def num_phases(self) -> int:
-        """L."""
+        """Number of phases L."""
         return self.concentration.shape[0]
 
     @property
@@ -44,38 +44,38 @@ class PhaseDirichlet(PhaseEmission):
 
     @classmethod
     def default(cls, num_phases: int) -> Self:
-        """Right more often than wrong: concentration 4 on the phase itself, 1/2 elsewhere."""
-        return cls(jnp.where(jnp.eye(num_phases, dtype=bool), 4.0, 0.5))
+        """Return a recognizer that is mostly right: concentration 4 on the phase itself, 1/2 elsewhere."""
+        return cls(jnp.asarray(jnp.where(jnp.eye(num_phases, dtype=bool), 4.0, 0.5), float))
 
     def log_prob(self, observations: Float[Array, "... L"]) -> Float[Array, "... L"]:
-        """Log-density of each softmax output (..., L) under each phase (..., L)."""
+        """Return the log-density (..., L) of each softmax output (..., L) under each phase."""
         concentration = jnp.asarray(self.concentration)
         log_y = _log_simplex(observations)
         return num.einsum("...q,pq->...p", log_y, concentration - 1) - dirichlet.log_normalizer(concentration)
 
     def statistics(self, observations: Float[Array, "... L"], posterior: Float[Array, "... L"]) -> dict[str, Array]:
-        """Total weight (L,) and weighted sum of log-outputs (L, L)."""
+        """Return total weights (L,) and weighted sums of log-outputs (L, L)."""
         n = posterior.shape[-1]
         posterior = posterior.reshape(-1, n)
         log_y = _log_simplex(observations).reshape(-1, n)
         return {"weight": posterior.sum(0), "log": num.einsum("np,nq->pq", posterior, log_y)}
 
     def maximize(self, statistics: dict[str, Array], pseudo_counts: Any = 0.0) -> Self:
-        """Weighted maximum likelihood (or MAP) by a safeguarded Newton iteration."""
+        """Return the weighted maximum likelihood (or MAP) estimate, by safeguarded Newton steps."""
         previous = jnp.asarray(self.concentration)
         weight = statistics["weight"] + pseudo_counts
-        # One pseudo-count a phase at most: it weighs the whole row.
+        # A pseudo-count belongs to a phase, and so weights its whole row.
         total = statistics["log"] + jnp.asarray(pseudo_counts)[..., None] * _uniform_mean_log(previous)
         mean = total / jnp.where(weight > 0, weight, 1)[:, None]
         return type(self)(dirichlet.fit_concentration(mean, weight, previous))
 
     def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
-        """Log-density of the pseudo-frames."""
+        """Return the log-density of the pseudo-frames."""
         concentration = jnp.asarray(self.concentration)
         return jnp.sum(pseudo_counts * dirichlet.log_density(concentration, _uniform_mean_log(concentration)))
 
     def sample(self, key: jax.Array, states: Array) -> Array:
-        """Softmax outputs (..., L) for phases (...,)."""
+        """Draw softmax outputs (..., L) for phases (...,)."""
         return jax.random.dirichlet(key, jnp.asarray(self.concentration)[states])
 
     def warnings(self) -> list[str]:
@@ -89,12 +89,13 @@ class PhaseDirichlet(PhaseEmission):
 
 
 def _log_simplex(y: Array) -> Array:
+    """Return logarithms of the clipped, renormalized outputs."""
     y = jnp.clip(y, dirichlet.OUTPUT_EPS, 1 - dirichlet.OUTPUT_EPS)
     return jnp.log(y) - jnp.log(y.sum(-1, keepdims=True))
 
 
 def _uniform_mean_log(concentration: Array) -> Array:
-    """Mean log-probability of a uniform Dirichlet over n classes: digamma(1) - digamma(n)."""
+    """Return the mean log-probability under a uniform Dirichlet over n classes: digamma(1) - digamma(n)."""
     n = concentration.shape[-1]
     ones = jnp.ones_like(concentration)
     return jax.lax.digamma(ones) - jax.lax.digamma(ones * n)

@@ -1,4 +1,4 @@
-"""Beta emissions with point masses at 0 and 1: detector scores that are cut at a threshold."""
+"""Beta emissions with point masses at 0 and 1, for detector scores that are cut at a threshold."""
 
 from types import MappingProxyType
 from typing import Any, Self
@@ -18,17 +18,17 @@ from hmmjax.emissions.beta import ToolBeta
 
 @pytree
 class ToolInflatedBeta(ToolEmission):
-    """The score of tool k given its presence d: exactly 0, exactly 1, or between them and then Beta.
+    """The score of tool k given its presence d is exactly 0, exactly 1, or between them and then Beta-distributed.
 
-    A detector that reports only boxes above a threshold scores exactly 0 most of the time, which says far less than a
-    Beta density makes of it.
+    A detector that reports only boxes above a threshold scores exactly 0 most of the time. A Beta density would
+    take each such score for near proof of absence.
 
     Attributes:
-        mass: (K, 2, 3) probabilities of a score of 0, one between, and one of 1; rows sum to one.
-        concentration: (K, 2, 2) positive, of the scores between; the last axis is (for pi, for 1 - pi).
+        mass: (K, 2, 3) probabilities of a score of 0, between 0 and 1, and of 1; rows sum to one.
+        concentration: (K, 2, 2) positive, for scores between 0 and 1, as in `ToolBeta`.
 
     Scores within 1e-6 of 0 and of 1 count as 0 and 1. Pseudo-counts (scalar or (K, 2)): pseudo-frames per state in
-    each of the three cases, those between looking uniform.
+    each of the three cases; scores between 0 and 1 are uniform.
 
     Source: Ospina and Ferrari (2010), inflated beta distributions.
     """
@@ -40,7 +40,7 @@ class ToolInflatedBeta(ToolEmission):
 
     @property
     def num_tools(self) -> int:
-        """K."""
+        """Number of tools K."""
         return self.mass.shape[0]
 
     @property
@@ -50,21 +50,21 @@ class ToolInflatedBeta(ToolEmission):
 
     @classmethod
     def default(cls, num_tools: int) -> Self:
-        """Mostly 0 when the tool is absent, mostly between when it is present."""
+        """Return scores that are mostly 0 for absent tools, and mostly between 0 and 1 for present ones."""
         mass = jnp.array([[0.85, 0.1, 0.05], [0.2, 0.6, 0.2]])
         return cls(jnp.broadcast_to(mass, (num_tools, 2, 3)), ToolBeta.default(num_tools).concentration)
 
     def log_prob(self, observations: Float[Array, "... K"]) -> Float[Array, "... K 2"]:
-        """Log of each score's probability or density (..., K) under absence and presence (..., K, 2)."""
+        """Return the log-probability or log-density (..., K, 2) of each score (..., K) under absence and presence."""
         low, high = _ends(observations)
         log_mass = num.log(jnp.asarray(self.mass))
-        # The density is not asked about the ends, where it and its derivative may be infinite.
+        # The density is not evaluated at 0 and 1, where it and its derivative may be infinite.
         inside = ToolBeta(self.concentration).log_prob(jnp.where(low | high, 0.5, observations))
         end = jnp.where(low[..., None], log_mass[:, :, 0], log_mass[:, :, 2])
         return jnp.where((low | high)[..., None], end, log_mass[:, :, 1] + inside)
 
     def statistics(self, observations: Float[Array, "... K"], posterior: Float[Array, "... K 2"]) -> dict[str, Any]:
-        """Weights of the three cases (K, 2, 3), and `ToolBeta`'s statistics of the scores between."""
+        """Return weights of the three cases (K, 2, 3), and `ToolBeta`'s statistics of the scores between 0 and 1."""
         low, high = _ends(observations)
         case = jnp.stack([low, ~(low | high), high], -1).astype(posterior.dtype)
         k = posterior.shape[-2]
@@ -75,18 +75,18 @@ class ToolInflatedBeta(ToolEmission):
         return {"cases": cases, "between": between}
 
     def maximize(self, statistics: dict[str, Any], pseudo_counts: Any = 0.0) -> Self:
-        """Normalized weights of the cases, and `ToolBeta`'s Newton iteration."""
+        """Return normalized weights of the cases, and `ToolBeta`'s estimate."""
         mass = normalize_counts(statistics["cases"], self.mass, jnp.asarray(pseudo_counts)[..., None])
         between = ToolBeta(self.concentration).maximize(statistics["between"], pseudo_counts)
         return type(self)(mass, between.concentration)
 
     def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
-        """Log-density of the pseudo-frames."""
+        """Return the log-density of the pseudo-frames."""
         cases = dirichlet_log_prior(self.mass, jnp.asarray(pseudo_counts)[..., None])
         return cases + ToolBeta(self.concentration).log_prior(pseudo_counts)
 
     def sample(self, key: jax.Array, states: Array) -> Array:
-        """Scores (..., K) for presence 0/1 (..., K)."""
+        """Draw scores (..., K) for presence 0 or 1 (..., K)."""
         key_case, key_between = jax.random.split(key)
         mass = jnp.asarray(self.mass)
         chosen = jnp.where((states == 1)[..., None], mass[:, 1], mass[:, 0])
@@ -108,5 +108,5 @@ class ToolInflatedBeta(ToolEmission):
 
 
 def _ends(scores: Array) -> tuple[Array, Array]:
-    """Which scores are 0 and which are 1."""
+    """Return which scores are 0, and which are 1."""
     return scores <= 1e-6, scores >= 1 - 1e-6

@@ -1,4 +1,4 @@
-"""Dirichlet emissions with point masses: recognizers that are now and then absolutely certain."""
+"""Dirichlet emissions with point masses, for recognizers that are sometimes completely certain."""
 
 from types import MappingProxyType
 from typing import Any, Self
@@ -18,18 +18,18 @@ from hmmjax.emissions.dirichlet import PhaseDirichlet
 
 @pytree
 class PhaseInflatedDirichlet(PhaseEmission):
-    """Phase probabilities given phase p: all on one class q, with probability mass[p, q], or else Dirichlet.
+    """The softmax output given phase p is all on class q with probability mass[p, q], and otherwise Dirichlet.
 
-    Outputs rounded to few digits, a saturated softmax and majority votes are exactly (0, .., 1, .., 0) in many frames.
+    Outputs that are rounded to few digits, saturated or majority votes are exactly (0, .., 1, .., 0) in many frames.
 
     Attributes:
-        mass: (L, L + 1) probabilities of certainty about each class, and last of none; rows sum to one.
-        concentration: (L, L) positive, of the outputs that are not certain.
+        mass: (L, L + 1) probabilities of certainty about each class and, last, of no certainty; rows sum to one.
+        concentration: (L, L) positive, for outputs that are not certain, as in `PhaseDirichlet`.
 
     An output within 1e-6 of 1 counts as certain. Pseudo-counts (scalar or (L,)): pseudo-frames per phase in each of
-    the L + 1 cases, those without certainty looking uniform.
+    the L + 1 cases; outputs without certainty are uniform on the simplex.
 
-    Source: Ospina and Ferrari (2010), inflated beta distributions, with the Dirichlet in the Beta's place.
+    Source: Ospina and Ferrari (2010), inflated beta distributions, with a Dirichlet in place of the Beta.
     """
 
     mass: Array
@@ -39,7 +39,7 @@ class PhaseInflatedDirichlet(PhaseEmission):
 
     @property
     def num_phases(self) -> int:
-        """L."""
+        """Number of phases L."""
         return self.mass.shape[0]
 
     @property
@@ -49,43 +49,43 @@ class PhaseInflatedDirichlet(PhaseEmission):
 
     @classmethod
     def default(cls, num_phases: int) -> Self:
-        """Certain in half of the frames, and then right nine times in ten."""
+        """Return a recognizer that is certain in half of the frames, and then right nine times in ten."""
         wrong = 0.05 / max(num_phases - 1, 1)
         certain = jnp.where(jnp.eye(num_phases, dtype=bool), 0.45 if num_phases > 1 else 0.5, wrong)
         mass = jnp.concatenate([certain, jnp.full((num_phases, 1), 0.5)], -1)
-        return cls(mass, PhaseDirichlet.default(num_phases).concentration)
+        return cls(jnp.asarray(mass, float), PhaseDirichlet.default(num_phases).concentration)
 
     def log_prob(self, observations: Float[Array, "... L"]) -> Float[Array, "... L"]:
-        """Log of each softmax output's probability or density (..., L) under each phase (..., L)."""
-        certain, quiet = _certain(observations)
+        """Return the log-probability or log-density (..., L) of each softmax output (..., L) under each phase."""
+        certain, filled = _certain(observations)
         log_mass = num.log(jnp.asarray(self.mass))
         about = log_mass[:, jnp.argmax(observations, -1)]
-        inside = log_mass[:, -1] + PhaseDirichlet(self.concentration).log_prob(quiet)
+        inside = log_mass[:, -1] + PhaseDirichlet(self.concentration).log_prob(filled)
         return jnp.where(certain[..., None], jnp.moveaxis(about, 0, -1), inside)
 
     def statistics(self, observations: Float[Array, "... L"], posterior: Float[Array, "... L"]) -> dict[str, Any]:
-        """Weights of the cases (L, L + 1), and `PhaseDirichlet`'s statistics of the outputs without certainty."""
-        certain, quiet = _certain(observations)
+        """Return weights of the cases (L, L + 1), and `PhaseDirichlet`'s statistics of the uncertain outputs."""
+        certain, filled = _certain(observations)
         n = posterior.shape[-1]
         case = jnp.where(certain, jnp.argmax(observations, -1), n)
         onehot = jax.nn.one_hot(case, n + 1, dtype=posterior.dtype)
         cases = num.einsum("np,nj->pj", posterior.reshape(-1, n), onehot.reshape(-1, n + 1))
         rest = jnp.where(certain[..., None], 0, posterior)
-        return {"cases": cases, "uncertain": PhaseDirichlet(self.concentration).statistics(quiet, rest)}
+        return {"cases": cases, "uncertain": PhaseDirichlet(self.concentration).statistics(filled, rest)}
 
     def maximize(self, statistics: dict[str, Any], pseudo_counts: Any = 0.0) -> Self:
-        """Normalized weights of the cases, and `PhaseDirichlet`'s Newton iteration."""
+        """Return normalized weights of the cases, and `PhaseDirichlet`'s estimate."""
         mass = normalize_counts(statistics["cases"], self.mass, jnp.asarray(pseudo_counts)[..., None])
         rest = PhaseDirichlet(self.concentration).maximize(statistics["uncertain"], pseudo_counts)
         return type(self)(mass, rest.concentration)
 
     def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
-        """Log-density of the pseudo-frames."""
+        """Return the log-density of the pseudo-frames."""
         cases = dirichlet_log_prior(self.mass, jnp.asarray(pseudo_counts)[..., None])
         return cases + PhaseDirichlet(self.concentration).log_prior(pseudo_counts)
 
     def sample(self, key: jax.Array, states: Array) -> Array:
-        """Softmax outputs (..., L) for phases (...,)."""
+        """Draw softmax outputs (..., L) for phases (...,)."""
         key_case, key_rest = jax.random.split(key)
         case = jax.random.categorical(key_case, num.log(jnp.asarray(self.mass))[states])
         rest = PhaseDirichlet(self.concentration).sample(key_rest, states)
@@ -107,6 +107,6 @@ class PhaseInflatedDirichlet(PhaseEmission):
 
 
 def _certain(outputs: Array) -> tuple[Array, Array]:
-    """Which outputs are certain, and the outputs with these made uniform."""
+    """Return which outputs are certain, and the outputs with certain ones replaced by uniform ones."""
     certain = outputs.max(-1) >= 1 - 1e-6
     return certain, jnp.where(certain[..., None], 1 / outputs.shape[-1], outputs)

@@ -1,4 +1,4 @@
-"""Logit-normal emissions: the log-odds of the recognizer's output are normal, each with a spread of its own."""
+"""Logit-normal emissions: the log-odds of the recognizer's outputs are independent normals."""
 
 from types import MappingProxyType
 from typing import Any, Self
@@ -15,10 +15,10 @@ from hmmjax.emissions._concentration import OUTPUT_EPS
 from hmmjax.emissions.base import PhaseEmission, ToolEmission
 
 MIN_SCALE = 1e-2
-"""Smallest standard deviation: identical outputs would make a spike of infinite height."""
+"""Smallest standard deviation, in nats: the density of identical outputs would otherwise be infinite."""
 
 PRIOR_SCALE = 2.0
-"""Standard deviation, in nats of log-odds, of the pseudo-frames that pseudo-counts stand for; their mean is 0."""
+"""Standard deviation, in nats of log-odds, of the pseudo-frames of the prior; their mean is 0."""
 
 _HALF_LOG_2PI = 0.5 * float(np.log(2 * np.pi))
 
@@ -44,7 +44,7 @@ class PhaseLogitNormal(PhaseEmission):
 
     @property
     def num_phases(self) -> int:
-        """L."""
+        """Number of phases L."""
         return self.mean.shape[0]
 
     @property
@@ -54,18 +54,18 @@ class PhaseLogitNormal(PhaseEmission):
 
     @classmethod
     def default(cls, num_phases: int) -> Self:
-        """The phase itself leads by two nats."""
+        """Return a recognizer whose log-odds favor the right phase by about two nats."""
         lead = jnp.where(jnp.eye(num_phases, dtype=bool), 2.0, 0.3)[:, :-1]
         mean = jnp.where(jnp.arange(num_phases)[:, None] == num_phases - 1, -2.0, lead)
-        return cls(mean, jnp.ones((num_phases, num_phases - 1)))
+        return cls(jnp.asarray(mean, float), jnp.ones((num_phases, num_phases - 1)))
 
     def log_prob(self, observations: Float[Array, "... L"]) -> Float[Array, "... L"]:
-        """Log-density of each softmax output (..., L) under each phase (..., L), on the simplex."""
+        """Return the log-density (..., L), on the simplex, of each softmax output (..., L) under each phase."""
         ratios, jacobian = _log_ratios(observations)
         return _log_normal(ratios[..., None, :], self.mean, self.scale).sum(-1) + jacobian[..., None]
 
     def statistics(self, observations: Float[Array, "... L"], posterior: Float[Array, "... L"]) -> dict[str, Array]:
-        """Weight (L,), and weighted sums of log-odds and of their squares (L, L - 1)."""
+        """Return weights (L,), and weighted sums of log-odds and of their squares (L, L - 1)."""
         ratios, _ = _log_ratios(observations)
         n = posterior.shape[-1]
         flat = posterior.reshape(-1, n)
@@ -77,15 +77,15 @@ class PhaseLogitNormal(PhaseEmission):
         }
 
     def maximize(self, statistics: dict[str, Array], pseudo_counts: Any = 0.0) -> Self:
-        """Weighted means and standard deviations."""
+        """Return weighted means and standard deviations."""
         return type(self)(*_moments(self.mean, self.scale, statistics, pseudo_counts))
 
     def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
-        """Log-density of the pseudo-frames."""
+        """Return the log-density of the pseudo-frames."""
         return _log_prior(self.mean, self.scale, jnp.asarray(pseudo_counts)[..., None])
 
     def sample(self, key: jax.Array, states: Array) -> Array:
-        """Softmax outputs (..., L) for phases (...,)."""
+        """Draw softmax outputs (..., L) for phases (...,)."""
         mean, scale = jnp.asarray(self.mean)[states], jnp.asarray(self.scale)[states]
         drawn = mean + scale * jax.random.normal(key, mean.shape, mean.dtype)
         return jax.nn.softmax(jnp.concatenate([drawn, jnp.zeros_like(drawn[..., :1])], -1), -1)
@@ -119,7 +119,7 @@ class ToolLogitNormal(ToolEmission):
 
     @property
     def num_tools(self) -> int:
-        """K."""
+        """Number of tools K."""
         return self.mean.shape[0]
 
     @property
@@ -129,31 +129,31 @@ class ToolLogitNormal(ToolEmission):
 
     @classmethod
     def default(cls, num_tools: int) -> Self:
-        """Two nats against an absent tool, one for a present one."""
+        """Return log-odds of -2 nats for absent tools and 1 nat for present ones."""
         return cls(jnp.broadcast_to(jnp.array([-2.0, 1.0]), (num_tools, 2)), jnp.ones((num_tools, 2)))
 
     def log_prob(self, observations: Float[Array, "... K"]) -> Float[Array, "... K 2"]:
-        """Log-density of each output (..., K) under absence and presence (..., K, 2)."""
+        """Return the log-density (..., K, 2) of each output (..., K) under absence and presence."""
         odds, jacobian = _log_odds(observations)
         return _log_normal(odds[..., None], self.mean, self.scale) + jacobian[..., None]
 
     def statistics(self, observations: Float[Array, "... K"], posterior: Float[Array, "... K 2"]) -> dict[str, Array]:
-        """Weight, and weighted sums of log-odds and of their squares, each (K, 2)."""
+        """Return weights, and weighted sums of log-odds and of their squares, each (K, 2)."""
         k = posterior.shape[-2]
         flat = posterior.reshape(-1, k, 2)
         odds = _log_odds(observations)[0].reshape(-1, k, 1)
         return {"weight": flat.sum(0), "first": (flat * odds).sum(0), "second": (flat * odds**2).sum(0)}
 
     def maximize(self, statistics: dict[str, Array], pseudo_counts: Any = 0.0) -> Self:
-        """Weighted means and standard deviations."""
+        """Return weighted means and standard deviations."""
         return type(self)(*_moments(self.mean, self.scale, statistics, pseudo_counts))
 
     def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
-        """Log-density of the pseudo-frames."""
+        """Return the log-density of the pseudo-frames."""
         return _log_prior(self.mean, self.scale, pseudo_counts)
 
     def sample(self, key: jax.Array, states: Array) -> Array:
-        """Sigmoid outputs (..., K) for presence 0/1 (..., K)."""
+        """Draw sigmoid outputs (..., K) for presence 0 or 1 (..., K)."""
         mean, scale = jnp.asarray(self.mean), jnp.asarray(self.scale)
         mean, scale = (jnp.where(states == 1, x[:, 1], x[:, 0]) for x in (mean, scale))
         return jax.nn.sigmoid(mean + scale * jax.random.normal(key, mean.shape, mean.dtype))
@@ -166,13 +166,14 @@ class ToolLogitNormal(ToolEmission):
 
 
 def _log_ratios(y: Array) -> tuple[Array, Array]:
-    """Log-odds against the last class (..., L - 1), and the log of the Jacobian of that map."""
+    """Return log-odds against the last class (..., L - 1), and the log-Jacobian (...,) of that map."""
     y = jnp.clip(y, OUTPUT_EPS, 1 - OUTPUT_EPS)
     log_y = jnp.log(y) - jnp.log(y.sum(-1, keepdims=True))
     return log_y[..., :-1] - log_y[..., -1:], -log_y.sum(-1)
 
 
 def _log_odds(y: Array) -> tuple[Array, Array]:
+    """Return log-odds (..., K), and the log-Jacobian of that map."""
     present = jnp.log(jnp.clip(y, OUTPUT_EPS, 1 - OUTPUT_EPS))
     absent = jnp.log(jnp.clip(1 - y, OUTPUT_EPS, 1 - OUTPUT_EPS))
     return present - absent, -present - absent
@@ -184,7 +185,7 @@ def _log_normal(x: Array, mean: Any, scale: Any) -> Array:
 
 
 def _moments(mean: Any, scale: Any, statistics: dict[str, Array], pseudo_counts: Any) -> tuple[Array, Array]:
-    """Means and standard deviations; states of weight zero keep theirs."""
+    """Return means and standard deviations; states of weight zero keep theirs."""
     mean, scale = jnp.asarray(mean), jnp.asarray(scale)
     pseudo = jnp.broadcast_to(jnp.asarray(pseudo_counts, mean.dtype), statistics["weight"].shape)
     weight = statistics["weight"] + pseudo

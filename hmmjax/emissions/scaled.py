@@ -1,7 +1,7 @@
 """Scaled likelihood: a recognizer's posterior divided by the class frequencies that it was trained with.
 
-By Bayes' rule P(picture | class) is P(class | picture) / P(class) up to a factor that is the same for all classes. It
-needs no labels at all, trusts the recognizer's probabilities as they are, and is at its best tempered.
+By Bayes' rule P(image | class) is P(class | image) / P(class), up to a factor that is the same for all classes. The
+family needs no labels, trusts the recognizer's probabilities as they are, and works best if tempered.
 """
 
 from types import MappingProxyType
@@ -23,8 +23,9 @@ class PhaseScaled(PhaseEmission):
     Attributes:
         frequency: (L,) probability of each phase in the recognizer's training frames; sums to one.
 
-    Outputs are clipped to [1e-6, 1]. It is no density over outputs: it cannot be sampled, its log-likelihood is not to
-    be compared with other families', and EM leaves it alone. `counted` takes frequencies from labels.
+    Outputs are clipped to [1e-6, 1]. This is not a density over outputs: it cannot be sampled, its log-likelihood
+    cannot be compared with that of other families, and EM does not change it. `hmmjax.estimate` takes frequencies
+    from labels. Pseudo-counts (scalar or (L,)) are added to the counts of labeled frames.
 
     Source: Bourlard and Morgan (1994), connectionist speech recognition.
     """
@@ -35,7 +36,7 @@ class PhaseScaled(PhaseEmission):
 
     @property
     def num_phases(self) -> int:
-        """L."""
+        """Number of phases L."""
         return self.frequency.shape[0]
 
     @property
@@ -45,54 +46,58 @@ class PhaseScaled(PhaseEmission):
 
     @classmethod
     def default(cls, num_phases: int) -> Self:
-        """All phases alike."""
-        return cls(jnp.full((num_phases,), 1 / num_phases))
+        """Return equal frequencies."""
+        return cls(jnp.full((num_phases,), 1 / num_phases, float))
 
     def log_prob(self, observations: Float[Array, "... L"]) -> Float[Array, "... L"]:
-        """Log of output over frequency (..., L)."""
+        """Return log(output / frequency), (..., L)."""
         return jnp.log(jnp.clip(observations, OUTPUT_EPS, 1)) - jnp.log(jnp.asarray(self.frequency))
 
     def statistics(self, observations: Float[Array, "... L"], posterior: Float[Array, "... L"]) -> Array:
-        """Weight of each phase (L,), for `counted`."""
+        """Return the weight of each phase (L,), for `from_counts`."""
         return posterior.reshape(-1, posterior.shape[-1]).sum(0)
 
     def maximize(self, statistics: Array, pseudo_counts: Any = 0.0) -> Self:
-        """Itself: the frequencies are the recognizer's, and raising the likelihood would only shrink them."""
+        """Return the family itself: maximizing the likelihood would only shrink the recognizer's frequencies."""
         return self
 
     def from_counts(self, statistics: Array, pseudo_counts: Any = 0.0) -> Self:
-        """Frequencies of labeled frames; phases never seen need a pseudo-count.
+        """Return the frequencies of labeled frames; phases without labels need a pseudo-count.
 
         Args:
-            statistics: (L,) weights, from `statistics` with labels for posterior.
+            statistics: (L,) weights, from `statistics` with one-hot labels as the posterior.
             pseudo_counts: a scalar or (L,), added to them.
 
         Returns:
-            A family with those shares; itself where some phase was never seen.
+            A family with those frequencies; the family itself if some phase has no labels.
         """
         count = statistics + pseudo_counts
-        some = (count > 0).all()
-        return type(self)(jnp.where(some, count / jnp.where(some, count.sum(), 1), jnp.asarray(self.frequency)))
+        all_seen = (count > 0).all()
+        frequency = count / jnp.where(all_seen, count.sum(), 1)
+        return type(self)(jnp.where(all_seen, frequency, jnp.asarray(self.frequency)))
 
     def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
-        """Zero: there is nothing to learn."""
+        """Return zero: nothing is learned."""
         return jnp.zeros(())
 
     def check(self) -> None:
-        """Raise ValueError unless a distribution without zeros."""
+        """Raise ValueError unless frequencies are a distribution without zeros."""
         check_rows("phases.emission.frequency", self.frequency)
         if not (jnp.asarray(self.frequency) > 0).all():
-            raise ValueError("phases.emission.frequency must be positive: a class never trained on cannot be scaled.")
+            raise ValueError(
+                "phases.emission.frequency must be positive: a class without training frames cannot be scaled."
+            )
 
 
 @pytree
 class ToolScaled(ToolEmission):
-    """log P(y | presence of k) = log y[k] - log frequency[k], and of its absence with both complements.
+    """log P(y | tool k present) = log y[k] - log frequency[k]; absence has the complements of both.
 
     Attributes:
-        frequency: (K,) share of the recognizer's training frames that showed the tool, between 0 and 1.
+        frequency: (K,) fraction of the recognizer's training frames in which the tool was present, between 0 and 1.
 
-    Outputs are clipped to [1e-6, 1 - 1e-6]. What `PhaseScaled` is not, this is not either.
+    Outputs are clipped to [1e-6, 1 - 1e-6]. The caveats of `PhaseScaled` apply: this is not a density over outputs.
+    Pseudo-counts (scalar or (K, 2)) are added to the counts of labeled frames.
 
     Source: Bourlard and Morgan (1994), connectionist speech recognition.
     """
@@ -103,7 +108,7 @@ class ToolScaled(ToolEmission):
 
     @property
     def num_tools(self) -> int:
-        """K."""
+        """Number of tools K."""
         return self.frequency.shape[0]
 
     @property
@@ -113,47 +118,47 @@ class ToolScaled(ToolEmission):
 
     @classmethod
     def default(cls, num_tools: int) -> Self:
-        """Present and absent alike."""
-        return cls(jnp.full((num_tools,), 0.5))
+        """Return frequencies of one half."""
+        return cls(jnp.full((num_tools,), 0.5, float))
 
     def log_prob(self, observations: Float[Array, "... K"]) -> Float[Array, "... K 2"]:
-        """Log of output over frequency under absence and presence (..., K, 2)."""
+        """Return log(output / frequency) under absence and presence, (..., K, 2)."""
         frequency = jnp.asarray(self.frequency)
         present = jnp.log(jnp.clip(observations, OUTPUT_EPS, 1)) - jnp.log(frequency)
         absent = jnp.log(jnp.clip(1 - observations, OUTPUT_EPS, 1)) - jnp.log1p(-frequency)
         return jnp.stack([absent, present], -1)
 
     def statistics(self, observations: Float[Array, "... K"], posterior: Float[Array, "... K 2"]) -> Array:
-        """Weight of absence and presence (K, 2), for `counted`."""
+        """Return the weights of absence and presence (K, 2), for `from_counts`."""
         return posterior.reshape(-1, *posterior.shape[-2:]).sum(0)
 
     def maximize(self, statistics: Array, pseudo_counts: Any = 0.0) -> Self:
-        """Itself, as `PhaseScaled.maximize`."""
+        """Return the family itself: maximizing the likelihood would only shrink the recognizer's frequencies."""
         return self
 
     def from_counts(self, statistics: Array, pseudo_counts: Any = 0.0) -> Self:
-        """Frequencies of labeled frames; a tool always or never seen needs a pseudo-count.
+        """Return the frequencies of labeled frames; a tool that is always or never present needs a pseudo-count.
 
         Args:
-            statistics: (K, 2) weights of absence and presence, from `statistics` with labels for posterior.
-            pseudo_counts: a scalar or what broadcasts to (K, 2), added to them.
+            statistics: (K, 2) weights of absence and presence, from `statistics` with one-hot labels as the posterior.
+            pseudo_counts: a scalar or an array that broadcasts to (K, 2), added to them.
 
         Returns:
-            A family with those shares; a tool always or never seen keeps its own.
+            A family with those frequencies; a tool that is always or never present keeps its own.
         """
         count = statistics + pseudo_counts
-        some = (count > 0).all(-1)
-        share = count[:, 1] / jnp.where(some, count.sum(-1), 1)
-        return type(self)(jnp.where(some, share, jnp.asarray(self.frequency)))
+        both = (count > 0).all(-1)
+        frequency = count[:, 1] / jnp.where(both, count.sum(-1), 1)
+        return type(self)(jnp.where(both, frequency, jnp.asarray(self.frequency)))
 
     def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
-        """Zero: there is nothing to learn."""
+        """Return zero: nothing is learned."""
         return jnp.zeros(())
 
     def check(self) -> None:
-        """Raise ValueError unless strictly between 0 and 1."""
+        """Raise ValueError unless frequencies are strictly between 0 and 1."""
         check_shape("tools.emission.frequency", self.frequency, (len(self.frequency),), "(K,)")
         check_probabilities("tools.emission.frequency", self.frequency)
         frequency = jnp.asarray(self.frequency)
         if not ((frequency > 0) & (frequency < 1)).all():
-            raise ValueError("tools.emission.frequency must lie strictly between 0 and 1, not at an end.")
+            raise ValueError("tools.emission.frequency must lie strictly between 0 and 1.")

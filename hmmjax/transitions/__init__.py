@@ -1,4 +1,4 @@
-"""Transition models of the tools: how they move, given the phase. One file per model."""
+"""Transition models of the tools given the phase. One file per model."""
 
 from hmmjax.transitions.base import ToolTransition
 from hmmjax.transitions.interacting import Interacting

@@ -1,4 +1,4 @@
-"""What a transition model of the tools is."""
+"""The protocol of transition models of the tools."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -11,15 +11,16 @@ from hmmjax._core.typing import Array
 
 
 class ToolTransition:
-    """Base of the transition models: how the K tools move, given the phase they move into.
+    """Base class of the transition models of the K tools, given the phase of the next frame.
 
-    A model offers probability `tables`, from which `blocks` builds what the messages use: the joint transition of the
-    tools in each phase, as Kronecker factors. `blocks` is differentiable, so the messages' gradient reaches the
-    tables, and a table times its gradient is its expected count: that is all that EM needs.
+    A model provides probability `tables`, from which `blocks` builds the joint transition of the tools in each phase as
+    Kronecker factors. `blocks` is differentiable, so that gradients of the log-likelihood reach the tables; a table
+    times its gradient is its expected count, which is all that EM needs.
 
     Attributes:
-        is_joint: whether the tools move together, in one block over all configurations, rather than each on its own.
-        constraints: where the fields live, as in `hmmjax.emissions.base.Emission`.
+        is_joint: whether the tools interact, with one block over all configurations rather than one block per tool.
+        constraints: constraint of each field that `hmmjax.refine` may move: "simplex", "unit_interval", "positive" or
+            "real", as in `hmmjax.emissions.Emission`.
     """
 
     is_joint: ClassVar[bool] = False
@@ -27,16 +28,16 @@ class ToolTransition:
 
     @property
     def num_tools(self) -> int:
-        """K."""
+        """Number of tools K."""
         raise TypeError(f"{type(self).__name__} must define num_tools")
 
     @property
     def prior_shape(self) -> tuple[int, ...] | None:
-        """Shape that pseudo-counts broadcast to; None where the model itself decides."""
+        """Shape to which pseudo-counts broadcast; None if any shape will do."""
         return None
 
     def tables(self) -> Any:
-        """Probability tables.
+        """Return the probability tables.
 
         Returns:
             An array or a tree of them, differentiable in the fields.
@@ -48,16 +49,16 @@ class ToolTransition:
 
     @staticmethod
     def blocks(tables: Any) -> tuple[Array, ...]:
-        """Kronecker factors of the joint tool transition, the finest there are.
+        """Return the Kronecker factors of the joint tool transition, as small as possible.
 
-        The messages group them as suits the hardware.
+        Backends multiply them in groups that suit the hardware.
 
         Args:
             tables: from `tables`.
 
         Returns:
-            One factor (L, 2, 2) a tool, the first tool slowest, or a single (L, 2**K, 2**K) of a model whose tools
-            interact. Without phases there is no axis L.
+            One factor (L, 2, 2) per tool, the first tool slowest, or a single (L, 2**K, 2**K) if tools interact.
+            Without phases there is no axis L.
 
         Raises:
             TypeError: the model does not define it.
@@ -65,12 +66,12 @@ class ToolTransition:
         raise TypeError("a transition model must define blocks")
 
     def count(self, before: Array, after: Array, phases: Any) -> Any:
-        """Counts, as `maximize` takes them, of labeled moves.
+        """Return counts of labeled transitions, for `maximize`.
 
         Args:
-            before: (B, T, K, 2) one-hot states of the tools; zeros where unknown, which then counts for nothing.
-            after: (B, T, K, 2) the same a frame later.
-            phases: (B, T, L) one-hot phases that they move into; None in a model without phases.
+            before: (B, T, K, 2) one-hot states of the tools; zeros if unknown, which add nothing to the counts.
+            after: (B, T, K, 2) one-hot states one frame later.
+            phases: (B, T, L) one-hot phases of the later frame; None in a model without phases.
 
         Returns:
             An array or a tree of them.
@@ -81,11 +82,11 @@ class ToolTransition:
         raise TypeError(f"{type(self).__name__} cannot be counted: define count, or learn it with hmmjax.fit")
 
     def maximize(self, counts: Any, pseudo_counts: Any = 0.0) -> Self:
-        """The model that maximizes the expected log-probability of `counts` plus `log_prior`.
+        """Return the model that maximizes the expected log-probability of `counts` plus `log_prior`.
 
         Args:
-            counts: expected counts in the shape of `tables`, or what `count` answers.
-            pseudo_counts: the prior, see the model; 0 is none.
+            counts: expected counts, in the shape of `tables` or as returned by `count`.
+            pseudo_counts: strength of the prior, defined by the model; 0 means no prior.
 
         Returns:
             A model of the same class and shapes.
@@ -101,36 +102,38 @@ class ToolTransition:
         return type(self).log_prior is not ToolTransition.log_prior
 
     def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
-        """Logarithm of the (unnormalized) prior density that `pseudo_counts` stand for.
+        """Return the logarithm of the (unnormalized) prior density that `pseudo_counts` stand for.
 
         Args:
-            pseudo_counts: as in `maximize`.
+            pseudo_counts: strength of the prior, as for `maximize`.
 
         Returns:
-            A scalar, in nats.
+            A scalar, in nats. A model that does not define it has no prior: 0 for pseudo-counts of 0; inside
+            `jax.jit`, where their values are unknown, NaN for any others.
 
         Raises:
-            TypeError: the model has no prior.
+            TypeError: the model has no prior and some pseudo-count is not 0.
         """
         return no_log_prior(self, pseudo_counts)
 
     def min_log_prob(self) -> np.ndarray:
-        """Log-probability of the least probable joint move of the tools, (L,) one a phase moved into or one for all.
+        """Return the log-probability of the least probable joint transition, (L,) per next phase or one for all.
 
-        It says whether the fast, scaled recursions are exact; -inf, as here, is always safe and takes the slow ones.
+        It decides whether the fast scaled recursions are exact; the default of -inf is always safe and selects the
+        slower recursions in logarithms.
         """
         return np.array(-np.inf)
 
     def check(self) -> None:
-        """Raise ValueError, naming the field, when the (concrete) parameters are not valid."""
+        """Raise ValueError, naming the field, if the (concrete) parameters are not valid."""
 
     def check_size(self, num_tools: int, num_phases: int | None) -> None:
-        """Raise unless over so many tools and phases.
+        """Raise ValueError unless the model is over this number of tools and phases.
 
         Args:
             num_tools: K.
             num_phases: L; None in a model without phases.
 
         Raises:
-            ValueError: naming the field.
+            ValueError: another size, naming the field.
         """

@@ -1,4 +1,4 @@
-"""Tools that follow the phase, each on its own (the paper's A~)."""
+"""Independent tool transitions given the phase (the paper's A~)."""
 
 from types import MappingProxyType
 from typing import Any, Self
@@ -16,12 +16,12 @@ from hmmjax.transitions.base import ToolTransition
 
 @pytree
 class PhaseConditioned(ToolTransition):
-    """P(tool k goes i -> j | the new phase is q) = matrix[k, q, i, j].
+    """P(tool k goes i -> j | next phase q) = matrix[k, q, i, j].
 
     Attributes:
         matrix: (K, L, 2, 2) probabilities, rows sum to one; (K, 2, 2) in a model without phases.
 
-    Pseudo-counts: scalar or the matrix's shape.
+    Pseudo-counts: a scalar or an array that broadcasts to the matrix.
 
     Source: A~ of the paper's tool model.
     """
@@ -31,7 +31,7 @@ class PhaseConditioned(ToolTransition):
 
     @property
     def num_tools(self) -> int:
-        """K."""
+        """Number of tools K."""
         return self.matrix.shape[0]
 
     @property
@@ -40,30 +40,30 @@ class PhaseConditioned(ToolTransition):
         return self.matrix.shape
 
     def tables(self) -> Array:
-        """The matrix: a differentiable table whose gradient times itself is the expected count."""
+        """Return the matrix."""
         return jnp.asarray(self.matrix)
 
     @staticmethod
     def blocks(tables: Array) -> tuple[Array, ...]:
-        """Kronecker factors (L, 2, 2) of the joint tool transition, one a tool, the first tool slowest."""
+        """Return Kronecker factors (L, 2, 2) of the joint tool transition, one per tool, the first tool slowest."""
         return tuple(tables)
 
     def count(self, before: Array, after: Array, phases: Any) -> Array:
-        """Counts (K, L, 2, 2) of labeled moves, each tool's where it is known in both frames."""
+        """Return counts (K, L, 2, 2) of labeled transitions, for each tool from pairs of frames with both known."""
         if phases is None:
             return num.einsum("btki,btkj->kij", before, after)
         return num.einsum("btki,btkj,btq->kqij", before, after, phases)
 
     def maximize(self, counts: Array, pseudo_counts: Any = 0.0) -> Self:
-        """Normalized counts; a row never visited keeps its value."""
+        """Return normalized counts; a row that is never visited keeps its value."""
         return type(self)(normalize_counts(counts, self.matrix, pseudo_counts))
 
     def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
-        """Dirichlet log-density of every row, without its constant."""
+        """Return the Dirichlet log-density of every row, without its constant."""
         return dirichlet_log_prior(self.matrix, pseudo_counts)
 
     def min_log_prob(self) -> np.ndarray:
-        """Log-probability of the least probable joint move into each phase, (L,), or of all without phases."""
+        """Return the log-probability of the least probable joint transition into each phase, (L,)."""
         table = np.asarray(self.matrix, np.float64).min((-1, -2))
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(np.maximum(table, 0)).sum(0))
@@ -73,7 +73,7 @@ class PhaseConditioned(ToolTransition):
         check_rows("tools.transition.matrix", self.matrix, square=True)
 
     def check_size(self, num_tools: int, num_phases: int | None) -> None:
-        """Raise ValueError unless over so many tools and phases."""
+        """Raise ValueError unless the matrix is of K tools and L phases."""
         shape, meaning = (num_tools, 2, 2), "(K, 2, 2), in a model without phases"
         if num_phases is not None:
             shape, meaning = (num_tools, num_phases, 2, 2), "(K, L, 2, 2)"
