@@ -95,7 +95,7 @@ def tmrnet(split: str, with_stages: bool, refined: bool = False) -> dict[str, An
         plain, best = learn_fold(truth, predicted, others, chain)
         if refined:
             labels, obs = Labels([truth[i] for i in others]), Observations([predicted[i] for i in others])
-            best = hmmjax.refine(best, obs, None, labels, strength=L2).params
+            best = hmmjax.refine(best, obs, None, labels, l2=L2).params
         found.append(best)
         obs, labels = Observations([predicted[i] for i in held_out]), Labels([truth[i] for i in held_out])
         for name, params in (("powers of one", plain), ("calibrated", best)):
@@ -138,7 +138,7 @@ def mstcn() -> dict[str, Any]:
             learned = hmmjax.estimate(labels, train, **options).phases.emission
             plain = Params(dataclasses.replace(chain, emission=learned))
             tempered = hmmjax.calibrate(plain, train, None, labels, priors=real.PRIORS).params
-            refined = hmmjax.refine(tempered, train, None, labels, strength=L2).params
+            refined = hmmjax.refine(tempered, train, None, labels, l2=L2).params
             for name, params in (("powers of one", plain), ("calibrated", tempered), ("refined", refined)):
                 outputs[name].append(np.argmax(hmmjax.posterior(params, test).phases, -1))
         results |= {f"{kind}, {name}": phase_scores(truth, x) for name, x in outputs.items()}
@@ -195,7 +195,7 @@ def frcnn() -> dict[str, Any]:
                 )
                 tempered = hmmjax.calibrate(plain, train, None, labels).params
                 powers.append(np.asarray(tempered.tools.emission.power).tolist())
-                refined = hmmjax.refine(tempered, train, None, labels, strength=L2).params
+                refined = hmmjax.refine(tempered, train, None, labels, l2=L2).params
                 for model, params in (("powers of one", plain), ("calibrated", tempered), ("refined", refined)):
                     outputs[model].append(np.clip(hmmjax.posterior(params, test).tools, 0, 1))
             results |= {f"{name}, {kind}, {model}": tool_scores(truth, x) for model, x in outputs.items()}

@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, tuple[float, float]]:
         train_obs, test_obs = (o.discretize() if emissions == "confusion" else o for o in (train, predicted))
         params = hmmjax.estimate(labels, train_obs, mask, emissions=emissions, priors=PRIORS)
         if name == "calibrated":
-            params = hmmjax.calibrate(params, train_obs, mask, labels, iterations=8).params
+            params = hmmjax.calibrate(params, train_obs, mask, labels, max_iterations=8).params
         posterior = hmmjax.posterior(params, test_obs, test_mask)
         found[name] = score(truth, np.asarray(posterior.phases).argmax(-1), posterior.tools, test_mask)
     for name, (accuracy, precision) in found.items():

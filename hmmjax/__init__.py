@@ -33,10 +33,9 @@ if TYPE_CHECKING:
     from hmmjax._core.pytree import pytree, static
     from hmmjax.calibration import Calibration, calibrate
     from hmmjax.comparison import compare
-    from hmmjax.counting import estimate
     from hmmjax.draws import sample_posterior
     from hmmjax.inference import conditional_log_likelihood, decode, filter, log_likelihood, posterior
-    from hmmjax.initialize import init_params
+    from hmmjax.initialize import estimate, init_params
     from hmmjax.interactions import OddsRatios, odds_ratios
     from hmmjax.learning import fit
     from hmmjax.priors import Priors
@@ -59,7 +58,6 @@ _MEMBERS = {
         "calibrate",
     ),
     "comparison": ("compare",),
-    "counting": ("estimate",),
     "draws": ("sample_posterior",),
     "inference": (
         "conditional_log_likelihood",
@@ -68,7 +66,7 @@ _MEMBERS = {
         "log_likelihood",
         "posterior",
     ),
-    "initialize": ("init_params",),
+    "initialize": ("estimate", "init_params"),
     "interactions": (
         "OddsRatios",
         "odds_ratios",

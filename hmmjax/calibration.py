@@ -1,7 +1,7 @@
-"""How much is a recognizer's frame worth? Powers for the emissions, by the labels' conditional likelihood."""
+"""Calibrate emissions by tempering: choose powers that maximize the conditional likelihood of the labels."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -12,35 +12,42 @@ import numpy as np
 from hmmjax._core import lowering
 from hmmjax._core import numerics as num
 from hmmjax._core.batch import Batch, dtype_of, known_frames, prepare, require_known
+from hmmjax._core.deprecation import renamed_arguments
 from hmmjax._core.minimize import check_options, minimize
 from hmmjax._core.pytree import pytree
+from hmmjax._core.sources import Source, map_families, observations_of, observed_families, without_emissions
 from hmmjax._core.tables import fill_masked, tabulate
 from hmmjax._core.typing import Array
-from hmmjax.counting import labeled
-from hmmjax.emissions.fused import Fused
-from hmmjax.emissions.tempered import Tempered
+from hmmjax.emissions import Emission, Fused, Tempered
+from hmmjax.initialize import label_weights
 from hmmjax.priors import Priors, check_priors, of_source
 from hmmjax.types import Labels, Observations, Params
 
 FOLDS = 5
-"""Parts into which labeled videos are split where nothing else is asked for."""
+"""Default number of parts into which labeled videos are split."""
 
 FEW_VIDEOS = 4
-"""With fewer labeled videos than this, tables of the others would differ from the model's own by more than the
-powers could mend: powers are then found on the videos that the tables were learned from."""
+"""With fewer labeled videos than this, tables learned from the other videos would differ from the model's own by more
+than powers can correct. Powers are then found on the videos that the tables were learned from."""
+
+IMPOSSIBLE = (
+    "the labels are impossible under params (conditional log-likelihood not finite): use pseudo-counts when estimating "
+    "the tables (hmmjax.Priors), or correct the labels."
+)
+"""Message for labels of probability zero, which neither `calibrate` nor `refine` can improve."""
 
 
 @pytree
 class Calibration:
-    """What `calibrate` found.
+    """The result of `calibrate`.
 
     Attributes:
         params: the model with tempered emissions.
         before: conditional log-likelihood of the labels given the observations, in nats, with powers of one.
         after: the same with the powers found.
-        iterations: optimizer iterations.
-        folds: parts of the videos, each seen through tables that were learned from the others; 0 when the powers were
-            found with the given tables.
+        iterations: number of optimizer iterations.
+        folds: number of parts into which videos were split, each scored with tables that were learned from the others;
+            0 if powers were found with the given tables.
     """
 
     params: Params
@@ -50,6 +57,7 @@ class Calibration:
     folds: int
 
 
+@renamed_arguments(strength="l2", iterations="max_iterations")
 def calibrate(
     params: Params,
     obs: Observations,
@@ -58,31 +66,31 @@ def calibrate(
     *,
     folds: int | None = None,
     per_phase: bool = False,
-    strength: float = 1.0,
+    l2: float = 1.0,
     priors: Priors | None = None,
-    iterations: int = 30,
+    max_iterations: int = 30,
     backend: str = "auto",
 ) -> Calibration:
     """Temper the emissions of the observed tracks so that the labels of labeled videos become most probable.
 
-    Maximizes log P(labels | observations) = log-likelihood with the labels clamped minus log-likelihood without, over
-    one power for the phases (or one a phase) and one a tool. Emissions that were learned from the same videos look
-    better there than they are: the videos are split into folds, and each is looked at through tables learned from the
-    labeled frames of the others. The tables of the answer are those given.
+    Maximizes log P(labels | observations), the log-likelihood with labels minus that without, over one power for the
+    phases (or one per phase) and one per tool. Emissions that were learned from the same videos fit these better than
+    new ones. The videos are therefore split into folds, and each fold is scored with tables learned from the labeled
+    frames of the others. The result keeps the given tables.
 
     Args:
         params: a model, emissions included; emissions that are already tempered start from their powers.
         obs: (B, T, ...) observations of labeled videos.
         mask: (B, T) bool, True where observed.
         labels: known states; -1 is unknown.
-        folds: parts of the labeled videos (every folds-th is one), 0 for none: the given tables, at best not
-            learned from these videos. None is `FOLDS`, or one video a part where there are fewer, or 0 with fewer than
-            `FEW_VIDEOS` videos that have labels.
-        per_phase: a power for every phase instead of one for all.
-        strength: nats that pull each log-power toward zero, per unit squared: what a few frames can overrule.
-        priors: pseudo-counts for the folds' emissions; give those that `params` was learned with.
-        iterations: at most so many quasi-Newton iterations.
-        backend: as in `posterior`.
+        folds: number of parts of the labeled videos, each of every folds-th one. 0 uses the given tables, which should
+            then be learned from other videos. None means `FOLDS`, or one video per part if there are fewer videos, or
+            0 with fewer than `FEW_VIDEOS` labeled videos.
+        per_phase: whether every phase has a power of its own.
+        l2: L2 penalty on log-powers: the precision of a normal prior with mean zero, times one half, in nats.
+        priors: pseudo-counts for the folds' emissions; use those with which `params` was learned.
+        max_iterations: maximum number of quasi-Newton iterations.
+        backend: "auto" or a name in `hmmjax.messages.BACKENDS`.
 
     Returns:
         `Calibration`, whose `params` are the given ones with tempered emissions.
@@ -93,145 +101,104 @@ def calibrate(
     Source: the objective of Bahl et al. (1986), as in `refine`, over powers alone.
     """
     if labels is None or (labels.phases is None and labels.tools is None):
-        raise ValueError("calibrate needs labels: hmmjax.Labels(phases=..., tools=...) with some frames known.")
-    check_options(strength, iterations)
+        raise ValueError("calibrate needs labels: pass hmmjax.Labels(phases=..., tools=...) with some frames known.")
+    check_options(l2, max_iterations)
     priors = Priors() if priors is None else priors
-    data = prepare(params, obs, mask, labels)
-    require_known(data, "calibrate")
-    if not jax.tree.leaves((data.phases, data.tools)):
-        raise ValueError("calibrate weighs what recognizers say, and obs is empty: give obs.phases or obs.tools.")
+    batch = prepare(params, obs, mask, labels)
+    require_known(batch, "calibrate")
+    if not jax.tree.leaves((batch.phases, batch.tools)):
+        raise ValueError("calibrate needs observations, but obs is empty: pass obs.phases or obs.tools.")
     check_priors(params, priors)
-    start = _tempered(params, data, per_phase)
-    parts = _parts(data, folds)
-    evidence = _evidence(start, data, parts, priors)
-    name = lowering.choose_backend(backend, params)
-    bare = _bare(start)
+    start = _temper(params, batch, per_phase)
+    families = observed_families(start, batch)
+    parts = split_folds(batch, folds)
+    tables = _held_out_log_probs(families, params, batch, parts, priors)
+    powers = {source: family.power for source, family in families.items() if isinstance(family, Tempered)}
+    name, chains = lowering.choose_backend(backend, params), without_emissions(start)
 
-    def objective(theta: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = _objective(theta, powers, bare, evidence, data, strength, name)
+    def objective(theta: np.ndarray, l2: float = l2) -> tuple[float, np.ndarray]:
+        value, gradient = _objective(theta, powers, chains, tables, batch, l2, name)
         return float(value), np.asarray(gradient, np.float64)
 
-    powers = {name: family.power for name, (_, family, _) in _sources(start, data).items()}
     theta = np.asarray(jnp.log(jnp.concatenate([jnp.ravel(p) for p in powers.values()])), np.float64)
-    before, _ = _objective(np.zeros_like(theta), powers, bare, evidence, data, 0.0, name)
+    before, _ = objective(np.zeros_like(theta), 0.0)
     if not np.isfinite(before):
-        raise ValueError(
-            "the labels are impossible under params (conditional log-likelihood not finite): give pseudo-counts where "
-            "the tables were estimated (hmmjax.Priors), or correct the labels."
-        )
-    theta, done = minimize(objective, theta, iterations)
-    after, _ = _objective(theta, powers, bare, evidence, data, 0.0, name)
-    found = {n: p.astype(dtype_of(params)) for n, p in _split(jnp.asarray(theta), powers).items()}
+        raise ValueError(IMPOSSIBLE)
+    theta, iterations = minimize(objective, theta, max_iterations)
+    after, _ = objective(theta, 0.0)
+    found = {source: p.astype(dtype_of(params)) for source, p in _unflatten(jnp.asarray(theta), powers).items()}
 
-    def put(track: str, source: int, family: Any) -> Any:
-        power = found.get(f"{track}/{source}")
-        return family if power is None else Tempered(family.family, power)
+    def set_power(source: Source, family: Emission) -> Emission:
+        return Tempered(family.unwrapped, found[source]) if source in found else family
 
-    return Calibration(_map_families(start, put), -float(before), -float(after), done, len(parts))
+    return Calibration(map_families(start, set_power), -before, -after, iterations, len(parts))
 
 
-def plain(params: Params) -> Params:
-    """The model with every emission's power taken off."""
-    return _map_families(
-        params, lambda track, source, family: family.family if isinstance(family, Tempered) else family
-    )
+def without_powers(params: Params) -> Params:
+    """Return the model with all powers removed."""
+    return map_families(params, lambda source, family: family.unwrapped)
 
 
-def _map_families(params: Params, function: Callable[[str, int, Any], Any]) -> Params:
-    """The model with every family replaced by ``function(track, source, family)``; one recognizer is source 0."""
+def _temper(params: Params, batch: Batch, per_phase: bool) -> Params:
+    """Return the model with every observed family tempered by powers of the requested shape."""
 
-    def replace(track: str, chain: Any) -> Any:
-        if chain is None or chain.emission is None:
-            return chain
-        if isinstance(chain.emission, Fused):
-            families = tuple(function(track, i, f) for i, f in enumerate(chain.emission.families))
-            return dataclasses.replace(chain, emission=Fused(families))
-        return dataclasses.replace(chain, emission=function(track, 0, chain.emission))
-
-    return Params(replace("phases", params.phases), replace("tools", params.tools))
-
-
-def _tempered(params: Params, data: Batch, per_phase: bool) -> Params:
-    """Every observed source's family with powers of the wanted shape: one for phases or one each, one a tool."""
-
-    def temper(track: str, source: int, family: Any) -> Any:
-        if _source(data, track, source) is None:
+    def temper(source: Source, family: Emission) -> Emission:
+        if observations_of(batch, source) is None:
             return family
-        size = (params.num_tools,) if track == "tools" else (params.num_phases,) if per_phase else ()
+        shape = (params.num_tools,) if source.track == "tools" else (params.num_phases,) if per_phase else ()
         power: Any = jnp.ones((), dtype_of(params))
         if isinstance(family, Tempered):
-            family, power = family.family, jnp.asarray(family.power, dtype_of(params))
-            size = np.broadcast_shapes(size, power.shape)
-        return Tempered(family, jnp.broadcast_to(power, size))
+            power = jnp.asarray(family.power, dtype_of(params))
+            shape = np.broadcast_shapes(shape, power.shape)
+        return Tempered(family.unwrapped, jnp.broadcast_to(power, shape))
 
-    return _map_families(params, temper)
-
-
-def _source(data: Batch, track: str, source: int) -> Any:
-    """What one recognizer says; None when it says nothing."""
-    said = getattr(data, track)
-    return said[source] if isinstance(said, tuple) else said
+    return map_families(params, temper)
 
 
-def _sources(params: Params, data: Batch) -> dict[str, tuple[str, Any, Any]]:
-    """Every observed source: its track, its family and what it says."""
-    out: dict[str, tuple[str, Any, Any]] = {}
-
-    def note(track: str, source: int, family: Any) -> Any:
-        if (said := _source(data, track, source)) is not None:
-            out[f"{track}/{source}"] = (track, family, said)
-        return family
-
-    _map_families(params, note)
-    return out
-
-
-def _split(theta: Array, powers: dict[str, Array]) -> dict[str, Array]:
-    """A vector of log-powers to powers in the shapes of `powers`."""
+def _unflatten(theta: Array, powers: dict[Source, Array]) -> dict[Source, Array]:
+    """Return powers in the shapes of `powers` from a vector of log-powers."""
     out, at = {}, 0
-    for name, like in powers.items():
-        out[name] = jnp.exp(theta[at : at + like.size]).reshape(like.shape)
+    for source, like in powers.items():
+        out[source] = jnp.exp(theta[at : at + like.size]).reshape(like.shape)
         at += like.size
     return out
 
 
-def _bare(params: Params) -> Params:
-    """The chains alone: their evidence comes from elsewhere."""
-    phases = None if params.phases is None else dataclasses.replace(params.phases, emission=None)
-    tools = None if params.tools is None else dataclasses.replace(params.tools, emission=None)
-    return Params(phases, tools)
-
-
-def _parts(data: Batch, folds: int | None) -> list[np.ndarray]:
-    """Positions of the labeled videos of each fold; none where the given tables are to be used."""
-    known = known_frames(data).any(1)
+def split_folds(batch: Batch, folds: int | None) -> list[np.ndarray]:
+    """Return the positions of the labeled videos of each fold; an empty list if the given tables are to be used."""
+    known = known_frames(batch).any(1)
     if folds is None:
         folds = 0 if known.sum() < FEW_VIDEOS else min(FOLDS, int(known.sum()))
     if folds != int(folds) or (folds and not 2 <= folds <= known.sum()):
-        raise ValueError(f"folds={folds} needs 0 (none), or from 2 to as many videos as have labels, {known.sum()}.")
+        raise ValueError(
+            f"folds={folds} needs to be 0 (no folds), or from 2 to the number of labeled videos, {known.sum()}."
+        )
     return [np.flatnonzero(known)[i :: int(folds)] for i in range(int(folds))]
 
 
-def _evidence(params: Params, data: Batch, parts: Sequence[np.ndarray], priors: Priors) -> dict[str, Array]:
-    """Untempered log-evidence of each source, each part's by tables that were learned from the other parts."""
+def _held_out_log_probs(
+    families: dict[Source, Emission], params: Params, batch: Batch, parts: Sequence[np.ndarray], priors: Priors
+) -> dict[Source, Array]:
+    """Return untempered emission log-likelihoods per source; those of each part use tables learned from the others."""
     out = {}
-    for name, (track, tempered, said) in _sources(params, data).items():
-        # One source of its own: a frame in which it says nothing is then no evidence.
-        family, said = Fused((tempered.family,)), (fill_masked(said, jnp.asarray(data.observed), dtype_of(params)),)
-        labels = data.phase_labels if track == "phases" else data.tool_labels
-        pseudo = priors.phase_emission if track == "phases" else priors.tool_emission
-        pseudo = of_source(pseudo, int(name.split("/")[1]))
+    for source, tempered in families.items():
+        observations = fill_masked(observations_of(batch, source), jnp.asarray(batch.observed), dtype_of(params))
+        # As the only member of a fused family: missing frames then contribute nothing.
+        family, given = Fused((tempered.unwrapped,)), (observations,)
+        labels = batch.phase_labels if source.track == "phases" else batch.tool_labels
         if not parts or labels is None:
-            out[name] = _log_prob(family, said)
+            out[source] = _log_prob(family, given)
             continue
-        size = params.num_phases if track == "phases" else 2
+        pseudo = priors.phase_emission if source.track == "phases" else priors.tool_emission
+        num_states = params.num_phases if source.track == "phases" else 2
         total = None
         for part in parts:
-            others = np.ones(len(data.observed), bool)
+            others = np.ones(len(batch.observed), bool)
             others[part] = False
-            table = _log_prob(_refit(family, said, labels, data, others, pseudo, size), said)
-            total = table if total is None else jnp.where(_over(others, table), total, table)
-        out[name] = total
+            pseudo_counts = of_source(pseudo, source.index)
+            table = _log_prob(_learn(family, given, labels, batch, others, pseudo_counts, num_states), given)
+            total = table if total is None else jnp.where(_over_frames(others, table), total, table)
+        out[source] = total
     return out
 
 
@@ -240,57 +207,59 @@ def _log_prob(family: Any, observations: Any) -> Array:
     return family.log_prob(observations)
 
 
-@partial(jax.jit, static_argnames="size")
-def _refit(family: Any, said: Any, labels: Any, data: Batch, videos: Array, pseudo_counts: Any, size: int) -> Any:
-    """The family fitted to the labeled, observed frames of some videos; states they do not show keep theirs."""
-    seen = data.observed.reshape(*data.observed.shape, *[1] * (labels.ndim - 2)) & _over(videos, labels)
-    weights = jax.nn.one_hot(labels, size) * seen[..., None]
-    statistics = family.statistics(said, labeled(family, weights))
-    return family.from_counts(statistics, pseudo_counts)
+@partial(jax.jit, static_argnames="num_states")
+def _learn(
+    family: Any, observations: Any, labels: Any, batch: Batch, videos: Array, pseudo_counts: Any, num_states: int
+) -> Any:
+    """Return the family estimated from the labeled, observed frames of some videos."""
+    used = batch.observed.reshape(*batch.observed.shape, *[1] * (labels.ndim - 2)) & _over_frames(videos, labels)
+    weights = jnp.where(used[..., None], jax.nn.one_hot(labels, num_states), 0)
+    return family.from_counts(family.statistics(observations, label_weights(family, weights)), pseudo_counts)
 
 
-def _over(videos: Any, like: Any) -> Any:
+def _over_frames(videos: Any, like: Any) -> Any:
+    """Return (B,) values with further axes of size one, so that they broadcast to `like`."""
     return jnp.reshape(videos, (-1,) + (1,) * (like.ndim - 1))
 
 
-def conditional(params: Params, evidence: dict[str, Array], data: Batch, backend: str) -> Array:
-    """Log-probability (B,) of each video's labels given its observations.
+def _label_log_prob(params: Params, tables: dict[Source, Array], batch: Batch, backend: str) -> Array:
+    """Return the log-probability (B,) of each video's labels given its observations.
 
     Args:
-        params: chains; their emissions are not looked at.
-        evidence: log-evidence of sources "phases/0", "phases/1" ... (B, T, L), "tools/0" ... (B, T, K, 2), or
-            (B, T, K, 2**K) of joint families; it adds up, and a track without any is unobserved.
-        data: observed frames and labels.
+        params: chains without emissions.
+        tables: emission log-likelihoods of each source, (B, T, L) for phases, (B, T, K, 2), or (B, T, K, 2**K) of joint
+            families, for tools. Those of one track are added; a track without any is unobserved.
+        batch: observed frames and labels.
         backend: a name in `hmmjax.messages.BACKENDS`.
     """
-    blank = tabulate(_bare(params), data.without_labels())
-
+    blank = tabulate(params, batch.without_labels())
     phases, tools, configs = blank.phases, blank.tools, blank.configs
-    for source, more in evidence.items():
-        seen = data.observed.reshape(*data.observed.shape, *[1] * (more.ndim - 2))
-        more = jnp.where(seen, more, 0)
-        if source.startswith("phases/"):
-            phases = phases + more.astype(phases.dtype)
-        elif more.shape[-1] == 2:
-            tools = tools + more.astype(tools.dtype)
+    for source, table in tables.items():
+        observed = batch.observed.reshape(*batch.observed.shape, *[1] * (table.ndim - 2))
+        table = jnp.where(observed, table, 0)
+        if source.track == "phases":
+            phases = phases + table.astype(phases.dtype)
+        elif table.shape[-1] == 2:
+            tools = tools + table.astype(tools.dtype)
         else:
-            configs = (0 if configs is None else configs) + more.sum(-2).astype(tools.dtype)
-
-    free = dataclasses.replace(blank, phases=phases, tools=tools, configs=configs)
-    return lowering.conditional(params, free, data, backend)
+            configs = (0 if configs is None else configs) + table.sum(-2).astype(tools.dtype)
+    return lowering.conditional(
+        params, dataclasses.replace(blank, phases=phases, tools=tools, configs=configs), batch, backend
+    )
 
 
 def _loss(
-    theta: Array, powers: dict, params: Params, evidence: dict, data: Batch, strength: Any, backend: str
+    theta: Array, powers: dict, chains: Params, tables: dict[Source, Array], batch: Batch, l2: Any, backend: str
 ) -> Array:
-    split = _split(jnp.asarray(theta), powers)
+    """Return minus the labels' conditional log-likelihood, plus the penalty on log-powers."""
+    found = _unflatten(jnp.asarray(theta), powers)
     tempered = {}
-    for name, table in evidence.items():
-        power = split[name][..., None] if name.startswith("tools") else split[name]
+    for source, table in tables.items():
+        power = found[source][..., None] if source.track == "tools" else found[source]
         possible = table > -jnp.inf
-        tempered[name] = jnp.where(possible, power * jnp.where(possible, table, 0), -jnp.inf)
-    value = conditional(params, tempered, data, backend)
-    return -num.accurate_sum(value) + strength * jnp.sum(jnp.asarray(theta) ** 2)
+        tempered[source] = jnp.where(possible, power * jnp.where(possible, table, 0), -jnp.inf)
+    value = _label_log_prob(chains, tempered, batch, backend)
+    return -num.accurate_sum(value) + l2 * jnp.sum(jnp.asarray(theta) ** 2)
 
 
 _objective = jax.jit(jax.value_and_grad(_loss), static_argnames="backend")

@@ -1,4 +1,4 @@
-"""Tables moved to where known states become most probable, rather than the recognizer's outputs."""
+"""Discriminative training: maximize the conditional likelihood of the labels."""
 
 from collections.abc import Collection
 from functools import partial
@@ -12,23 +12,25 @@ from hmmjax._core import lowering
 from hmmjax._core import numerics as num
 from hmmjax._core.batch import Batch, dtype_of, prepare, require_known
 from hmmjax._core.constraints import apply_update, fields
+from hmmjax._core.deprecation import renamed_arguments
 from hmmjax._core.minimize import check_options, minimize
 from hmmjax._core.pytree import pytree
 from hmmjax._core.tables import tabulate
 from hmmjax._core.typing import Array
+from hmmjax.calibration import IMPOSSIBLE
 from hmmjax.priors import frozen_blocks
 from hmmjax.types import Labels, Observations, Params
 
 
 @pytree
 class Refinement:
-    """What `refine` found.
+    """The result of `refine`.
 
     Attributes:
         params: the refined model.
         before: conditional log-likelihood of the labels given the observations, in nats, at the start.
-        after: the same of `params`, on the same videos; held-out videos gain less, or lose.
-        iterations: optimizer iterations.
+        after: the same for `params`, on the same videos; held-out videos gain less, or lose.
+        iterations: number of optimizer iterations.
     """
 
     params: Params
@@ -37,6 +39,7 @@ class Refinement:
     iterations: int
 
 
+@renamed_arguments(strength="l2", iterations="max_iterations")
 def refine(
     params: Params,
     obs: Observations,
@@ -44,27 +47,28 @@ def refine(
     labels: Labels | None = None,
     *,
     freeze: Collection[str] = (),
-    strength: float = 1.0,
-    iterations: int = 30,
+    l2: float = 1.0,
+    max_iterations: int = 30,
     backend: str = "auto",
 ) -> Refinement:
-    """Move tables and powers so that the labels of labeled videos become most probable (discriminative learning).
+    """Train tables and powers discriminatively, so that the labels of labeled videos become most probable.
 
-    Maximizes log P(labels | observations) = log-likelihood with the labels clamped minus log-likelihood without, as
-    `calibrate` does, but over every table that is not frozen. Probabilities move in logarithms and keep their sums and
-    zeros, positive parameters move in logarithms, so the answer is a valid model whatever the steps. Counted or fitted
-    tables say how recognizers behave; refined ones say which states follow from what they said, and no longer explain
-    the recognizer: do not go on with `fit`. Judge the result on videos that were not refined on.
+    Maximizes log P(labels | observations), the log-likelihood with labels minus that without, as `calibrate` does, but
+    over every block that is not frozen. Each parameter moves within its constraint, so that the result is always a
+    valid model; probabilities that are zero stay zero. Estimated or fitted tables describe the recognizer; refined ones
+    predict the states from its outputs, and no longer describe it: do not continue with `fit`. Evaluate the result on
+    other videos.
 
     Args:
-        params: where to start, best a calibrated model (`calibrate`): powers are moved as well.
+        params: starting point, best a calibrated model (`calibrate`); powers are trained as well.
         obs: (B, T, ...) observations of labeled videos.
         mask: (B, T) bool, True where observed.
         labels: known states; -1 is unknown.
-        freeze: blocks to leave as they are, as in `fit`.
-        strength: nats that pull each parameter to its start, per unit (of its logarithm) squared.
-        iterations: at most so many quasi-Newton iterations, one E-step each (and a few more in line searches).
-        backend: as in `posterior`.
+        freeze: blocks to keep, names in `hmmjax.priors.BLOCKS`, or "phases" or "tools" for a whole track.
+        l2: L2 penalty, in nats, on the distance of each parameter from its start, in logarithms for probabilities and
+            positive parameters.
+        max_iterations: maximum number of quasi-Newton iterations, of one E-step each (and a few more in line searches).
+        backend: "auto" or a name in `hmmjax.messages.BACKENDS`.
 
     Returns:
         `Refinement`, whose `params` have the families and shapes of the given ones.
@@ -75,37 +79,34 @@ def refine(
     Source: Bahl et al. (1986), maximum mutual information estimation of hidden Markov models.
     """
     if labels is None or (labels.phases is None and labels.tools is None):
-        raise ValueError("refine needs labels: hmmjax.Labels(phases=..., tools=...) with some frames known.")
-    check_options(strength, iterations)
-    data = prepare(params, obs, mask, labels)
-    require_known(data, "refine")
+        raise ValueError("refine needs labels: pass hmmjax.Labels(phases=..., tools=...) with some frames known.")
+    check_options(l2, max_iterations)
+    batch = prepare(params, obs, mask, labels)
+    require_known(batch, "refine")
     frozen = frozen_blocks(freeze)
     name = lowering.choose_backend(backend, params)
     if not (sizes := [np.size(value) for value, _ in fields(params, frozen)]):
-        raise ValueError("refine has nothing to move: every block is frozen.")
+        raise ValueError("refine has no parameters to train: every block is frozen. Shorten freeze.")
     theta = np.zeros(sum(sizes))
 
     def objective(theta: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = _objective(theta, params, data, strength, frozen, name)
+        value, gradient = _objective(theta, params, batch, l2, frozen, name)
         return float(value), np.asarray(gradient, np.float64)
 
-    before = float(_objective(theta, params, data, 0.0, frozen, name)[0])
+    before = float(_objective(theta, params, batch, 0.0, frozen, name)[0])
     if not np.isfinite(before):
-        raise ValueError(
-            "the labels are impossible under params (conditional log-likelihood not finite): give pseudo-counts where "
-            "the tables were estimated (hmmjax.Priors), or correct the labels."
-        )
-    theta, done = minimize(objective, theta, iterations)
-    after = float(_objective(theta, params, data, 0.0, frozen, name)[0])
+        raise ValueError(IMPOSSIBLE)
+    theta, done = minimize(objective, theta, max_iterations)
+    after = float(_objective(theta, params, batch, 0.0, frozen, name)[0])
     return Refinement(apply_update(params, jnp.asarray(theta, dtype_of(params)), frozen), -before, -after, done)
 
 
 @partial(jax.jit, static_argnames=("frozen", "backend"))
 @partial(jax.value_and_grad, argnums=0)
-def _objective(theta: Array, params: Params, data: Batch, strength: Any, frozen: frozenset[str], backend: str) -> Array:
-    """Minus the labels' conditional log-likelihood, and the pull toward the start."""
+def _objective(theta: Array, params: Params, batch: Batch, l2: Any, frozen: frozenset[str], backend: str) -> Array:
+    """Return minus the labels' conditional log-likelihood, plus the penalty on the distance from the start."""
     theta = jnp.asarray(theta, dtype_of(params))
     model = apply_update(params, theta, frozen)
-    free = tabulate(model, data.without_labels())
-    value = lowering.conditional(model, free, data, backend)
-    return -num.accurate_sum(value) + strength * jnp.sum(theta**2)
+    free = tabulate(model, batch.without_labels())
+    value = lowering.conditional(model, free, batch, backend)
+    return -num.accurate_sum(value) + l2 * jnp.sum(theta**2)

@@ -42,8 +42,8 @@ def test_results_of_lists_are_lists_of_the_results_of_the_padded_batch(mask):
 def test_learning_from_lists_is_learning_from_the_padded_batch():
     for learn in (
         lambda *args: hmmjax.fit(*args, max_iterations=2).params,
-        lambda *args: hmmjax.calibrate(*args, iterations=1).params,
-        lambda *args: hmmjax.refine(*args, iterations=1).params,
+        lambda *args: hmmjax.calibrate(*args, max_iterations=1).params,
+        lambda *args: hmmjax.refine(*args, max_iterations=1).params,
     ):
         jax.tree.map(assert_array_equal, learn(*ARGS), learn(*CASE.args))
     labels, obs = lists(Labels(*(np.maximum(x, 0) for x in (CASE.labels.phases, CASE.labels.tools)))), ARGS[1]

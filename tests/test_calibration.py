@@ -107,9 +107,9 @@ def test_folds_are_of_labeled_videos_whatever_the_padding_holds():
     for frames in (20, 18):  # padded by the library, and by the caller too
         seen = np.array(mask) & (np.arange(20) < frames)
         padded = np.where(np.arange(20) < frames, known, 0)
-        assert hmmjax.calibrate(params, obs, seen, hmmjax.Labels(padded), iterations=0).folds == 0
+        assert hmmjax.calibrate(params, obs, seen, hmmjax.Labels(padded), max_iterations=0).folds == 0
     data = hmmjax._core.batch.prepare(params, obs, mask, hmmjax.Labels(known))
-    assert [part.tolist() for part in hmmjax.calibration._parts(data, 3)] == [[0], [5], [10]]
+    assert [part.tolist() for part in hmmjax.calibration.split_folds(data, 3)] == [[0], [5], [10]]
 
 
 def test_powers_per_phase_of_any_family_and_with_few_videos():
@@ -136,10 +136,10 @@ def test_bad_input_is_named(unchecked):
     for wrong in (4, 2.5):
         with pytest.raises(ValueError, match=f"folds={wrong} needs"):
             hmmjax.calibrate(params, CLEAN, MASK, LABELS, folds=wrong)
-    with pytest.raises(ValueError, match="strength=nan must be"):
-        hmmjax.calibrate(params, CLEAN, MASK, LABELS, strength=float("nan"))
-    with pytest.raises(ValueError, match="iterations=-1 must be"):
-        hmmjax.calibrate(params, CLEAN, MASK, LABELS, iterations=-1)
+    with pytest.raises(ValueError, match="l2=nan must be"):
+        hmmjax.calibrate(params, CLEAN, MASK, LABELS, l2=float("nan"))
+    with pytest.raises(ValueError, match="max_iterations=-1 must be"):
+        hmmjax.calibrate(params, CLEAN, MASK, LABELS, max_iterations=-1)
     with pytest.raises(ValueError, match="obs is empty"):
         hmmjax.calibrate(params, Observations(), MASK, LABELS)
     with pytest.raises(ValueError, match=r"power must be positive"):

@@ -25,7 +25,7 @@ def asked(monkeypatch):
     """The calls of `hmmjax.compare`, replaced because it is slow (see tests/test_comparison.py)."""
     calls = []
 
-    def answer(labels, obs, mask, *, families, **options):
+    def answer(obs, mask, labels, *, families, **options):
         calls.append({"labels": labels, "obs": obs, "mask": mask, "families": families, **options})
         nothing = families == ["scaled"]
         nats = -float(len(calls))

@@ -230,12 +230,12 @@ def test_help_imports_nothing_heavy(arguments):
 
 def test_defaults_are_those_of_the_library():
     """Options repeat them, because the library would import JAX."""
-    from hmmjax import initialize, simulate, suggest
+    from hmmjax import emissions, simulate, suggest
     from hmmjax.cli import options, reading
     from hmmjax.cli.simulate import MEAN_MINUTES
     from hmmjax.cli.suggest import REASONS
 
-    assert tuple(initialize.FAMILIES) == options.EMISSIONS and REASONS == suggest.REASONS
+    assert tuple(emissions.FAMILIES) == options.EMISSIONS and REASONS == suggest.REASONS
     assert MEAN_MINUTES == simulate.MEAN_MINUTES
     settings, defaults, learning = job.Settings(), options.Modeling(), options.Learning()
     assert reading.learning_settings(learning) == settings and learning.folds == settings.folds

@@ -18,7 +18,7 @@ def scores():
 
 def test_the_family_that_made_the_data_wins(scores):
     labels, obs, mask = jax.tree.map(np.asarray, scores)
-    found = hmmjax.compare(labels, obs, mask, families=["inflated", "scaled"], folds=2, iterations=1)
+    found = hmmjax.compare(obs, mask, labels, families=["inflated", "scaled"], folds=2, max_iterations=1)
     assert found[0].family == "inflated"
     ranks = {rank.family: rank for rank in found}
     assert [rank.conditional for rank in found] == sorted((r.conditional for r in found), reverse=True)
@@ -30,7 +30,7 @@ def test_the_family_that_made_the_data_wins(scores):
 def test_figures_are_those_of_the_core(scores):
     """Uncalibrated conditional and marginal log-likelihood, from estimate and log_likelihood alone."""
     labels, obs, mask = jax.tree.map(np.asarray, scores)
-    (found,) = hmmjax.compare(labels, obs, mask, families=["inflated"], folds=2, iterations=1)
+    (found,) = hmmjax.compare(obs, mask, labels, families=["inflated"], folds=2, max_iterations=1)
     conditional = marginal = 0.0
     for part, others in (([0, 2], [1, 3]), ([1, 3], [0, 2])):
         learned = hmmjax.estimate(
@@ -53,24 +53,33 @@ def test_a_family_that_finds_a_video_impossible_comes_last_not_nan():
     said = labels.copy()
     said[0, 1:3] = [1, 0]
     obs = Observations(phases=said)
-    options = {"priors": hmmjax.Priors(), "num_phases": 2, "iterations": 0, "folds": 3}
-    (found,) = hmmjax.compare(Labels(labels), obs, families=["confusion"], **options)
+    options = {"priors": hmmjax.Priors(), "num_phases": 2, "max_iterations": 0, "folds": 3}
+    (found,) = hmmjax.compare(obs, None, Labels(labels), families=["confusion"], **options)
     assert found.conditional == -np.inf
     with pytest.raises(TypeError, match="one recognizer at a time"):
-        hmmjax.compare(Labels(labels), Observations((said, said)))
+        hmmjax.compare(Observations((said, said)), None, Labels(labels))
 
 
 def test_bad_input_is_named(scores):
     labels, obs, _ = scores
     with pytest.raises(ValueError, match="'gauss' is unknown"):
-        hmmjax.compare(labels, obs, families=["gauss"])
+        hmmjax.compare(obs, None, labels, families=["gauss"])
     with pytest.raises(ValueError, match="needs probabilities"):
-        hmmjax.compare(labels, Observations(tools=labels.tools), families=["scaled"])
+        hmmjax.compare(Observations(tools=labels.tools), None, labels, families=["scaled"])
     with pytest.raises(ValueError, match="at least two"):
-        hmmjax.compare(Labels(tools=labels.tools[:1]), Observations(tools=obs.tools[:1]))
+        hmmjax.compare(Observations(tools=obs.tools[:1]), None, Labels(tools=labels.tools[:1]))
     with pytest.raises(ValueError, match="at least two, on a leading axis"):
-        hmmjax.compare(Labels(tools=labels.tools[0]), Observations(tools=obs.tools[0]))
+        hmmjax.compare(Observations(tools=obs.tools[0]), None, Labels(tools=labels.tools[0]))
     with pytest.raises(ValueError, match="folds=0"):
-        hmmjax.compare(labels, obs, folds=0)
+        hmmjax.compare(obs, None, labels, folds=0)
     with pytest.raises(ValueError, match="needs observations"):
-        hmmjax.compare(labels, Observations())
+        hmmjax.compare(Observations(), None, labels)
+
+
+def test_the_order_of_the_previous_release_is_accepted_with_a_warning(scores):
+    labels, obs, mask = scores
+    order = pytest.warns(DeprecationWarning, match=r"compare\(obs, mask, labels\)")
+    with order, pytest.raises(ValueError, match="folds=0"):
+        hmmjax.compare(labels, obs, mask, folds=0)
+    with pytest.warns(DeprecationWarning, match="max_iterations"), pytest.raises(ValueError, match="folds=0"):
+        hmmjax.compare(obs, mask, labels, folds=0, iterations=1)

@@ -98,7 +98,7 @@ def test_calibration_finds_that_a_copy_says_nothing_new(tmp_path):
     labels, obs, mask = hmmjax.sample(hmmjax.init_params(3, 0, emissions="confusion"), jax.random.key(1), [150] * 6)
     twice = Observations((obs.phases, obs.phases))
     params = hmmjax.estimate(labels, twice, mask, priors=hmmjax.Priors(phase_emission=1.0), num_phases=3)
-    found = hmmjax.calibrate(params, twice, mask, labels, strength=0.01)
+    found = hmmjax.calibrate(params, twice, mask, labels, l2=0.01)
     powers = [float(f.power) for f in found.params.phases.emission.families]
     assert sum(powers) == pytest.approx(1.0, abs=0.25) and abs(powers[0] - powers[1]) < 0.1
     hmmjax.io.save_params(tmp_path / "m.npz", found.params)
@@ -135,7 +135,7 @@ def test_pseudo_counts_for_each_source():
             labels, Observations(obs.phases[i]), mask, emissions=name, priors=own, num_phases=2
         ).phases.emission
         jax.tree.map(assert_allclose, both.phases.emission.families[i], alone)
-    assert hmmjax.calibrate(both, obs, mask, labels, priors=priors, iterations=0).folds == 4
+    assert hmmjax.calibrate(both, obs, mask, labels, priors=priors, max_iterations=0).folds == 4
 
 
 def test_bad_input_is_named():
@@ -167,5 +167,5 @@ def test_bad_input_is_named():
     wrong = dataclasses.replace(wrong, emission=tuple(emissions.PhaseConfusion.default(n) for n in (3, 2)))
     with pytest.raises(ValueError, match="differ in size"):
         hmmjax.posterior(Params(wrong), Observations((obs.phases[0], obs.phases[0])))
-    with pytest.raises(ValueError, match="names 3 families"):
+    with pytest.raises(ValueError, match="emissions has 3 families"):
         hmmjax.estimate(Labels(HIDDEN[0]), Observations(obs.phases), emissions=("confusion",) * 3)

@@ -308,7 +308,7 @@ def test_powers_are_found(sampled):
         tools=dataclasses.replace(params.tools, initial=jnp.full(2, 0.5), transition=make(0).params.tools.transition)
     )
     known, said = hmmjax.Labels(tools=labels.tools), hmmjax.Observations(tools=obs.tools)
-    found = hmmjax.calibrate(tools, said, mask, known, iterations=2)
+    found = hmmjax.calibrate(tools, said, mask, known, max_iterations=2)
     assert isinstance(found.params.tools.emission, Tempered) and found.after >= found.before - 1e-4
 
 

@@ -43,7 +43,7 @@ def test_the_objective_is_the_oracles_and_frozen_blocks_stay():
     case = make(3, 2, 2, num_frames=5, batch=2, known=0.6, families=("PhaseConfusion", "ToolBeta"))
     known = [oracles.enumerate_paths(case.model, e).log_likelihood for e in case.evidence]
     free = [float(x) for x in hmmjax.log_likelihood(case.params, case.obs, case.mask)]
-    found = hmmjax.refine(*case.args, freeze=["phases", "tools.initial"], strength=0.1, iterations=3)
+    found = hmmjax.refine(*case.args, freeze=["phases", "tools.initial"], l2=0.1, max_iterations=3)
     assert found.before == pytest.approx(sum(known) - sum(free), rel=1e-4)
     assert found.after > found.before and 1 <= found.iterations <= 3
     again = hmmjax.log_likelihood(found.params, *case.args[1:]) - hmmjax.log_likelihood(found.params, *case.args[1:3])
@@ -92,8 +92,8 @@ def test_bad_input_is_named():
         hmmjax.refine(params, said, None, Labels(np.full((1, 3), -1)))
     with pytest.raises(ValueError, match="every label is -1"):
         hmmjax.calibrate(params, said, None, Labels(np.full((1, 3), -1)))
-    with pytest.raises(ValueError, match="strength=nan"):
-        hmmjax.refine(params, said, None, Labels(np.array([[0, 0, 1]])), strength=float("nan"))
+    with pytest.raises(ValueError, match="l2=nan"):
+        hmmjax.refine(params, said, None, Labels(np.array([[0, 0, 1]])), l2=float("nan"))
 
 
 def test_whole_numbers_move_too():

@@ -1,8 +1,15 @@
-"""Where parameters live, and how to move them without leaving: what gradients and random starts share.
+"""Parameter constraints and constraint-preserving updates, used by `refine` and by random restarts.
 
-A field's space is "simplex" (probabilities, the last axis sums to one), "unit_interval" (between 0 and 1, each by itself),
-"positive" or "real"; families and transition models say so in `spaces`. A "power" is positive too, but EM's objective
-says nothing of its worth.
+Each field of a model has a constraint, declared in the `constraints` of its family or transition model:
+
+    simplex            probabilities; the last axis sums to one, and zeros stay zero
+    unit_interval      each entry between 0 and 1
+    positive           each entry positive
+    positive_definite  the last two axes form symmetric positive definite matrices
+    real               no constraint
+    power              positive; the weight of an emission, which EM cannot learn
+
+A field without a constraint is never moved.
 """
 
 import dataclasses
@@ -12,95 +19,116 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from hmmjax._core import numerics as num
 from hmmjax._core.typing import Array
 from hmmjax.emissions.base import Emission
 from hmmjax.priors import BLOCKS
 from hmmjax.types import Params
 
 
+def fields(params: Params, frozen: frozenset[str] = frozenset()) -> list[tuple[Any, str]]:
+    """Return every parameter array of the blocks that are not frozen, with its constraint, in a fixed order."""
+    found: list[tuple[Any, str]] = []
+
+    def note(value: Any, constraint: str) -> Any:
+        found.append((value, constraint))
+        return value
+
+    _map_blocks(params, frozen, note)
+    return found
+
+
 def apply_update(params: Params, theta: Array, frozen: frozenset[str]) -> Params:
-    """The model with every parameter of the blocks that are not frozen moved by `theta`, in order, from its start."""
+    """Move every parameter of the blocks that are not frozen by an unconstrained step.
+
+    Args:
+        params: where to start.
+        theta: (n,) steps of all parameter arrays, flattened, in the order of `fields`. A step of zero changes nothing.
+        frozen: names of blocks that stay.
+    """
     at = 0
 
-    def move(value: Any, space: str) -> Array:
+    def move(value: Any, constraint: str) -> Array:
         nonlocal at
         step = theta[at : at + np.size(value)].reshape(np.shape(value))
         at += np.size(value)
         value = jnp.asarray(value)
         value = value if jnp.issubdtype(value.dtype, jnp.floating) else value.astype(theta.dtype)
-        return _MOVES[space](value, step.astype(value.dtype))
+        return _UPDATES[constraint](value, step.astype(value.dtype))
 
-    for block in BLOCKS:
-        if block not in frozen and (part := _part(params, block)) is not None:
-            params = _replaced(params, block, _mapped(part, move))
-    return params
+    return _map_blocks(params, frozen, move)
 
 
 def _simplex(p: Array, step: Array) -> Array:
-    # Less the largest step that counts, so that nothing overflows.
+    # The largest step of a possible state is subtracted, so that nothing overflows.
     step = step - jnp.max(jnp.where(p > 0, step, -jnp.inf), -1, keepdims=True)
     new = p * jnp.exp(step)
     return new / new.sum(-1, keepdims=True)
 
 
 def _unit_interval(p: Array, step: Array) -> Array:
-    # Both sides scaled by the larger, and zero and one stay where they are.
+    # Odds times exp(step), with both sides scaled by the larger; zero and one stay.
     yes, no = p * jnp.exp(jnp.minimum(step, 0)), (1 - p) * jnp.exp(jnp.minimum(-step, 0))
     return yes / (yes + no)
 
 
-_MOVES: dict[str, Callable[[Array, Array], Array]] = {
+def _positive(x: Array, step: Array) -> Array:
+    return x * jnp.exp(step)
+
+
+def _positive_definite(x: Array, step: Array) -> Array:
+    # The Cholesky factor C moves to C T, with T lower triangular and its diagonal positive; the upper half is unused.
+    diagonal = jnp.exp(jnp.diagonal(step, axis1=-2, axis2=-1) / 2)
+    moved = jnp.tril(step, -1) + diagonal[..., None] * jnp.eye(step.shape[-1], dtype=step.dtype)
+    factor = num.einsum("...ij,...jk->...ik", jnp.linalg.cholesky(x), moved)
+    return num.einsum("...ij,...kj->...ik", factor, factor)
+
+
+def _real(x: Array, step: Array) -> Array:
+    return x + step
+
+
+_UPDATES: dict[str, Callable[[Array, Array], Array]] = {
     "simplex": _simplex,
     "unit_interval": _unit_interval,
-    "positive": lambda x, step: x * jnp.exp(step),
-    "power": lambda x, step: x * jnp.exp(step),
-    "real": lambda x, step: x + step,
+    "positive": _positive,
+    "positive_definite": _positive_definite,
+    "real": _real,
+    "power": _positive,
 }
 
-_CHAIN_SPACES = {
+_CHAIN_CONSTRAINTS = {
     "phases.initial": "simplex",
     "phases.transition": "simplex",
     "tools.initial": "unit_interval",
 }
 
 
-def _part(params: Params, block: str) -> Any:
-    """A block as what can be moved: a family, a transition model, or a bare table with its space; None if absent."""
-    track, field = block.split(".")
-    value = getattr(getattr(params, track), field, None)
-    return value if value is None or block not in _CHAIN_SPACES else (value, _CHAIN_SPACES[block])
+def _map_blocks(params: Params, frozen: frozenset[str], function: Callable[[Any, str], Any]) -> Params:
+    """Return the model with ``function(value, constraint)`` in place of every parameter that may move."""
+    for block in BLOCKS:
+        track, field = block.split(".")
+        chain = getattr(params, track)
+        value = None if chain is None else getattr(chain, field)
+        if block in frozen or value is None:
+            continue
+        if block in _CHAIN_CONSTRAINTS:
+            new = function(value, _CHAIN_CONSTRAINTS[block])
+        else:
+            new = _map_fields(value, function)
+        params = dataclasses.replace(params, **{track: dataclasses.replace(chain, **{field: new})})
+    return params
 
 
-def _replaced(params: Params, block: str, part: Any) -> Params:
-    track, field = block.split(".")
-    return dataclasses.replace(params, **{track: dataclasses.replace(getattr(params, track), **{field: part})})
-
-
-def _mapped(part: Any, move: Callable[[Any, str], Any]) -> Any:
-    """`part` with every field that has a space replaced by ``move(value, space)``; families inside families too."""
-    if isinstance(part, tuple) and len(part) == 2 and isinstance(part[1], str):
-        return move(*part)
+def _map_fields(part: Any, function: Callable[[Any, str], Any]) -> Any:
+    """Return a family or transition model, or a tuple of them, with its constrained fields replaced."""
     if isinstance(part, tuple):
-        return tuple(_mapped(p, move) for p in part)
+        return tuple(_map_fields(p, function) for p in part)
     changed = {}
     for field in dataclasses.fields(part):
         value = getattr(part, field.name)
-        if (space := part.constraints.get(field.name)) is not None:
-            changed[field.name] = move(value, space)
+        if (constraint := part.constraints.get(field.name)) is not None:
+            changed[field.name] = function(value, constraint)
         elif isinstance(value, Emission | tuple):
-            changed[field.name] = _mapped(value, move)
+            changed[field.name] = _map_fields(value, function)
     return dataclasses.replace(part, **changed)
-
-
-def fields(params: Params, frozen: frozenset[str] = frozenset()) -> list[tuple[Any, str]]:
-    """Every parameter array of the blocks that are not frozen, with its space, in the order of `moved`."""
-    found: list[tuple[Any, str]] = []
-
-    def note(value: Any, space: str) -> Any:
-        found.append((value, space))
-        return value
-
-    for block in BLOCKS:
-        if block not in frozen and (part := _part(params, block)) is not None:
-            _mapped(part, note)
-    return found

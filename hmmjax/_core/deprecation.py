@@ -21,7 +21,7 @@ def renamed(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
         if name not in names:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         home, _, new = (names[name] if "." in names[name] else f"{module}.{names[name]}").rpartition(".")
-        _warn(f"{module}.{name}", f"{home}.{new}")
+        warn_renamed(f"{module}.{name}", f"{home}.{new}")
         return getattr(importlib.import_module(home), new)
 
     return __getattr__
@@ -40,7 +40,7 @@ def renamed_arguments(**names: str) -> Callable[[F], F]:
             for old in names.keys() & kwargs.keys():
                 if names[old] in kwargs:
                     raise TypeError(f"{function.__name__}() got both {old!r} (deprecated) and {names[old]!r}")
-                _warn(f"{function.__name__}({old}=...)", f"{names[old]}=...")
+                warn_renamed(f"{function.__name__}({old}=...)", f"{names[old]}=...")
                 kwargs[names[old]] = kwargs.pop(old)
             return function(*args, **kwargs)
 
@@ -49,6 +49,7 @@ def renamed_arguments(**names: str) -> Callable[[F], F]:
     return decorate
 
 
-def _warn(old: str, new: str) -> None:
+def warn_renamed(old: str, new: str) -> None:
+    """Warn the caller of the calling function that `old` is now `new`."""
     message = f"{old} is deprecated and will be removed in the next release. Use {new} instead."
     warnings.warn(message, DeprecationWarning, stacklevel=3)

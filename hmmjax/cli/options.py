@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 EMISSIONS = ("confusion", "probability", "inflated", "logit-normal", "scaled", "logistic")
-"""Names of emission families, as in `hmmjax.initialize.FAMILIES`, which would import JAX."""
+"""Names of emission families, as in `hmmjax.emissions.FAMILIES`, which would import JAX."""
 
 _READ, _TRUTH, _LEARN, _OUT = "Reading predictions", "Annotations", "Learning", "Output"
 

@@ -8,9 +8,8 @@ import numpy as np
 
 from hmmjax import durations
 from hmmjax.calibration import Calibration, calibrate
-from hmmjax.counting import estimate
-from hmmjax.emissions import Fused, Tempered
-from hmmjax.initialize import LABELS, init_params
+from hmmjax.emissions import LABEL_FAMILIES, Fused, Tempered
+from hmmjax.initialize import estimate, init_params
 from hmmjax.learning import fit
 from hmmjax.stabilize.examples import TRACKS, Examples, label_coverage
 from hmmjax.stabilize.settings import Settings, with_overrides
@@ -91,7 +90,7 @@ def learn_model(
     if not settings.calibrated or not _has_labels(known, observed) or (held_out is None and learned.fit is not None):
         return learned
     if calibration is None:
-        calibration = {"priors": settings.priors, "iterations": CALIBRATION_ITERATIONS}
+        calibration = {"priors": settings.priors, "max_iterations": CALIBRATION_ITERATIONS}
     reference, part = learned, examples
     if held_out is not None:
         everything = np.arange(len(examples.mask))
@@ -179,7 +178,7 @@ def _family_names(outputs: Any, emissions: str) -> str | tuple[str, ...]:
     """Return the family's name, or one per fused recognizer; "confusion" for labels that the family does not accept."""
     if not isinstance(outputs, tuple):
         return emissions
-    suits = (source.dtype.kind == "f" or emissions in LABELS for source in outputs)
+    suits = (source.dtype.kind == "f" or emissions in LABEL_FAMILIES for source in outputs)
     return tuple(emissions if suited else "confusion" for suited in suits)
 
 

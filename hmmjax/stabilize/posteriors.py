@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hmmjax import inference
-from hmmjax.calibration import plain
+from hmmjax.calibration import without_powers
 from hmmjax.stabilize.examples import TRACKS, Examples
 from hmmjax.stabilize.folds import Part
 from hmmjax.stabilize.settings import Progress
@@ -67,7 +67,7 @@ def infer_plan(
             part = examples.take(group)
             progress("inference", done, count)
             smoothed, likelihood[group] = numpy_posterior(model, part.obs, part.mask)
-            filtered, _ = numpy_posterior(plain(model), part.obs, part.mask, online=True)
+            filtered, _ = numpy_posterior(without_powers(model), part.obs, part.mask, online=True)
             for into, found in zip(arrays, (smoothed, filtered), strict=True):
                 for track, array in into.items():
                     if array is not None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hmmjax import io, metrics
-from hmmjax.initialize import LABELS
+from hmmjax.emissions import LABEL_FAMILIES
 from hmmjax.io import BatchIndex, FormatError, ModelFile, Track
 from hmmjax.metrics.relaxed import check_order
 from hmmjax.stabilize.examples import TRACKS, Examples
@@ -108,8 +108,8 @@ def prepare_inputs(
         given = _restrict(model.params, tracks, observed)
         _check_rate(model, index)
     else:
-        obs = raw.discretize(settings.threshold) if settings.emissions in LABELS else raw
-        if settings.emissions not in LABELS:
+        obs = raw.discretize(settings.threshold) if settings.emissions in LABEL_FAMILIES else raw
+        if settings.emissions not in LABEL_FAMILIES:
             _require_probabilities(raw, settings.emissions)
         classes = count_classes(tracks, names, raw, files)
         counts = transition_labels(transitions, index)

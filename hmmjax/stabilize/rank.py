@@ -9,7 +9,6 @@ import numpy as np
 from hmmjax import io
 from hmmjax.comparison import Ranking, check_families, comparable
 from hmmjax.comparison import compare as compare_families
-from hmmjax.counting import estimate
 from hmmjax.io import FormatError, Track
 from hmmjax.stabilize.examples import TRACKS, Examples, label_coverage
 from hmmjax.stabilize.folds import describe_protocol
@@ -104,7 +103,7 @@ def rank_families(
         settings: folds, priors, hidden_phases and step are used.
         transitions: labeled tracks of other videos in which initial and transition probabilities are counted. Videos
             that are also predicted and annotated are left out of them.
-        families: names in `hmmjax.initialize.FAMILIES`; by default all that accept the predictions, except the slow
+        families: names in `hmmjax.emissions.FAMILIES`; by default all that accept the predictions, except the slow
             "logistic".
         progress: called with a stage's name, the number of families done, and the number of families.
         overrides: settings by name, in place of those in `settings`.
@@ -124,9 +123,9 @@ def rank_families(
     for i, name in enumerate(inputs.families):
         tell("comparing families", i, count)
         ranking = compare_families(
-            examples.labels,
             examples.obs,
             examples.mask,
+            examples.labels,
             families=[name],
             chains=inputs.chains,
             folds=inputs.parts,

@@ -30,7 +30,7 @@ class Settings:
     """How to learn, hold out and stabilize.
 
     Attributes:
-        emissions: name of the emission family, one of `hmmjax.initialize.FAMILIES`. "confusion" and "logistic" turn
+        emissions: name of the emission family, one of `hmmjax.emissions.FAMILIES`. "confusion" and "logistic" turn
             probabilities into labels first.
         folds: number of parts into which the annotated videos are split. Each part is stabilized by a model learned
             from the others. None holds out one video at a time.

@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 
 from hmmjax import inference, metrics
-from hmmjax.calibration import plain
+from hmmjax.calibration import without_powers
 from hmmjax.io import Track
 from hmmjax.stabilize.examples import TRACKS, Examples
 from hmmjax.stabilize.folds import Part
@@ -194,7 +194,7 @@ def calibration_effect(plan: Sequence[Part], examples: Examples) -> tuple[HeldOu
     for model, positions, fold in plan:
         for start in range(0, len(positions) if fold >= 0 else 0, GROUP):
             part = examples.take(positions[start : start + GROUP])
-            before.add(plain(model), part)
+            before.add(without_powers(model), part)
             after.add(model, part)
     return None if not after.frames else (before.result(), after.result())
 
