@@ -144,7 +144,7 @@ def test_videos_without_annotations_are_stabilized_but_not_scored(world):
 # --- ways of learning --------------------------------------------------------------------------------------------
 
 
-def test_partly_labeled_videos_are_learnt_by_em(world):
+def test_partly_labeled_videos_are_learned_by_em(world):
     predictions, annotations = read_both(world)
     predictions, annotations = (io.select(tracks, "1-4") for tracks in (predictions, annotations))
     sparse = [dataclasses.replace(t, values=t.values.copy()) for t in annotations]
@@ -190,7 +190,7 @@ def test_phases_from_tools_alone(world, tmp_path):
     assert plain.smoothed.phases is None and plain.model.params.phases is None
 
 
-def test_tools_that_nobody_observes_are_left_out(world):
+def test_unobserved_tools_are_left_out(world):
     predictions, annotations = read_both(world)
     only = [t for t in predictions if t.track == "phases"]
     result = job.stabilize(only, [t for t in annotations if t.track == "phases"], transitions=annotations)

@@ -40,7 +40,7 @@ def asked(monkeypatch):
     return calls
 
 
-def test_the_core_is_asked_about_the_files(world, asked, tmp_path):
+def test_compare_is_called_with_the_files(world, asked, tmp_path):
     options = (*tools(world), "--emissions", "confusion", "--json", "--csv", tmp_path / "t.csv")
     found = json.loads(run("compare", *options).stdout)
     predictions, annotations = read_both(world)
@@ -67,7 +67,7 @@ def test_the_core_is_asked_about_the_files(world, asked, tmp_path):
     assert float(line["conditional"]) == row["conditional"] and json.loads(line["powers"]) == row["powers"]
 
 
-def test_people_get_one_table_of_all_families_and_what_it_means(world, asked, tmp_path):
+def test_the_table_has_all_families_and_an_explanation(world, asked, tmp_path):
     (tmp_path / "t.csv").write_text("mine")
     assert "--force" in run("compare", *tools(world), "--csv", tmp_path / "t.csv", code=2).stderr
     assert not asked
@@ -99,7 +99,7 @@ def test_labels_suit_confusion_only_and_transitions_come_from_elsewhere(world, a
     assert "no video is left" in run("compare", *files, *options, *named, "--transition-videos", "1-3", code=2).stderr
 
 
-def test_a_track_without_annotations_is_left_out_and_said(world, asked):
+def test_a_track_without_annotations_is_left_out_with_a_notice(world, asked):
     predictions, annotations = read_both(world)
     annotations = [t for t in annotations if t.track == "phases"]
     found = job.rank_families(predictions, annotations, families=["confusion"], folds=2)
@@ -107,7 +107,7 @@ def test_a_track_without_annotations_is_left_out_and_said(world, asked):
     assert asked[0]["obs"].tools is None and asked[0]["num_phases"] == 3
 
 
-def test_phases_that_nobody_predicts_stay_in_the_model(world, asked):
+def test_phases_without_predictions_stay_in_the_model(world, asked):
     predictions, annotations = read_both(world)
     predictions = [t for t in predictions if t.track == "tools"]
     for hidden in (True, False):

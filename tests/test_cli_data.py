@@ -79,7 +79,7 @@ def test_suggest_writes_a_page_with_pictures_and_a_file_to_fill_in(asked, simula
     assert "questions" in only.stdout and "video02" not in (tmp_path / "out" / "answers.csv").read_text()
 
 
-def test_suggest_says_how_many_pictures_are_missing(asked, tmp_path):
+def test_suggest_counts_missing_pictures(asked, tmp_path):
     from PIL import Image
 
     (tmp_path / "frames" / "video01").mkdir(parents=True)
@@ -127,7 +127,7 @@ def test_answers_are_given_back_as_annotations(asked, simulated, tmp_path):
     assert table
 
 
-def test_suggest_refuses_what_it_does_not_know(asked, tmp_path):
+def test_suggest_refuses_unknown_reasons_and_empty_folders(asked, tmp_path):
     assert "choose among" in run(*asked, "--reason", "boredom", code=2).stderr
     (tmp_path / "frames").mkdir()
     assert "one folder per video" in run(*asked, "--pictures", tmp_path / "frames", code=2).stderr

@@ -55,7 +55,7 @@ def test_each_recognizer_and_what_is_fused_stand_in_the_table(world, fused, seco
     assert "video01: recognizer 2 has no prediction of phases in 15 of 45 frames" in told
 
 
-def test_it_is_what_the_core_says_of_fused_observations(world, fused, second):
+def test_results_equal_the_posterior_of_fused_observations(world, fused, second):
     out, _ = fused
     model = io.load_params(out / "model.npz")
     assert [type(f).__name__ for f in model.params.phases.emission.families] == ["PhaseConfusion"] * 2
@@ -63,10 +63,10 @@ def test_it_is_what_the_core_says_of_fused_observations(world, fused, second):
     other = {t.video: t.reorder(PHASES) for t in io.read(second, phase_names=PHASES)}
     result = job.stabilize(first, fuse=[list(other.values())], model=model)
     for i, track in enumerate(first):
-        said = np.full(len(track.frames), -1, np.int32)
+        outputs = np.full(len(track.frames), -1, np.int32)
         if track.video in other:
-            said[: len(other[track.video].frames)] = other[track.video].labels()
-        want = hmmjax.posterior(model.params, hmmjax.Observations((track.values, said)))
+            outputs[: len(other[track.video].frames)] = other[track.video].labels()
+        want = hmmjax.posterior(model.params, hmmjax.Observations((track.values, outputs)))
         np.testing.assert_allclose(result.smoothed.phases[i], want.phases, atol=1e-5)
 
 
@@ -141,19 +141,19 @@ def test_chosen_videos_that_one_lacks(world, second, tmp_path):
     alone = run("stabilize", world / "said", "--fuse", second, *options, "5", code=2).stderr.replace("\n", " ")
     assert "recognizer 2 has none of the videos 5" in alone
     # A video that only the second has is one of the chosen as well.
-    said = [world / "said" / f"video{v:02d}-phase.txt" for v in (1, 2)]
-    plan = json.loads(run("stabilize", *said, "--fuse", second, *options, "1-3", "--json").stdout)
+    outputs = [world / "said" / f"video{v:02d}-phase.txt" for v in (1, 2)]
+    plan = json.loads(run("stabilize", *outputs, "--fuse", second, *options, "1-3", "--json").stdout)
     assert plan["would_stabilize"] == ["video01", "video02", "video03"] and plan["recognizers"] == 2
     assert any("recognizer 1 has no prediction of phases in 1 video(s): video03" in n for n in plan["notices"])
 
 
 def test_labels_take_the_family_that_was_asked_for():
-    said = (np.zeros((1, 2, 2), np.int32), np.zeros((1, 2, 2), np.float32))
-    assert _family_names(said, "logistic") == ("logistic", "logistic")
-    assert _family_names(said, "inflated") == ("confusion", "inflated")
+    outputs = (np.zeros((1, 2, 2), np.int32), np.zeros((1, 2, 2), np.float32))
+    assert _family_names(outputs, "logistic") == ("logistic", "logistic")
+    assert _family_names(outputs, "inflated") == ("confusion", "inflated")
 
 
-def test_silence_stays_silence_when_scores_become_labels():
+def test_missing_stays_missing_when_scores_become_labels():
     obs = hmmjax.Observations((np.array([[0.2, 0.8], [np.nan, np.nan]]), np.array([1, -1])), None)
     np.testing.assert_array_equal(obs.discretize().phases[0], [1, -1])
     tools = hmmjax.Observations(None, (np.array([[0.7, np.nan]]), np.array([[1, 0]]))).discretize().tools

@@ -118,7 +118,7 @@ def test_changes_are_compared_with_the_truth_although_a_frame_has_none(world):
         assert "both labeled" in table[figure].conventions[0] and "5 videos" in table[figure].conventions[0]
 
 
-def test_names_that_fit_the_files_badly_are_doubted(tmp_path):
+def test_mismatched_names_cause_a_warning(tmp_path):
     for folder in ("said", "truth"):
         (tmp_path / folder).mkdir()
     for v in (1, 2):
@@ -134,7 +134,7 @@ def test_names_that_fit_the_files_badly_are_doubted(tmp_path):
     assert "4 phase names are given (a, b, c, d), but no file has an index above 2" in told.replace("\n", " ")
 
 
-def test_annotated_tracks_that_nobody_predicted_do_no_harm_to_em(world):
+def test_annotated_tracks_without_predictions_do_not_disturb_em(world):
     predictions, annotations = read_both(world)
     short = [dataclasses.replace(t, values=t.values[:-1], frames=t.frames[:-1]) for t in annotations]
     result = job.stabilize([t for t in predictions if t.track == "phases"], short, max_iterations=1)
@@ -154,12 +154,12 @@ def test_every_command_has_examples_and_the_common_options(command):
 
 def test_a_dry_run_reads_and_writes_nothing(world, tmp_path):
     options = (*NAMES, "--annotations", world / "truth", "--out", tmp_path / "o", "--dry-run")
-    said = run("stabilize", world / "said", *options).stdout
-    assert "5 videos" in said and "5 of them are annotated" in said and not (tmp_path / "o").exists()
+    text = run("stabilize", world / "said", *options).stdout
+    assert "5 videos" in text and "5 of them are annotated" in text and not (tmp_path / "o").exists()
     plan = json.loads(run("stabilize", world / "said", *options, "--json").stdout)
     assert plan["annotated"] == [f"video{v:02d}" for v in range(1, 6)] and plan["tracks"] == ["phases", "tools"]
-    assert "held out, one video at a time, 5 videos, 6 models to learn. Emissions: confusion, counted in" in said
-    assert "not calibrated (each model learns from 4 annotated videos; 8 are needed)" in said and not plan["calibrated"]
+    assert "held out, one video at a time, 5 videos, 6 models to learn. Emissions: confusion, counted in" in text
+    assert "not calibrated (each model learns from 4 annotated videos; 8 are needed)" in text and not plan["calibrated"]
     always = run("stabilize", world / "said", *options, "--calibrate").stdout
     assert "counted in labeled frames, calibrated." in always
     assert "by EM" in run("stabilize", world / "said", *options, "--iterations", 3).stdout
@@ -204,7 +204,7 @@ def test_report_and_explore_from_the_command_line(world, both, tmp_path):
     assert "--force" in run("explore", world / "truth", *NAMES, "--out", tmp_path / "e", code=2).stderr
 
 
-def test_bench_times_what_it_says(tmp_path):
+def test_bench_reports_times(tmp_path):
     options = ("--videos", 1, "--minutes", 0.5, "--repeats", 1, "--iterations", 1, "--json")
     found = json.loads(run("bench", *options, "--out", tmp_path / "b.json").stdout)
     assert json.loads((tmp_path / "b.json").read_text()) == found
@@ -248,7 +248,7 @@ def test_shell_completion_is_there():
     assert "--install-completion" in run("--help").stdout
 
 
-def test_a_reader_that_has_had_enough_is_no_error(monkeypatch, capsys):
+def test_a_closed_pipe_is_not_an_error(monkeypatch, capsys):
     """If the reader closes the pipe, as `head` does, click exits quietly, provided that it sees the error."""
     from hmmjax.cli.console import friendly
 

@@ -212,7 +212,7 @@ def worsened(result):
     return dataclasses.replace(result, raw=raw, smoothed=smooth, table=table)
 
 
-def test_what_got_worse_is_said_first(result, tmp_path):
+def test_what_got_worse_comes_first(result, tmp_path):
     bad = worsened(result)
     report.write_report(bad, tmp_path, intervals=False, videos=False)
     text = (tmp_path / "report.html").read_text()
@@ -232,7 +232,7 @@ def _page(result, folder):
     return (folder / "good" / "report.html").read_text()
 
 
-def test_every_csv_says_what_it_is_of(written):
+def test_every_csv_names_its_protocol(written):
     def header(name):
         with open(written[0] / "tables" / f"{name}.csv", newline="") as file:
             return list(csv.DictReader(file))
@@ -279,7 +279,7 @@ def test_latex_is_balanced_and_escaped(result):
     [("name,cost\na,1\n", "has no column value"), ("name,cost,value\na,x,1\n", "cost is 'x'"),
      ("name,cost,value\na,1,nan\n", "value is 'nan'"), ("name,cost,value\na,,1\n", "cost is")],
 )  # fmt: skip
-def test_costs_that_are_none(tmp_path, text, message):
+def test_invalid_costs_are_refused(tmp_path, text, message):
     (tmp_path / "c.csv").write_text(text)
     with pytest.raises(io.FormatError, match=message):
         report.read_costs(tmp_path / "c.csv")
@@ -360,8 +360,8 @@ def test_minutes_of_all_systems_are_of_the_same_videos():
     from hmmjax.report.figures import _minutes
 
     truth = np.array([[10.0, 2.0], [np.nan, np.nan]])
-    said = np.array([[10.0, 2.0], [1.0, 0.0]])
-    (picture,) = _minutes({"phases": Minutes(("a", "b"), truth, said, said, None)})
+    predicted = np.array([[10.0, 2.0], [1.0, 0.0]])
+    (picture,) = _minutes({"phases": Minutes(("a", "b"), truth, predicted, predicted, None)})
     assert "mean over 1 video." in picture.caption
     drawn = {round(float(x), 6) for line in picture.figure.axes[0].lines for x in np.ravel(line.get_xdata())}
     drawn |= {round(float(p[0]), 6) for c in picture.figure.axes[0].collections for p in np.asarray(c.get_offsets())}
@@ -383,7 +383,7 @@ def test_carets_and_tildes_are_text_in_latex():
     assert _tex("A^B ~ 5 %") == r"A\textasciicircum{}B \textasciitilde{} 5 \%"
 
 
-def test_overwriting_removes_an_earlier_runs_pictures_and_nobody_elses(tmp_path):
+def test_overwriting_removes_only_an_earlier_runs_pictures(tmp_path):
     from hmmjax.stabilize.write import _clear
 
     for name in ("table.csv", "pictures/video01.png", "pictures/mine.png"):
