@@ -3,8 +3,8 @@
     python examples/learn_a_family.py --steps 200
 
 The family models the log-probabilities of phase p as Gaussian with a mean per phase and one width for all phases:
-unlike any network's softmax, but short. Its parameters have no closed form; gradient ascent on the likelihood of
-unlabeled videos finds them.
+unlike any network's softmax, but short. It defines no M-step; gradient ascent on the likelihood of unlabeled
+videos finds its parameters. (`hmmjax.emissions.PhaseGaussian`, over any features, is fitted by EM.)
 """
 
 import argparse
