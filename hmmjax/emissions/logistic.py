@@ -31,7 +31,7 @@ class ToolLogistic(ToolEmission):
     Raises:
         ValueError: with more than 10 tools, when the table over configurations is needed.
 
-    Source: zeta of the paper's second extension (docs/interactions.md).
+    Source: zeta of the paper's second extension (docs/how-to/interacting-tools.md).
     """
 
     weights: Array

@@ -34,7 +34,7 @@ class Interacting(ToolTransition):
     Raises:
         ValueError: with more than 10 tools, when the table over configurations is needed.
 
-    Source: eta of the paper's second extension (docs/interactions.md).
+    Source: eta of the paper's second extension (docs/how-to/interacting-tools.md).
     """
 
     weights: Array
