@@ -135,8 +135,8 @@ def odds_ratios(
         TypeError: the block has no interactions.
         ValueError: bad input, an unknown block, or emissions of tools without observations.
 
-    Source: the paper's second extension (docs/how-to/interacting-tools.md); McCullagh and Nelder (1989), section 4.4, for the
-    information.
+    Source: the paper's second extension (docs/how-to/interacting-tools.md); McCullagh and Nelder (1989), section 4.4,
+    for the information.
     """
     if block not in ("tools.emission", "tools.transition"):
         raise ValueError(f"block={block!r} has no odds ratios; choose 'tools.emission' or 'tools.transition'.")
