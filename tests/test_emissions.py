@@ -1,6 +1,6 @@
-"""One suite for every emission family that `hmmjax.emissions` exports: a new family is tested by being exported.
+"""One suite for every emission family that `hmmjax.emissions` exports: exporting a new family is enough to test it.
 
-A family is built by its `initial(n)`, and its observations are drawn by its own `sample`.
+A family is built by its `default(n)`, and its observations are drawn by its own `sample`.
 """
 
 import dataclasses
@@ -49,12 +49,12 @@ def every_density(function):
 
 
 def is_table(x):
-    """Whether rows are distributions."""
+    """Return whether rows are distributions."""
     return np.allclose(np.asarray(x).sum(-1), 1, atol=1e-4)
 
 
 def perturbed(family, seed=0):
-    """A family off its start: nothing symmetric, every parameter valid."""
+    """Return a family away from its default: nothing symmetric, every parameter valid."""
     rng = np.random.default_rng(seed)
     start = family.default(N)
 
@@ -69,10 +69,10 @@ def perturbed(family, seed=0):
     return moved
 
 
-# Compiled once for all tests: a loop inside `maximize` would otherwise be compiled at every call.
+# Compiled once for all tests: a loop inside `maximize` would otherwise be compiled in every call.
 maximize = jax.jit(lambda family, statistics, pseudo=0.0: family.maximize(statistics, pseudo))
-statistics_of = jax.jit(lambda family, said, posterior: family.statistics(said, posterior))
-log_prob = jax.jit(lambda family, said: family.log_prob(said))
+statistics_of = jax.jit(lambda family, obs, posterior: family.statistics(obs, posterior))
+log_prob = jax.jit(lambda family, obs: family.log_prob(obs))
 log_prior = jax.jit(lambda family, pseudo: family.log_prior(pseudo))
 sample = jax.jit(lambda family, key, hidden: family.sample(key, hidden))
 
@@ -89,18 +89,18 @@ def onehot(family, hidden):
 
 
 def draw(family, n=200, seed=1):
-    # Always a multiple of 200 drawn, since a sampler costs seconds to compile for every shape.
+    # Draw a multiple of 200: compiling a sampler for another shape takes seconds.
     hidden = states(family, np.random.default_rng(seed), -(-n // 200) * 200)
     if type(family).__name__ in SCALED:
         rng = np.random.default_rng(seed)
-        said = rng.dirichlet(np.ones(N), n) if family.track == "phases" else rng.uniform(size=(n, N))
-        return hidden[:n], said.astype(np.float32)
-    said = np.asarray(sample(family, jax.random.key(seed), jnp.asarray(hidden)))
-    return hidden[:n], said[:n]
+        observed = rng.dirichlet(np.ones(N), n) if family.track == "phases" else rng.uniform(size=(n, N))
+        return hidden[:n], observed.astype(np.float32)
+    observed = np.asarray(sample(family, jax.random.key(seed), jnp.asarray(hidden)))
+    return hidden[:n], observed[:n]
 
 
 def tail(family):
-    """Of tables over states: a joint family's are configurations."""
+    """Return the shape of `log_prob` per frame; a joint family has a column per configuration."""
     return (N,) if family.track == "phases" else (N, 2**N if family.is_joint else 2)
 
 
@@ -113,8 +113,8 @@ def weights(family, n, seed=2):
     return jnp.asarray(w, jnp.float32)
 
 
-def expected_log_density(family, said, posterior, pseudo=0.0):
-    return float((log_prob(family, said) * posterior).sum() + log_prior(family, pseudo))
+def expected_log_density(family, observed, posterior, pseudo=0.0):
+    return float((log_prob(family, observed) * posterior).sum() + log_prior(family, pseudo))
 
 
 def test_all_families_are_here():
@@ -122,7 +122,7 @@ def test_all_families_are_here():
 
 
 @every
-def test_what_a_family_says_of_itself(family):
+def test_declarations(family):
     assert family.track in ("phases", "tools") and family.observes in ("labels", "probabilities", "reals")
     built = family.default(N)
     assert issubclass(family, emissions.PhaseEmission if family.track == "phases" else emissions.ToolEmission)
@@ -146,34 +146,34 @@ def test_is_a_frozen_pytree(family):
 @every
 def test_log_prob_has_the_shape_of_the_track_whatever_leads(family):
     built = perturbed(family)
-    _, said = draw(built, 6)
-    table = built.log_prob(said)
+    _, observed = draw(built, 6)
+    table = built.log_prob(observed)
     assert table.shape == (6, *tail(family)) and table.dtype == jnp.float32
-    single = built.log_prob(jnp.asarray(said[0]))
+    single = built.log_prob(jnp.asarray(observed[0]))
     assert single.shape == tail(family)
     assert_allclose(single, table[0], rtol=1e-5, atol=1e-6)
-    block = built.log_prob(said.reshape(2, 3, *said.shape[1:]))
+    block = built.log_prob(observed.reshape(2, 3, *observed.shape[1:]))
     assert_allclose(block.reshape(6, *tail(family)), table, rtol=1e-5, atol=1e-6)
-    assert_allclose(jax.jit(built.log_prob)(said), table, rtol=1e-5, atol=1e-6)
+    assert_allclose(jax.jit(built.log_prob)(observed), table, rtol=1e-5, atol=1e-6)
 
 
 @every_density
 def test_log_prob_against_scipy(family):
     built = perturbed(family)
-    _, said = draw(built)
+    _, observed = draw(built)
     tables = [np.asarray(x) for x in jax.tree.leaves(built)]
     table = tables[0] if len(tables) == 1 else tables
-    expected = oracles.log_densities(family.__name__, table, np.asarray(said))
-    assert_allclose(built.log_prob(said), expected, rtol=2e-4, atol=2e-4)
+    expected = oracles.log_densities(family.__name__, table, np.asarray(observed))
+    assert_allclose(built.log_prob(observed), expected, rtol=2e-4, atol=2e-4)
 
 
 @every_density
 def test_density_sums_to_one(family):
-    """Over symbols, or over [0, 1] by a fine grid; a Dirichlet is tried with two classes."""
+    """Over symbols, or over [0, 1] or the real line on a fine grid; a Dirichlet has two classes here."""
     if family.observes == "labels":
         built, symbols = perturbed(family), np.arange(N if family.track == "phases" else 2)
-        said = symbols if family.track == "phases" else np.stack([symbols] * N, -1)
-        assert_allclose(np.exp(built.log_prob(said)).sum(0), 1, rtol=1e-5)
+        observed = symbols if family.track == "phases" else np.stack([symbols] * N, -1)
+        assert_allclose(np.exp(built.log_prob(observed)).sum(0), 1, rtol=1e-5)
         return
     if family.observes == "reals":
         built, x = family.default(2), np.linspace(-9, 9, 20000, dtype=np.float32)
@@ -182,8 +182,8 @@ def test_density_sums_to_one(family):
         return
     built = jax.tree.map(lambda x: x if is_table(x) else 1 + jnp.abs(x), family.default(2))
     x = (np.arange(20000, dtype=np.float32) + 0.5) / 20000
-    said = np.stack([x, 1 - x], -1) if family.track == "phases" else np.stack([x, x], -1)
-    total = np.exp(built.log_prob(said)).mean(0)
+    observed = np.stack([x, 1 - x], -1) if family.track == "phases" else np.stack([x, x], -1)
+    total = np.exp(built.log_prob(observed)).mean(0)
     if hasattr(built, "mass"):
         ends = np.eye(2, dtype=np.float32) if family.track == "phases" else np.array([[0, 0], [1, 1]], np.float32)
         total = total + np.exp(built.log_prob(ends)).sum(0)
@@ -193,42 +193,44 @@ def test_density_sums_to_one(family):
 @every
 def test_sample_is_what_the_family_observes(family):
     built = perturbed(family)
-    _, said = draw(built, 12)
+    _, observed = draw(built, 12)
     floats = family.observes != "labels"
-    assert jnp.issubdtype(said.dtype, jnp.floating if floats else jnp.integer)
-    assert said.shape == (12, *built.event_shape)
-    assert np.isfinite(built.log_prob(said)).all()
-    built.check_observations("obs", said[None], np.ones((1, 12), bool))
-    assert_array_equal(draw(built, 12)[1], said)  # the key decides
-    assert not np.array_equal(draw(built, 12, seed=2)[1], said)
+    assert jnp.issubdtype(observed.dtype, jnp.floating if floats else jnp.integer)
+    assert observed.shape == (12, *built.event_shape)
+    assert np.isfinite(built.log_prob(observed)).all()
+    built.check_observations("obs", observed[None], np.ones((1, 12), bool))
+    assert_array_equal(draw(built, 12)[1], observed)  # the key decides
+    assert not np.array_equal(draw(built, 12, seed=2)[1], observed)
 
 
 @every
 def test_statistics_add_up_and_ignore_weight_zero(family):
     built = perturbed(family)
-    _, said = draw(built, 20)
+    _, observed = draw(built, 20)
     posterior = weights(family, 20)
-    whole = statistics_of(built, said, posterior)
-    parts = statistics_of(built, said[:7], posterior[:7]), statistics_of(built, said[7:], posterior[7:])
+    whole = statistics_of(built, observed, posterior)
+    parts = statistics_of(built, observed[:7], posterior[:7]), statistics_of(built, observed[7:], posterior[7:])
     jax.tree.map(lambda w, a, b: assert_allclose(w, a + b, rtol=1e-4, atol=1e-4), whole, *parts)
-    silenced = statistics_of(built, said, posterior.at[7:].set(0))
+    silenced = statistics_of(built, observed, posterior.at[7:].set(0))
     jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=1e-5, atol=1e-5), silenced, parts[0])
-    block = statistics_of(built, said.reshape(4, 5, *said.shape[1:]), posterior.reshape(4, 5, *posterior.shape[1:]))
+    block = statistics_of(
+        built, observed.reshape(4, 5, *observed.shape[1:]), posterior.reshape(4, 5, *posterior.shape[1:])
+    )
     jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=1e-4, atol=1e-4), whole, block)
 
 
 @every_density
 @pytest.mark.parametrize("pseudo", [0.0, 2.0])
 def test_maximize_maximizes(family, pseudo):
-    """Better than where it came from and than anything nearby, on expected log-density plus log-prior."""
+    """The result beats its start and anything nearby, in expected log-density plus log-prior."""
     built = perturbed(family)
-    _, said = draw(built)
-    posterior = weights(family, len(said))
-    best = maximize(built, statistics_of(built, said, posterior), pseudo)
+    _, observed = draw(built)
+    posterior = weights(family, len(observed))
+    best = maximize(built, statistics_of(built, observed, posterior), pseudo)
     best.check()
     assert type(best) is family
-    top = expected_log_density(best, said, posterior, pseudo)
-    assert top >= expected_log_density(built, said, posterior, pseudo)
+    top = expected_log_density(best, observed, posterior, pseudo)
+    assert top >= expected_log_density(built, observed, posterior, pseudo)
     rng = np.random.default_rng(3)
     for size in (0.02, 0.3):
         for _ in range(4):
@@ -237,15 +239,15 @@ def test_maximize_maximizes(family, pseudo):
                 moved = np.asarray(x) * np.exp(size * rng.normal(size=x.shape)).astype(np.float32)
                 return jnp.asarray(moved / moved.sum(-1, keepdims=True) if is_table(x) else moved)
 
-            assert expected_log_density(jax.tree.map(move, best), said, posterior, pseudo) <= top + 1e-5 * abs(top)
+            assert expected_log_density(jax.tree.map(move, best), observed, posterior, pseudo) <= top + 1e-5 * abs(top)
 
 
 @every_density
 def test_maximize_recovers_what_made_the_data(family):
     built = perturbed(family)
-    hidden, said = draw(built, 20000)
+    hidden, observed = draw(built, 20000)
     start = family.default(N)
-    fitted = maximize(start, statistics_of(start, said, onehot(family, hidden)))
+    fitted = maximize(start, statistics_of(start, observed, onehot(family, hidden)))
     # A weight is known to about 0.05 nats from so many frames.
     atol = 0.2 if family.is_joint else 0.02
     jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=0.08, atol=atol), fitted, built)
@@ -256,15 +258,15 @@ def test_states_of_weight_zero_keep_their_value(family):
     if family.is_joint:
         return  # no parameter belongs to a state: tests/test_interactions.py leaves out a tool altogether
     built = perturbed(family)
-    _, said = draw(built, 20)
+    _, observed = draw(built, 20)
     posterior = weights(family, 20).at[..., 0].set(0)
-    fitted = maximize(built, statistics_of(built, said, posterior))
+    fitted = maximize(built, statistics_of(built, observed, posterior))
     fitted.check()
     axis = 0 if family.track == "phases" else 1
     for before, after in zip(*(map(np.asarray, jax.tree.leaves(f)) for f in (built, fitted)), strict=True):
         assert_array_equal(np.take(before, 0, axis), np.take(after, 0, axis))
         assert not np.array_equal(np.take(before, 1, axis), np.take(after, 1, axis))
-    nothing = maximize(built, statistics_of(built, said, jnp.zeros_like(posterior)))
+    nothing = maximize(built, statistics_of(built, observed, jnp.zeros_like(posterior)))
     jax.tree.map(assert_array_equal, nothing, built)
 
 
@@ -281,15 +283,15 @@ def test_gradients_are_finite_everywhere_a_recognizer_can_go(family):
     built = perturbed(family)
     if family.observes == "probabilities":
         values = jnp.array([0.0, 1.0, 1e-45, 1 - 1e-7, 0.5], jnp.float32)
-        said = jnp.stack([values, 1 - values, jnp.zeros(5)], -1)
-        slopes = jax.grad(lambda x: built.log_prob(x).sum())(said)
+        observed = jnp.stack([values, 1 - values, jnp.zeros(5)], -1)
+        slopes = jax.grad(lambda x: built.log_prob(x).sum())(observed)
         assert np.isfinite(slopes).all()
     else:
-        said = draw(built, 5)[1]
-    assert np.isfinite(built.log_prob(said)).all()
-    grads = jax.grad(lambda f: f.log_prob(said).sum())(built)
+        observed = draw(built, 5)[1]
+    assert np.isfinite(built.log_prob(observed)).all()
+    grads = jax.grad(lambda f: f.log_prob(observed).sum())(built)
     jax.tree.map(lambda g: assert_array_equal(np.isfinite(g), True), grads)
-    statistics = statistics_of(built, said, weights(family, 5))
+    statistics = statistics_of(built, observed, weights(family, 5))
     jax.tree.map(lambda s: assert_array_equal(np.isfinite(s), True), statistics)
     jax.tree.map(lambda x: assert_array_equal(np.isfinite(x), True), maximize(built, statistics))
 
@@ -311,13 +313,13 @@ def test_check_names_the_field(family, bad):
 @every
 def test_numpy_parameters_are_welcome(family):
     built = jax.tree.map(np.asarray, perturbed(family))
-    _, said = draw(perturbed(family), 5)
-    assert np.isfinite(built.log_prob(np.asarray(said))).all()
+    _, observed = draw(perturbed(family), 5)
+    assert np.isfinite(built.log_prob(np.asarray(observed))).all()
 
 
 @every_density
 def test_fit_with_the_family_goes_uphill(family):
-    """The whole line: sample, fit, infer."""
+    """From samples to fitted parameters."""
     truth = perturbed(family)
     sticky = jnp.full((N, N), 0.05) + 0.85 * jnp.eye(N)
     if family.track == "phases":
@@ -332,7 +334,7 @@ def test_fit_with_the_family_goes_uphill(family):
     assert np.isfinite(history).all() and (np.diff(history) >= -2e-6 * np.abs(history[1:])).all()
 
 
-# Families that need their own words.
+# Single families.
 
 
 def test_scaled_likelihood_is_bayes_rule_and_counts_frequencies():
@@ -346,8 +348,8 @@ def test_scaled_likelihood_is_bayes_rule_and_counts_frequencies():
     share = np.array([0.1, 0.6])
     pair = rng.uniform(0.1, 1, (20, 2, 2))  # likelihoods under absence and presence
     both = pair * np.stack([1 - share, share], -1)
-    said = (both[..., 1] / both.sum(-1)).astype(np.float32)
-    away = np.asarray(emissions.ToolScaled(jnp.asarray(share, jnp.float32)).log_prob(said)) - np.log(pair)
+    observed = (both[..., 1] / both.sum(-1)).astype(np.float32)
+    away = np.asarray(emissions.ToolScaled(jnp.asarray(share, jnp.float32)).log_prob(observed)) - np.log(pair)
     assert_allclose(away[..., 0], away[..., 1], atol=1e-5)
     labels = hmmjax.Labels(np.array([[0, 0, 1, 2]]), np.array([[[0, 1]] * 3 + [[1, 1]]]))
     obs = hmmjax.Observations(np.full((1, 4, 3), 1 / 3, np.float32), np.full((1, 4, 2), 0.5, np.float32))
@@ -375,14 +377,14 @@ def test_dirichlet_and_beta_keep_their_digits(concentration):
     rng = np.random.default_rng(0)
     mean = rng.dirichlet(np.full(7, 3.0), 7)
     table = (7 * concentration * mean).astype(np.float32)
-    said = np.stack([rng.dirichlet(row) for row in table]).astype(np.float32)
-    ours = emissions.PhaseDirichlet(jnp.asarray(table)).log_prob(said)
+    observed = np.stack([rng.dirichlet(row) for row in table]).astype(np.float32)
+    ours = emissions.PhaseDirichlet(jnp.asarray(table)).log_prob(observed)
     # Terms of a few thousand nats cancel: their roundings are what float32 can do.
-    assert_allclose(ours, oracles.phase_dirichlet(table, said), rtol=2e-5, atol=3e-3)
+    assert_allclose(ours, oracles.phase_dirichlet(table, observed), rtol=2e-5, atol=3e-3)
     pair = (concentration * rng.uniform(0.5, 2, (4, 2, 2))).astype(np.float32)
-    said = rng.beta(pair[:, 1, 0], pair[:, 1, 1], (9, 4)).astype(np.float32)
-    ours = emissions.ToolBeta(jnp.asarray(pair)).log_prob(said)
-    assert_allclose(ours, oracles.tool_beta(pair, said), rtol=2e-5, atol=3e-3)
+    observed = rng.beta(pair[:, 1, 0], pair[:, 1, 1], (9, 4)).astype(np.float32)
+    ours = emissions.ToolBeta(jnp.asarray(pair)).log_prob(observed)
+    assert_allclose(ours, oracles.tool_beta(pair, observed), rtol=2e-5, atol=3e-3)
 
 
 def test_outputs_are_clipped_as_documented():
@@ -398,19 +400,111 @@ def test_fitted_dirichlet_satisfies_the_likelihood_equations():
     from scipy.special import digamma
 
     built = perturbed(emissions.PhaseDirichlet)
-    _, said = draw(built, 400)
+    _, observed = draw(built, 400)
     posterior = np.asarray(weights(built, 400), np.float64)
-    fitted = maximize(built, statistics_of(built, said, jnp.asarray(posterior, jnp.float32)))
+    fitted = maximize(built, statistics_of(built, observed, jnp.asarray(posterior, jnp.float32)))
     c = np.asarray(fitted.concentration, np.float64)
-    log_y = np.log(np.clip(np.asarray(said, np.float64), 1e-6, 1 - 1e-6))
+    log_y = np.log(np.clip(np.asarray(observed, np.float64), 1e-6, 1 - 1e-6))
     mean = posterior.T @ log_y / posterior.sum(0)[:, None]
     assert_allclose(digamma(c) - digamma(c.sum(-1, keepdims=True)), mean, atol=2e-3)
 
 
 @pytest.mark.parametrize("family", [emissions.PhaseInflatedDirichlet, emissions.PhaseLogitNormal])
 def test_one_phase_is_enough(family):
-    """There are then no log-odds at all."""
-    one, said = family.default(1), jnp.ones((4, 1))
-    table = log_prob(one, said)
-    fitted = maximize(one, statistics_of(one, said, jnp.ones_like(table)))
+    """With one phase there are no log-odds."""
+    one, observed = family.default(1), jnp.ones((4, 1))
+    table = log_prob(one, observed)
+    fitted = maximize(one, statistics_of(one, observed, jnp.ones_like(table)))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((table, fitted)))
+
+
+def test_a_recognizer_may_have_other_classes_than_the_phases():
+    """Counts, likelihood and EM of a rectangular confusion matrix against NumPy."""
+    rng = np.random.default_rng(0)
+    hidden = np.repeat(rng.integers(0, 3, (2, 8)), 5, 1)
+    observed = np.where(rng.random(hidden.shape) < 0.8, hidden + 2, rng.integers(0, 5, hidden.shape))
+    labels, obs = hmmjax.Labels(hidden), hmmjax.Observations(observed)
+    params = hmmjax.estimate(labels, obs, num_phases=3, num_symbols=5)
+    counts = np.zeros((3, 5))
+    np.add.at(counts, (hidden, observed), 1)
+    assert_allclose(params.phases.emission.matrix, counts / counts.sum(-1, keepdims=True), rtol=1e-5)
+    result = hmmjax.fit(params, obs, max_iterations=3, tolerance=0.0)
+    assert (np.diff(result.history) > -1e-3).all() and result.params.phases.emission.matrix.shape == (3, 5)
+    assert hmmjax.diagnostics.find_label_switching(params) == []
+    with pytest.raises(ValueError, match=r"obs.phases is [34] at video 0, frame \d+, but its symbols are 0..2"):
+        hmmjax.estimate(labels, obs, num_phases=3)
+
+
+@pytest.mark.parametrize("symbols", [1, 2, 4])
+def test_confusion_with_any_number_of_symbols(symbols):
+    for family in (emissions.PhaseConfusion.default(3, symbols), emissions.ToolConfusion.default(3, symbols)):
+        family.check()
+        hidden = np.random.default_rng(0).integers(0, 2, (400,) if family.track == "phases" else (400, 3))
+        observed = family.sample(jax.random.key(0), jnp.asarray(hidden))
+        assert family.num_symbols == symbols and set(np.unique(observed)) <= set(range(symbols))
+        symbol = np.arange(symbols) if family.track == "phases" else np.stack([np.arange(symbols)] * 3, -1)
+        assert_allclose(np.exp(family.log_prob(symbol)).sum(0), 1, rtol=1e-5)
+        fitted = family.maximize(family.statistics(observed, onehot(family, hidden)))
+        assert fitted.matrix.shape == family.matrix.shape
+    with pytest.raises(ValueError, match=r"\(L, M\): one row per phase"):
+        emissions.PhaseConfusion(jnp.full(3, 1 / 3)).check()
+
+
+@hmmjax.pytree
+class Offset(emissions.PhaseEmission):
+    """A family with statistics and an M-step but no prior: unit normals about `mean`."""
+
+    mean: jax.Array
+    observes = "reals"
+    event_shape = (1,)
+
+    @property
+    def num_phases(self):
+        return self.mean.shape[0]
+
+    def log_prob(self, observations):
+        return -0.5 * (observations - self.mean) ** 2
+
+    def statistics(self, observations, posterior):
+        flat = posterior.reshape(-1, posterior.shape[-1])
+        return {"weight": flat.sum(0), "sum": (flat * observations.reshape(-1, 1)).sum(0)}
+
+    def maximize(self, statistics, pseudo_counts=0.0):
+        return type(self)(statistics["sum"] / statistics["weight"])
+
+
+def test_a_family_without_a_prior_can_be_fitted_without_pseudo_counts():
+    start = hmmjax.init_params(2)
+    chain = dataclasses.replace(start.phases, emission=Offset(jnp.array([-1.0, 1.0])))
+    features = np.random.default_rng(0).normal(size=(1, 30, 1)).astype(np.float32)
+    params, obs = hmmjax.Params(chain), hmmjax.Observations(features)
+    result = hmmjax.fit(params, obs, max_iterations=3, tolerance=0.0)
+    assert (np.diff(result.history) > -1e-4).all()
+    with pytest.raises(TypeError, match="Offset has no prior: define its log_prior"):
+        hmmjax.fit(params, obs, priors=hmmjax.Priors(phase_emission=1.0))
+    with pytest.raises(TypeError, match="Offset has no prior"):
+        chain.emission.log_prior(1.0)
+
+
+def test_a_family_that_declares_too_little_is_named():
+    with pytest.raises(TypeError, match="Nothing must declare what it observes: add observes = 'labels' or"):
+
+        class Nothing(emissions.PhaseEmission):
+            def log_prob(self, observations):
+                return observations
+
+    with pytest.raises(TypeError, match="Astray must declare its track"):
+
+        class Astray(emissions.Emission):
+            observes = "labels"
+
+            def log_prob(self, observations):
+                return observations
+
+    @hmmjax.pytree
+    class Shapeless(emissions.PhaseEmission):
+        observes = "reals"
+        num_phases = 2
+
+    with pytest.raises(TypeError, match="Shapeless must define event_shape"):
+        Shapeless().event_shape  # noqa: B018
