@@ -109,7 +109,7 @@ def test_a_saved_stream_goes_on_as_if_it_had_never_stopped(tmp_path):
         with pytest.raises(ValueError, match="is not a saved stream"):
             Stream.resume(case.params, tmp_path / "no.npz")
     arrays = dict(np.load(tmp_path / "s.npz"))
-    for changed in ({"lag": 3}, {"kept": arrays["kept"][1:]}, {"predicted": arrays["predicted"] * np.nan}):
+    for changed in ({"lag": 3}, {"filtered": arrays["filtered"][1:]}, {"predicted": arrays["predicted"] * np.nan}):
         np.savez(tmp_path / "no.npz", **{**arrays, **changed})
         with pytest.raises(ValueError, match="is damaged"):
             Stream.resume(case.params, tmp_path / "no.npz")
