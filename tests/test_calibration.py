@@ -17,7 +17,7 @@ LABELS, CLEAN, MASK = hmmjax.sample(
 
 
 def _in_runs(obs):
-    """Errors that last: what the recognizer says is held for eight frames at a time."""
+    """Return outputs whose errors last: each output is held for eight frames."""
     held = np.arange(obs.phases.shape[1]) // 8 * 8
     return Observations(obs.phases[:, held], obs.tools[:, held])
 
@@ -46,8 +46,8 @@ def test_power_one_changes_nothing_and_a_small_power_leaves_the_chain_alone():
 
 def test_powers_multiply_log_likelihoods_per_tool_and_keep_impossible():
     family = emissions.ToolConfusion(jnp.array([[[1.0, 0.0], [0.2, 0.8]], [[0.9, 0.1], [0.3, 0.7]]]))
-    said = jnp.array([[1, 1]])
-    table = emissions.Tempered(family, jnp.array([0.5, 2.0])).log_prob(said)
+    outputs = jnp.array([[1, 1]])
+    table = emissions.Tempered(family, jnp.array([0.5, 2.0])).log_prob(outputs)
     expected = [[[-np.inf, 0.5 * np.log(0.8)], [2 * np.log(0.1), 2 * np.log(0.7)]]]
     np.testing.assert_allclose(table, expected, rtol=1e-6)
 
@@ -57,7 +57,7 @@ def test_calibration_finds_that_repeated_errors_are_worth_less():
     found = hmmjax.calibrate(_params(obs), obs, MASK, LABELS)
     assert found.after > found.before
     assert float(found.params.phases.emission.power) < 0.6
-    # The objective is what the core says it is.
+    # The objective equals that of the core.
     clamped = hmmjax.log_likelihood(found.params, obs, MASK, LABELS).sum()
     free = hmmjax.log_likelihood(found.params, obs, MASK).sum()
     assert found.after == pytest.approx(float(clamped - free), rel=1e-4)
@@ -70,7 +70,7 @@ def test_calibration_finds_that_repeated_errors_are_worth_less():
 
 
 def test_held_out_folds_look_through_tables_of_the_other_videos():
-    """`before` is the sum of what the oracle says with each fold's tables counted in the other folds."""
+    """`before` is the sum of the oracle's results, with the tables of each fold counted in the others."""
     labels, obs, mask = hmmjax.sample(hmmjax.init_params(3, 1, emissions="confusion"), jax.random.key(5), [40] * 4)
     priors = hmmjax.Priors(*[0.5] * 6)
     params = hmmjax.estimate(labels, obs, mask, priors=priors, num_phases=3)
@@ -86,15 +86,17 @@ def test_held_out_folds_look_through_tables_of_the_other_videos():
     for part in ([0, 2], [1, 3]):
         others = np.setdiff1d(range(4), part)
         tables = []
-        for true, said, size in ((states[0], states[2], 3), (states[1], states[3], 2)):
+        for true, outputs, size in ((states[0], states[2], 3), (states[1], states[3], 2)):
             counts = np.full((size, size), 0.5)
-            np.add.at(counts, (true[others].ravel(), said[others].ravel()), 1)
+            np.add.at(counts, (true[others].ravel(), outputs[others].ravel()), 1)
             tables.append(counts / counts.sum(1, keepdims=True))
         for i in part:
-            said = oracles.phase_confusion(tables[0], states[2][i]), oracles.tool_confusion(tables[1:], obs.tools[i])
+            outputs = oracles.phase_confusion(tables[0], states[2][i]), oracles.tool_confusion(tables[1:], obs.tools[i])
             known = labels.phases[i], labels.tools[i]
-            clamped = oracles.dense(model, oracles.evidence(40, 3, 1, *said, labels=known))
-            expected += clamped.log_likelihood - oracles.dense(model, oracles.evidence(40, 3, 1, *said)).log_likelihood
+            clamped = oracles.dense(model, oracles.evidence(40, 3, 1, *outputs, labels=known))
+            expected += (
+                clamped.log_likelihood - oracles.dense(model, oracles.evidence(40, 3, 1, *outputs)).log_likelihood
+            )
     assert found.before == pytest.approx(expected, rel=1e-4)
 
 
@@ -117,9 +119,9 @@ def test_powers_per_phase_of_any_family_and_with_few_videos():
     found = hmmjax.calibrate(_params(obs), obs, MASK, LABELS, per_phase=True)
     assert found.folds == 0 and found.params.phases.emission.power.shape == (3,)
     # Starting from powers is allowed, and finds the same ones.
-    again = hmmjax.calibrate(found.params, obs, MASK, LABELS, per_phase=True)
-    np.testing.assert_allclose(again.params.phases.emission.power, found.params.phases.emission.power, rtol=0.2)
-    assert again.before == pytest.approx(found.before, rel=1e-5) and again.after >= found.after - 0.1
+    repeated = hmmjax.calibrate(found.params, obs, MASK, LABELS, per_phase=True)
+    np.testing.assert_allclose(repeated.params.phases.emission.power, found.params.phases.emission.power, rtol=0.2)
+    assert repeated.before == pytest.approx(found.before, rel=1e-5) and repeated.after >= found.after - 0.1
 
 
 def test_em_keeps_the_power_and_never_lowers_its_objective():

@@ -1,4 +1,4 @@
-"""Families ranked on held-out videos."""
+"""Families compared on held-out videos."""
 
 import jax
 import numpy as np
@@ -10,7 +10,7 @@ from hmmjax import Labels, Observations
 
 @pytest.fixture(scope="module")
 def scores():
-    """Scores that are exactly 0 most of the time: what `inflated` is for."""
+    """Scores that are exactly 0 in most frames, for which `inflated` is made."""
     params = hmmjax.init_params(0, 2, emissions="inflated", stay=0.9)
     labels, obs, mask = hmmjax.sample(params, jax.random.key(0), [60] * 4)
     return labels, obs, mask
@@ -27,8 +27,8 @@ def test_the_family_that_made_the_data_wins(scores):
     assert str(found).splitlines()[1].startswith("inflated") and "nats" in str(found)
 
 
-def test_figures_are_those_of_the_core(scores):
-    """Uncalibrated conditional and marginal log-likelihood, from estimate and log_likelihood alone."""
+def test_results_follow_from_estimate_and_log_likelihood(scores):
+    """Uncalibrated conditional and marginal log-likelihood."""
     labels, obs, mask = jax.tree.map(np.asarray, scores)
     (found,) = hmmjax.compare(obs, mask, labels, families=["inflated"], folds=2, max_iterations=1)
     conditional = marginal = 0.0
@@ -39,25 +39,25 @@ def test_figures_are_those_of_the_core(scores):
             emissions="inflated",
             priors=hmmjax.Priors(*[0.5] * 6),
         )
-        own, said = Labels(tools=labels.tools[part]), Observations(tools=obs.tools[part])
-        free = np.asarray(hmmjax.log_likelihood(learned, said)).sum()
-        conditional += np.asarray(hmmjax.log_likelihood(learned, said, labels=own)).sum() - free
+        own, outputs = Labels(tools=labels.tools[part]), Observations(tools=obs.tools[part])
+        free = np.asarray(hmmjax.log_likelihood(learned, outputs)).sum()
+        conditional += np.asarray(hmmjax.log_likelihood(learned, outputs, labels=own)).sum() - free
         marginal += free
     assert found.uncalibrated == pytest.approx(conditional / 240, rel=1e-4)
     assert found.marginal == pytest.approx(marginal / 240, rel=1e-4)
 
 
 def test_a_family_that_finds_a_video_impossible_comes_last_not_nan():
-    """Without pseudo-counts a symbol of one video only is impossible in the fold that holds it out."""
+    """Without pseudo-counts, a label that occurs in one video only is impossible if that video is held out."""
     labels = np.array([[0, 0, 1, 1]] * 3)
-    said = labels.copy()
-    said[0, 1:3] = [1, 0]
-    obs = Observations(phases=said)
+    outputs = labels.copy()
+    outputs[0, 1:3] = [1, 0]
+    obs = Observations(phases=outputs)
     options = {"priors": hmmjax.Priors(), "num_phases": 2, "max_iterations": 0, "folds": 3}
     (found,) = hmmjax.compare(obs, None, Labels(labels), families=["confusion"], **options)
     assert found.conditional == -np.inf
     with pytest.raises(TypeError, match="one recognizer at a time"):
-        hmmjax.compare(Observations((said, said)), None, Labels(labels))
+        hmmjax.compare(Observations((outputs, outputs)), None, Labels(labels))
 
 
 def test_bad_input_is_named(scores):

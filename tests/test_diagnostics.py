@@ -1,4 +1,4 @@
-"""Restarts, criteria and names, against what was planted."""
+"""Restarts, criteria, held-out likelihood and label switching."""
 
 import dataclasses
 import warnings
@@ -25,7 +25,7 @@ def _with(params, matrix):
 def test_the_best_start_wins_and_the_first_is_as_given():
     start = _with(TRUTH, np.full((3, 3), 1 / 3))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # alike for every state, and so a start that leads nowhere
+        warnings.simplefilter("ignore")  # equal for all states, from which EM cannot move
         best, objectives = diagnostics.fit_best(start, OBS, restarts=3, spread=1.0, seed=1, max_iterations=20)
         alone = hmmjax.fit(start, OBS, max_iterations=20)
     assert objectives.shape == (3,) and objectives[0] == pytest.approx(float(alone.history[-1]), rel=1e-6)
@@ -60,7 +60,7 @@ def test_parameters_are_counted(kind, number):
     assert diagnostics.num_parameters(params) == number
 
 
-def test_zeros_are_no_parameters():
+def test_zeros_are_not_parameters():
     left_right = dataclasses.replace(TRUTH.phases, transition=jnp.array([[0.9, 0.1, 0], [0, 0.9, 0.1], [0, 0, 1.0]]))
     params = hmmjax.Params(left_right)
     assert diagnostics.num_parameters(params) == 2 + 2 + 6
@@ -71,13 +71,13 @@ def test_bic_is_the_oracles():
     likelihood = sum(oracles.enumerate_paths(case.model, e).log_likelihood for e in case.evidence)
     number = 1 + 2 + 2 + 4 + 8 + 4
     found = diagnostics.bic(*case.args[:3])
-    said = Observations(np.full((5, 3), 1 / 3, np.float32))
-    one, batch = (diagnostics.bic(hmmjax.init_params(3, 0), x) for x in (said, Observations(said.phases[None])))
+    outputs = Observations(np.full((5, 3), 1 / 3, np.float32))
+    one, batch = (diagnostics.bic(hmmjax.init_params(3, 0), x) for x in (outputs, Observations(outputs.phases[None])))
     assert one == pytest.approx(batch)
     assert found == pytest.approx(number * np.log(7) - 2 * likelihood, rel=1e-5)
 
 
-def test_held_out_videos_are_not_learnt_from():
+def test_held_out_videos_are_not_learned_from():
     seen = []
 
     def learn(obs, mask, labels):

@@ -138,9 +138,9 @@ def test_is_a_frozen_pytree(family):
     with pytest.raises(dataclasses.FrozenInstanceError):
         setattr(built, dataclasses.fields(built)[0].name, None)
     leaves, tree = jax.tree.flatten(built)
-    again = jax.tree.unflatten(tree, leaves)
-    assert type(again) is family and leaves
-    jax.tree.map(assert_array_equal, again, built)
+    rebuilt = jax.tree.unflatten(tree, leaves)
+    assert type(rebuilt) is family and leaves
+    jax.tree.map(assert_array_equal, rebuilt, built)
 
 
 @every
@@ -345,11 +345,11 @@ def test_scaled_likelihood_is_bayes_rule_and_counts_frequencies():
     found = emissions.PhaseScaled(jnp.asarray(frequency, jnp.float32)).log_prob(jnp.asarray(posterior, jnp.float32))
     away = np.asarray(found) - np.log(likelihood)
     assert_allclose(away, np.broadcast_to(away[:, :1], away.shape), atol=1e-5)
-    share = np.array([0.1, 0.6])
+    presence = np.array([0.1, 0.6])
     pair = rng.uniform(0.1, 1, (20, 2, 2))  # likelihoods under absence and presence
-    both = pair * np.stack([1 - share, share], -1)
+    both = pair * np.stack([1 - presence, presence], -1)
     observed = (both[..., 1] / both.sum(-1)).astype(np.float32)
-    away = np.asarray(emissions.ToolScaled(jnp.asarray(share, jnp.float32)).log_prob(observed)) - np.log(pair)
+    away = np.asarray(emissions.ToolScaled(jnp.asarray(presence, jnp.float32)).log_prob(observed)) - np.log(pair)
     assert_allclose(away[..., 0], away[..., 1], atol=1e-5)
     labels = hmmjax.Labels(np.array([[0, 0, 1, 2]]), np.array([[[0, 1]] * 3 + [[1, 1]]]))
     obs = hmmjax.Observations(np.full((1, 4, 3), 1 / 3, np.float32), np.full((1, 4, 2), 0.5, np.float32))

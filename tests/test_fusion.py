@@ -1,4 +1,4 @@
-"""Several recognizers on one track, against the oracle with their evidence added up."""
+"""Several recognizers on one track, against the oracle with the sum of their emission log-likelihoods."""
 
 import dataclasses
 
@@ -25,19 +25,21 @@ def _cast(x):
 
 
 def _problem():
-    """Phases seen by a confusing and a Dirichlet recognizer, the tool by two; some frames by one of them, or none."""
-    said = (
+    """Two recognizers for the phases and two for the tool, each with missing frames; in one frame all are missing."""
+    outputs = (
         oracles.observe(RNG, "PhaseConfusion", TABLES[0]["PhaseConfusion"], HIDDEN[0]),
         oracles.observe(RNG, "PhaseDirichlet", TABLES[1]["PhaseDirichlet"], HIDDEN[0]),
         oracles.observe(RNG, "ToolConfusion", TABLES[0]["ToolConfusion"], HIDDEN[1]),
         oracles.observe(RNG, "ToolBeta", TABLES[1]["ToolBeta"], HIDDEN[1]),
     )
     names = ("PhaseConfusion", "PhaseDirichlet", "ToolConfusion", "ToolBeta")
-    tables = [oracles.log_densities(n, TABLES[i % 2][n], x) for i, (n, x) in enumerate(zip(names, said, strict=True))]
-    said = [x.copy() for x in said]
-    for i, (x, table) in enumerate(zip(said, tables, strict=True)):
+    tables = [
+        oracles.log_densities(n, TABLES[i % 2][n], x) for i, (n, x) in enumerate(zip(names, outputs, strict=True))
+    ]
+    outputs = [x.copy() for x in outputs]
+    for i, (x, table) in enumerate(zip(outputs, tables, strict=True)):
         missing = np.arange(FRAMES) % 4 == i
-        missing[3] = True  # nobody says anything
+        missing[3] = True  # all outputs are missing
         x[missing] = -1 if x.dtype.kind == "i" else np.nan
         table[missing] = 0
     families = [getattr(emissions, n)(_cast(TABLES[i % 2][n])) for i, n in enumerate(names)]
@@ -49,10 +51,10 @@ def _problem():
             tuple(families[2:]),
         ),
     )
-    return params, Observations(tuple(said[:2]), tuple(said[2:])), tables
+    return params, Observations(tuple(outputs[:2]), tuple(outputs[2:])), tables
 
 
-def test_every_answer_is_that_of_the_evidence_added_up():
+def test_results_are_those_of_summed_log_likelihoods():
     params, obs, tables = _problem()
     table = oracles.evidence(FRAMES, 3, 1, tables[0] + tables[1], tables[2] + tables[3])
     answer = oracles.dense(MODEL, table)
@@ -62,7 +64,7 @@ def test_every_answer_is_that_of_the_evidence_added_up():
     assert_allclose(found.tools, answer.tools, atol=2e-5)
     assert_allclose(past.phases, answer.filter_phases, atol=2e-5)
     assert float(path.log_prob) == pytest.approx(answer.path_log_prob, abs=2e-4)
-    # A source that is None for all videos is not there.
+    # A source may be None for all videos.
     one = Observations((obs.phases[0], None), (None, obs.tools[1]))
     answer = oracles.dense(MODEL, oracles.evidence(FRAMES, 3, 1, tables[0], tables[3]))
     assert float(hmmjax.log_likelihood(params, one)) == pytest.approx(answer.log_likelihood, abs=2e-4)
@@ -94,7 +96,7 @@ def test_counting_and_em_learn_each_source_on_its_own():
     assert (np.diff(result.history) > -1e-3).all()
 
 
-def test_calibration_finds_that_a_copy_says_nothing_new(tmp_path):
+def test_calibration_halves_the_power_of_a_duplicate(tmp_path):
     labels, obs, mask = hmmjax.sample(hmmjax.init_params(3, 0, emissions="confusion"), jax.random.key(1), [150] * 6)
     twice = Observations((obs.phases, obs.phases))
     params = hmmjax.estimate(labels, twice, mask, priors=hmmjax.Priors(phase_emission=1.0), num_phases=3)
@@ -102,8 +104,8 @@ def test_calibration_finds_that_a_copy_says_nothing_new(tmp_path):
     powers = [float(f.power) for f in found.params.phases.emission.families]
     assert sum(powers) == pytest.approx(1.0, abs=0.25) and abs(powers[0] - powers[1]) < 0.1
     hmmjax.io.save_params(tmp_path / "m.npz", found.params)
-    again = hmmjax.io.load_params(tmp_path / "m.npz").params
-    assert_allclose(hmmjax.log_likelihood(again, twice, mask), hmmjax.log_likelihood(found.params, twice, mask))
+    loaded = hmmjax.io.load_params(tmp_path / "m.npz").params
+    assert_allclose(hmmjax.log_likelihood(loaded, twice, mask), hmmjax.log_likelihood(found.params, twice, mask))
 
 
 def test_fused_sources_are_no_worse_than_the_better_one():
@@ -123,9 +125,9 @@ def test_fused_sources_are_no_worse_than_the_better_one():
 
 
 def test_pseudo_counts_for_each_source():
-    """A tuple of them, of different shapes, reaches each source's own: counted, fitted and calibrated."""
-    said = hmmjax.sample(hmmjax.init_params(2, 0), jax.random.key(3), [6] * 4)
-    labels, scores, mask = jax.tree.map(np.asarray, said)
+    """Each source gets its own entry of a tuple, in counting, fitting and calibration."""
+    outputs = hmmjax.sample(hmmjax.init_params(2, 0), jax.random.key(3), [6] * 4)
+    labels, scores, mask = jax.tree.map(np.asarray, outputs)
     obs = Observations((scores.discretize().phases, scores.phases))
     priors = hmmjax.Priors(phase_emission=(np.eye(2) + 1, 3.0))
     both = hmmjax.estimate(labels, obs, mask, emissions=("confusion", "scaled"), priors=priors, num_phases=2)

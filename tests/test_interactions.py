@@ -1,4 +1,4 @@
-"""Tools that interact: against enumeration, scipy's regressions, and the plain model that they become at zero."""
+"""Interacting tools, against enumeration, SciPy's regressions, and the independent model at weights of zero."""
 
 import dataclasses
 
@@ -23,13 +23,13 @@ RIDGE = hmmjax.Priors(tool_transition=0.7, tool_emission=0.7)
 
 
 def weights(rng, num_tools, *lead):
-    """Tools that are seen, or stay, and interact."""
+    """Return weights of tools that are recognized, or persist, and interact."""
     own = np.concatenate([np.full((num_tools, 1), -1.0), 2 * np.eye(num_tools)], 1)
     return (own + rng.normal(size=(*lead, num_tools, num_tools + 1))).astype(np.float32)
 
 
 def make(num_phases, known=0.0, num_tools=2):
-    """A random case whose tools interact, in their moves and in what is said of them."""
+    """Return a random case whose tools interact, in transitions and in emissions."""
     case = cases.make(3, num_phases, num_tools, 4, families=CONFUSION, holes=0.3, lengths=(4, 3), known=known)
     rng = np.random.default_rng(4)
     eta, zeta = weights(rng, num_tools, *[num_phases] * bool(num_phases)), weights(rng, num_tools)
@@ -42,8 +42,8 @@ def make(num_phases, known=0.0, num_tools=2):
         labels = None if case.labels is None else (case.labels.phases, case.labels.tools)
         labels = None if labels is None else tuple(None if x is None else x[i] for x in labels)
         new = oracles.evidence(len(mask), num_phases, num_tools, None, None, mask, labels)
-        said = oracles.tool_logistic(zeta, case.obs.tools[i, :n]).sum(1)
-        evidence.append(oracles.Evidence(old.phases, new.tools, np.where(mask[:n, None], said, 0)))
+        predicted = oracles.tool_logistic(zeta, case.obs.tools[i, :n]).sum(1)
+        evidence.append(oracles.Evidence(old.phases, new.tools, np.where(mask[:n, None], predicted, 0)))
     return dataclasses.replace(
         case,
         params=dataclasses.replace(case.params, tools=tools),
@@ -52,8 +52,8 @@ def make(num_phases, known=0.0, num_tools=2):
     )
 
 
-def plain(case):
-    """The case's model without interactions, and the same model in weights."""
+def independent(case):
+    """Return the case's model without interactions, and the same model in weights."""
     rng = np.random.default_rng(5)
     lead = np.shape(case.params.tools.initial)
     families = [
@@ -84,27 +84,29 @@ def test_answers_in_logarithms():
 
 
 @pytest.mark.parametrize("num_phases", [2, 0])
-def test_without_interactions_it_is_the_plain_model(num_phases):
+def test_without_interactions_it_is_the_independent_model(num_phases):
     case = make(num_phases)
-    separate, joint = plain(case)
+    separate, joint = independent(case)
     for answer in (hmmjax.posterior, hmmjax.decode):
         plainly, answered = answer(separate, *case.args[1:]), answer(joint, *case.args[1:])
         jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=1e-6, atol=1e-6), answered, plainly)
 
 
 def regressions(case, penalty=(0.7, 0.7, 0.7)):
-    """What the M-step should find, by enumeration and scipy: transition and emission weights."""
+    """Return the weights that the M-step should find, by enumeration and SciPy: transitions and emissions."""
     num_tools, num_phases = 2, max(case.params.num_phases, 1)
     own = np.array([[0, 0, 1, 1], [0, 1, 0, 1]])  # (K, C)
-    said, moved = np.zeros((num_tools, 4, 2)), np.zeros((num_phases, num_tools, 4, 2))
+    predicted, moved = np.zeros((num_tools, 4, 2)), np.zeros((num_phases, num_tools, 4, 2))
     for i, table in enumerate(case.evidence):
         posterior, moves = oracles.config_counts(case.model, table)
         for k in range(num_tools):
             for j in (0, 1):
                 seen = case.mask[i, : len(table)] & (case.obs.tools[i, : len(table), k] == j)
-                said[k, :, j] += posterior[seen].sum(0)
+                predicted[k, :, j] += posterior[seen].sum(0)
                 moved[:, k, :, j] += moves[:, :, own[k] == j].sum(-1)
-    fits = [np.array([oracles.ridge_regression(c, penalty)[0] for c in x.reshape(-1, 4, 2)]) for x in (moved, said)]
+    fits = [
+        np.array([oracles.ridge_regression(c, penalty)[0] for c in x.reshape(-1, 4, 2)]) for x in (moved, predicted)
+    ]
     return fits[0].reshape(case.params.tools.transition.weights.shape), fits[1]
 
 
@@ -121,7 +123,7 @@ def test_em_is_a_regression_on_expected_counts_and_goes_uphill(num_phases):
 
 
 def test_expected_counts_are_gradients():
-    """A step along a weight raises the log-likelihood by what expected counts say, and by what differences say."""
+    """Derivatives of the log-likelihood with respect to weights are expected counts, and finite differences."""
     case = make(2)
 
     def value(tools):
@@ -159,7 +161,7 @@ def test_irls_where_there_is_little_to_learn():
     start = jnp.asarray(weights(np.random.default_rng(1), 3))
     zero = jnp.zeros((3, 8, 2))
     assert_array_equal(fit(zero, start, jnp.zeros(4)), start)  # a unit never visited
-    # Tool 0 never there: its weight stays. Tool 1 always said when present: its weight stops at the cap.
+    # Tool 0 never there: its weight stays. Tool 1 always predicted when present: its weight stops at the cap.
     counts = np.ones((8, 2))
     counts[4:] = 0
     counts[2:4, 0] = 0
@@ -206,10 +208,10 @@ def test_counting_recovers_what_was_sampled(sampled):
     assert_allclose(counted.transition.weights, params.tools.transition.weights, atol=0.35)
     assert_allclose(counted.emission.weights, params.tools.emission.weights, atol=0.35)
     # Emissions by hand.
-    states, said = np.asarray(labels.tools)[mask], np.asarray(obs.tools)[mask]
+    states, predicted = np.asarray(labels.tools)[mask], np.asarray(obs.tools)[mask]
     counts = np.zeros((2, 4, 2))
     for k in range(2):
-        np.add.at(counts[k], (states @ [2, 1], said[:, k]), 1)
+        np.add.at(counts[k], (states @ [2, 1], predicted[:, k]), 1)
     expected = [oracles.ridge_regression(c, [0.7, 0.7, 0.7])[0] for c in counts]
     assert_allclose(counted.emission.weights, expected, rtol=1e-3, atol=1e-3)
 
@@ -218,39 +220,39 @@ def test_odds_ratios(sampled):
     params, drawn = sampled
     labels, obs, mask = (jax.tree.map(lambda x: x[:1, :50], x) for x in drawn)
     call = {"priors": RIDGE, "tool_names": ("hook", "clipper")}
-    said = hmmjax.odds_ratios(params, obs, mask, labels, **call)
+    predicted = hmmjax.odds_ratios(params, obs, mask, labels, **call)
     counts = np.zeros((2, 4, 2))
     for k in range(2):
         np.add.at(counts[k], (np.asarray(labels.tools[0]) @ [2, 1], obs.tools[0, :, k]), 1)
     for k in range(2):
-        # At given weights the information depends on frames in each configuration, not on what was said.
+        # At given weights the information depends on frames in each configuration, not on what was predicted.
         total, penalty = counts[k].sum(-1), np.array([0.7, 0.7, 0.7])
         x = np.array([[1, 0, 0], [1, 0, 1], [1, 1, 0], [1, 1, 1]])
         p = 1 / (1 + np.exp(-x @ params.tools.emission.weights[k]))
         information = x.T @ (x * (total * p * (1 - p))[:, None]) + np.diag(penalty)
-        assert_allclose(said.standard_error[k], np.sqrt(np.diag(np.linalg.inv(information)))[1:], rtol=1e-4)
-    assert_allclose(said.ratio, np.exp(params.tools.emission.weights[:, 1:]), rtol=1e-6)
-    assert "hook" in str(said) and len(str(said).splitlines()) == 3
-    row = said.rows()[0]
+        assert_allclose(predicted.standard_error[k], np.sqrt(np.diag(np.linalg.inv(information)))[1:], rtol=1e-4)
+    assert_allclose(predicted.ratio, np.exp(params.tools.emission.weights[:, 1:]), rtol=1e-6)
+    assert "hook" in str(predicted) and len(str(predicted).splitlines()) == 3
+    row = predicted.rows()[0]
     assert row["low"] < row["odds_ratio"] < row["high"] and row["tool"] != row["given"]
-    assert abs(row["z"]) >= abs(said.rows()[1]["z"])
+    assert abs(row["z"]) >= abs(predicted.rows()[1]["z"])
     moves = hmmjax.odds_ratios(params, obs, mask, labels, block="tools.transition", **call)
     assert moves.ratio.shape == moves.standard_error.shape == (2, 2, 2) and len(moves.rows()) == 4
     assert moves.rows()[0]["phase"] in ("phase 0", "phase 1") and "phase" in str(moves)
 
 
 def test_standard_errors_are_those_of_the_fitted_regression():
-    """Against differences of the gradient of scipy's own fit; what is never seen has none."""
+    """Against finite differences of the gradient; weights without data have infinite errors."""
     counts = np.random.default_rng(3).gamma(1.0, 20, (4, 2))
     found, hessian = oracles.ridge_regression(counts, [0, 0.5, 0.5])
     errors = logistic.standard_errors(found, counts, np.array([0, 0.5, 0.5]))
     assert_allclose(errors, np.sqrt(np.diag(np.linalg.inv(hessian))), rtol=1e-4)
-    counts[2:] = 0  # tool 0 is never there
+    counts[2:] = 0  # tool 0 is never present
     errors = logistic.standard_errors(found, counts, np.zeros(3))
     assert np.isinf(errors[1]) and np.isfinite(errors[[0, 2]]).all()
 
 
-# Beside other parts of the library.
+# With other parts of the library.
 
 
 def test_backends_that_cannot_are_not_chosen():
@@ -285,20 +287,22 @@ def test_live_and_drawn_paths_agree_with_the_filter_and_the_smoother():
 def test_tempered_fused_and_calibrated():
     rng = np.random.default_rng(7)
     joint, own = ToolLogistic(weights(rng, 2)), ToolConfusion.default(2)
-    said = rng.integers(0, 2, (5, 2))
+    predicted = rng.integers(0, 2, (5, 2))
     both = Fused((joint, own))
     assert both.is_joint and not Fused((own, own)).is_joint and Tempered(joint, 0.5).is_joint
     bits = np.asarray(configurations.bits(2))
-    expected = oracles.tool_logistic(joint.weights, said)
-    plainly = oracles.tool_confusion(own.matrix, said)
+    expected = oracles.tool_logistic(joint.weights, predicted)
+    plainly = oracles.tool_confusion(own.matrix, predicted)
     expected = expected + np.stack([plainly[:, k][:, bits[:, k]] for k in range(2)], 1)
-    assert_allclose(both.log_prob((said, said)), expected, rtol=1e-5)
+    assert_allclose(both.log_prob((predicted, predicted)), expected, rtol=1e-5)
     posterior = jnp.asarray(rng.dirichlet(np.ones(4), (5, 1)).repeat(2, 1), jnp.float32)
-    counts = both.statistics((said, None), posterior)
+    counts = both.statistics((predicted, None), posterior)
     assert counts[0].shape == (2, 4, 2) and counts[1] is None
     own_states = np.stack([(posterior * (d == bits.T)).sum(-1) for d in (0, 1)], -1)
-    assert_allclose(both.statistics((None, said), posterior)[1], own.statistics(said, own_states), rtol=1e-5)
-    assert_allclose(Tempered(joint, jnp.array([0.5, 1])).log_prob(said)[:, 0], 0.5 * joint.log_prob(said)[:, 0])
+    assert_allclose(both.statistics((None, predicted), posterior)[1], own.statistics(predicted, own_states), rtol=1e-5)
+    assert_allclose(
+        Tempered(joint, jnp.array([0.5, 1])).log_prob(predicted)[:, 0], 0.5 * joint.log_prob(predicted)[:, 0]
+    )
 
 
 def test_powers_are_found(sampled):
@@ -307,8 +311,8 @@ def test_powers_are_found(sampled):
     tools = hmmjax.Params(
         tools=dataclasses.replace(params.tools, initial=jnp.full(2, 0.5), transition=make(0).params.tools.transition)
     )
-    known, said = hmmjax.Labels(tools=labels.tools), hmmjax.Observations(tools=obs.tools)
-    found = hmmjax.calibrate(tools, said, mask, known, max_iterations=2)
+    known, predicted = hmmjax.Labels(tools=labels.tools), hmmjax.Observations(tools=obs.tools)
+    found = hmmjax.calibrate(tools, predicted, mask, known, max_iterations=2)
     assert isinstance(found.params.tools.emission, Tempered) and found.after >= found.before - 1e-4
 
 
@@ -369,18 +373,16 @@ def test_errors_name_cause_and_fix(unchecked):
         hmmjax.fit(*case.args, priors=hmmjax.Priors(tool_transition=np.ones(5)))
     with pytest.raises(TypeError, match="probabilities but ToolLogistic observes integer labels"):
         hmmjax.posterior(case.params, hmmjax.Observations(tools=np.zeros((4, 2), np.float32)))
-    with pytest.raises(
-        TypeError, match=r"ToolConfusion, in which no tool.*emissions.logistic.ToolLogistic|ToolLogistic"
-    ):
-        hmmjax.odds_ratios(plain(case)[0], case.obs)
+    with pytest.raises(TypeError, match=r"ToolConfusion, which has no interactions .* hmmjax.emissions.ToolLogistic"):
+        hmmjax.odds_ratios(independent(case)[0], case.obs)
     with pytest.raises(ValueError, match="block='phases' has no odds ratios"):
         hmmjax.odds_ratios(case.params, case.obs, block="phases")
     with pytest.raises(ValueError, match="tool_names has 1 names"):
         hmmjax.odds_ratios(*case.args, tool_names=("hook",))
-    with pytest.raises(ValueError, match=r"obs.tools says nothing"):
+    with pytest.raises(ValueError, match=r"obs.tools has no observations"):
         hmmjax.odds_ratios(case.params, hmmjax.Observations(case.obs.phases), case.mask)
     nothing = hmmjax.Observations(np.zeros((0, 4), int), np.zeros((0, 4, 2), int))
-    with pytest.raises(ValueError, match="no frame at all"):
+    with pytest.raises(ValueError, match="there are no frames"):
         hmmjax.odds_ratios(case.params, nothing)
     still = dataclasses.replace(case.params.phases, transition=jnp.eye(2))
     with pytest.raises(ValueError, match="video 0 is impossible under params"):

@@ -1,4 +1,4 @@
-"""Tables moved by the labels' conditional likelihood."""
+"""Discriminative training by the labels' conditional likelihood."""
 
 import dataclasses
 
@@ -46,16 +46,18 @@ def test_the_objective_is_the_oracles_and_frozen_blocks_stay():
     found = hmmjax.refine(*case.args, freeze=["phases", "tools.initial"], l2=0.1, max_iterations=3)
     assert found.before == pytest.approx(sum(known) - sum(free), rel=1e-4)
     assert found.after > found.before and 1 <= found.iterations <= 3
-    again = hmmjax.log_likelihood(found.params, *case.args[1:]) - hmmjax.log_likelihood(found.params, *case.args[1:3])
-    assert found.after == pytest.approx(float(again.sum()), rel=1e-4)
+    recomputed = hmmjax.log_likelihood(found.params, *case.args[1:]) - hmmjax.log_likelihood(
+        found.params, *case.args[1:3]
+    )
+    assert found.after == pytest.approx(float(recomputed.sum()), rel=1e-4)
     for block in BLOCKS:
         track, field = block.split(".")
         new, old = (jax.tree.leaves(getattr(getattr(p, track), field)) for p in (found.params, case.params))
         assert all(map(np.array_equal, new, old)) == (block not in ("tools.transition", "tools.emission"))
 
 
-def test_what_a_wrong_table_costs_is_won_back_on_videos_not_seen():
-    """Emissions that say that the recognizer never errs, whatever it does."""
+def test_refinement_recovers_from_a_wrong_table_on_held_out_videos():
+    """Starting from emissions of a recognizer that is never wrong."""
     truth = hmmjax.init_params(3, 0, emissions="confusion", stay=0.9)
     labels, obs, _ = jax.tree.map(np.asarray, hmmjax.sample(truth, jax.random.key(1), [60] * 8))
     sure = emissions.PhaseConfusion(0.998 * jnp.eye(3) + 0.002 / 3)
@@ -69,9 +71,9 @@ def test_what_a_wrong_table_costs_is_won_back_on_videos_not_seen():
     found = hmmjax.refine(wrong, Observations(part(obs, seen)), None, Labels(part(labels, seen)), freeze=chain)
 
     def held_out(params):
-        said = Observations(part(obs, unseen))
-        known = hmmjax.log_likelihood(params, said, labels=Labels(part(labels, unseen)))
-        return float((known - hmmjax.log_likelihood(params, said)).sum())
+        outputs = Observations(part(obs, unseen))
+        known = hmmjax.log_likelihood(params, outputs, labels=Labels(part(labels, unseen)))
+        return float((known - hmmjax.log_likelihood(params, outputs)).sum())
 
     lost = held_out(truth) - held_out(wrong)
     assert lost > 50
@@ -80,23 +82,23 @@ def test_what_a_wrong_table_costs_is_won_back_on_videos_not_seen():
 
 def test_bad_input_is_named():
     params = hmmjax.init_params(2, 0, emissions="confusion")
-    said = Observations(np.array([[0, 1, 1]]))
+    outputs = Observations(np.array([[0, 1, 1]]))
     with pytest.raises(ValueError, match="refine needs labels"):
-        hmmjax.refine(params, said)
+        hmmjax.refine(params, outputs)
     with pytest.raises(ValueError, match="every block is frozen"):
-        hmmjax.refine(params, said, None, Labels(np.array([[0, 0, 1]])), freeze=["phases"])
+        hmmjax.refine(params, outputs, None, Labels(np.array([[0, 0, 1]])), freeze=["phases"])
     never = dataclasses.replace(params, phases=dataclasses.replace(params.phases, transition=jnp.eye(2)))
     with pytest.raises(ValueError, match="impossible under params"):
-        hmmjax.refine(never, said, None, Labels(np.array([[0, 0, 1]])))
+        hmmjax.refine(never, outputs, None, Labels(np.array([[0, 0, 1]])))
     with pytest.raises(ValueError, match="every label is -1"):
-        hmmjax.refine(params, said, None, Labels(np.full((1, 3), -1)))
+        hmmjax.refine(params, outputs, None, Labels(np.full((1, 3), -1)))
     with pytest.raises(ValueError, match="every label is -1"):
-        hmmjax.calibrate(params, said, None, Labels(np.full((1, 3), -1)))
+        hmmjax.calibrate(params, outputs, None, Labels(np.full((1, 3), -1)))
     with pytest.raises(ValueError, match="l2=nan"):
-        hmmjax.refine(params, said, None, Labels(np.array([[0, 0, 1]])), l2=float("nan"))
+        hmmjax.refine(params, outputs, None, Labels(np.array([[0, 0, 1]])), l2=float("nan"))
 
 
-def test_whole_numbers_move_too():
+def test_integer_parameters_are_updated_too():
     family = emissions.PhaseDirichlet(jnp.array([[4, 1], [1, 4]]))
     params = hmmjax.init_params(2, 0)
     params = dataclasses.replace(params, phases=dataclasses.replace(params.phases, emission=family))

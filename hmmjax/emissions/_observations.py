@@ -6,12 +6,9 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from hmmjax._core.checks import is_float
+
 AXES = ("video", "frame", "class")
-
-
-def is_float(x: Any) -> bool:
-    """Return whether `x` holds floating-point numbers (bfloat16 included)."""
-    return jnp.issubdtype(x.dtype, jnp.floating)
 
 
 def check_kind(name: str, values: Any, family: str, observes: str) -> None:

@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmmjax._core import configurations
+from hmmjax._core.checks import is_float
 from hmmjax._core.pytree import pytree
 from hmmjax._core.typing import Array
-from hmmjax.emissions._observations import check_missing, is_float, over_events, present
+from hmmjax.emissions._observations import check_missing, over_events, present
 from hmmjax.emissions.base import Emission
 
 
