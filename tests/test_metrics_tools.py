@@ -1,4 +1,4 @@
-"""Tool metrics and calibration against values worked out by hand, and all metrics on real files."""
+"""Tool metrics and calibration against values computed by hand, and all metrics on real files."""
 
 import math
 import warnings
@@ -33,7 +33,7 @@ def test_average_precision_by_hand():
 
 
 def naive_m2cai16(truth, scores):
-    """The challenge's script retold."""
+    """The script of the challenge."""
     precision, recall = [], []
     for i in range(2001):
         called = scores > scores.min() + i * ((scores.max() - scores.min()) / 2000)
@@ -125,7 +125,7 @@ def test_bad_tools_are_refused(unchecked):
         metrics.average_precision(TRUTH, np.full((4, 1), np.nan))
     with pytest.raises(ValueError, match="0, 1 and -1"):
         metrics.average_precision(2 * TRUTH, SCORES)
-    with pytest.raises(ValueError, match="same tools"):
+    with pytest.raises(ValueError, match="the same tools"):
         metrics.average_precision(TRUTH, np.zeros((4, 2)))
     with pytest.raises(ValueError, match="unknown"):
         metrics.average_precision(TRUTH, SCORES, definition="auc")
@@ -168,7 +168,7 @@ def test_scores_that_are_not_finite_are_refused_where_truth_is_known(bad):
     for measure in (*MEASURES, metrics.precision_recall_curves):
         with pytest.raises(ValueError, match="NaN or infinity"):
             measure(np.array([[1], [0], [1]]), scores)
-        measure(np.array([[1], [-1], [1]]), scores)  # what is said where the truth is unknown does not matter
+        measure(np.array([[1], [-1], [1]]), scores)  # scores where the truth is unknown are not used
     for definition in ("sklearn", "voc-all-points", "voc-11-point", "m2cai16"):
         with pytest.raises(ValueError, match="NaN or infinity"):
             metrics.average_precision(np.array([[1], [0], [1]]), scores, definition=definition)
@@ -191,7 +191,7 @@ def test_unknown_scores_do_not_change():
 
 
 def test_changes_of_other_tools_names_and_thresholds_are_refused():
-    with pytest.raises(ValueError, match="same tools"):
+    with pytest.raises(ValueError, match="the same tools"):
         metrics.tool_changes([np.zeros((2, 1)), np.zeros((2, 2))])
     with pytest.raises(ValueError, match="name every tool"):
         metrics.tool_changes(np.zeros((2, 1)), names=["a", "b"])
@@ -257,11 +257,11 @@ def test_posteriors_of_few_bits_are_probabilities():
     import jax
     import jax.numpy as jnp
 
-    said = jax.nn.softmax(jax.random.normal(jax.random.key(0), (300, 7))).astype(jnp.bfloat16)
-    assert metrics.phase_calibration(np.zeros(300, int), said).n_frames == 300
+    predicted = jax.nn.softmax(jax.random.normal(jax.random.key(0), (300, 7))).astype(jnp.bfloat16)
+    assert metrics.phase_calibration(np.zeros(300, int), predicted).n_frames == 300
 
 
-# Real files: what the twenty and the two videos given answer to, each under its convention.
+# Real files: the metrics of the twenty and the two videos under each convention.
 
 
 def by_name(results):

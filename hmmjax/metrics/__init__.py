@@ -1,23 +1,17 @@
-"""Metrics of phases and tools, each answering with a record that names its convention.
+"""Metrics of phases and tools. Every metric returns a `Metric`, which names the convention of its value.
 
-Every function takes one array per video (or a single array), truth first, and leaves the choice between conventions to
-named options: the same predictions span fifteen points of Jaccard and thirteen of average precision between them.
-Needs the ``data`` extra (scikit-learn) for scikit-learn's average precision only.
+All functions take one array per video (or a single array), truth first. Options select among the conventions in use:
+for the same predictions, they differ by up to fifteen points of Jaccard and thirteen of average precision.
+Scikit-learn's average precision needs scikit-learn (the ``data`` extra).
 """
 
 from hmmjax.metrics.calibration import Reliability, phase_calibration, reliability, tool_calibration
-from hmmjax.metrics.confusion import confusion_matrix
-from hmmjax.metrics.phases import accuracy, f1, jaccard, phase_metrics, precision, recall
-from hmmjax.metrics.records import Metric
+from hmmjax.metrics.changes import phase_changes, tool_changes
+from hmmjax.metrics.metric import Metric
+from hmmjax.metrics.phases import accuracy, confusion_matrix, f1, jaccard, phase_metrics, precision, recall
 from hmmjax.metrics.relaxed import M2CAI16, SVRCNET, TMRNET, Rules
-from hmmjax.metrics.segments import (
-    edit_score,
-    over_segmentation,
-    phase_changes,
-    segmental_f1,
-    transition_delay,
-)
-from hmmjax.metrics.tools import Curve, average_precision, precision_recall_curves, tool_changes, tool_f1
+from hmmjax.metrics.segments import edit_score, over_segmentation, segmental_f1, transition_delay
+from hmmjax.metrics.tools import Curve, average_precision, precision_recall_curves, tool_f1
 from hmmjax.metrics.videos import PHASES, TOOLS, unpad
 
 __all__ = [

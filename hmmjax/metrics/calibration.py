@@ -1,4 +1,4 @@
-"""Whether probabilities mean what they say: expected calibration error and the curve behind it."""
+"""Calibration of probabilities: reliability curves and expected calibration error (ECE)."""
 
 import dataclasses
 import math
@@ -9,21 +9,23 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax.io.spec import SUM_TOLERANCE
-from hmmjax.metrics.records import Metric, nan_std
+from hmmjax.metrics.metric import Metric, nan_std
 from hmmjax.metrics.videos import check_labels, entered, paired, same_classes, tool_videos
+
+#: Largest deviation of the sum of phase probabilities from one; text files round.
+SUM_TOLERANCE = 1e-3
 
 
 @dataclasses.dataclass(frozen=True)
 class Reliability:
-    """A calibration curve: bins of equal width over [0, 1], NaN where a bin is empty.
+    """A reliability curve over bins of equal width in [0, 1]; NaN in empty bins.
 
     Attributes:
-        name: what was binned: "phase", or a tool's name.
-        convention: how it was measured.
-        confidence: (bins,) mean probability given.
-        frequency: (bins,) share of frames where it came true.
-        count: (bins,) frames.
+        name: "phase", or the name of a tool.
+        convention: how the curve was measured.
+        confidence: (bins,) mean predicted probability.
+        frequency: (bins,) fraction of frames in which the event occurred.
+        count: (bins,) number of frames.
     """
 
     name: str
@@ -34,18 +36,18 @@ class Reliability:
 
     @property
     def error(self) -> float:
-        """Mean of |frequency - confidence| over frames: the expected calibration error; NaN without frames."""
+        """The expected calibration error: mean of |frequency - confidence| over frames; NaN without frames."""
         total = self.count.sum()
         gap = np.abs(self.frequency - self.confidence)
         return float(np.nansum(self.count * gap) / total) if total else math.nan
 
 
-def _curve(name: str, convention: str, probability: np.ndarray, came_true: np.ndarray, bins: int) -> Reliability:
+def _curve(name: str, convention: str, probability: np.ndarray, occurred: np.ndarray, bins: int) -> Reliability:
     place = np.clip(np.ceil(probability * bins).astype(int) - 1, 0, bins - 1)  # bins are open below, closed above
     count = np.bincount(place, minlength=bins)
     with np.errstate(invalid="ignore"):
         confidence = np.bincount(place, weights=probability, minlength=bins) / count
-        frequency = np.bincount(place, weights=came_true, minlength=bins) / count
+        frequency = np.bincount(place, weights=occurred, minlength=bins) / count
     return Reliability(name, convention, confidence, frequency, count)
 
 
@@ -58,20 +60,20 @@ def _phase_curve(truth: Any, probabilities: Any, bins: int) -> tuple[Reliability
         if low < -1 or high >= num_phases:
             raise ValueError(
                 f"video {i} has the true phase {low if low < -1 else high}, but probabilities of {num_phases} phases: "
-                "labels count from 0, -1 is unknown, and every phase needs its column"
+                "use labels from 0, -1 for unknown, and pass a column for every phase"
             )
     labels = np.concatenate([a for a, _ in videos])
     table = np.concatenate([b for _, b in videos]).astype(float)
     known = labels >= 0
     labels, table = labels[known], table[known]
     _check(table, bins)
-    # A row of L entries may miss one by L roundings of its own type, and by what a text file rounds.
+    # The sum of L entries may deviate from one by L rounding errors of its type, or by the rounding of a text file.
     rounding = max(float(jnp.finfo(b.dtype).eps) if jnp.issubdtype(b.dtype, jnp.floating) else 0.0 for _, b in videos)
     off = np.abs(table.sum(1) - 1) > max(SUM_TOLERANCE, num_phases * rounding)
     if off.any():
         raise ValueError(
             f"probabilities of a frame sum to {table.sum(1)[off][0]:g}, not to one: pass softmax outputs or posteriors "
-            "of all phases, not scores of each"
+            "of all phases"
         )
     top = table.max(1) if len(table) else np.zeros(0)
     right = table.argmax(1) == labels if len(table) else np.zeros(0)
@@ -80,29 +82,30 @@ def _phase_curve(truth: Any, probabilities: Any, bins: int) -> tuple[Reliability
 
 
 def _check(probabilities: np.ndarray, bins: int) -> None:
-    """ValueError unless every known frame's probabilities lie in [0, 1] and there is a bin to put them into."""
+    """Raise ValueError unless all probabilities are in [0, 1] and there is at least one bin."""
     if operator.index(bins) < 1:
-        raise ValueError(f"bins={bins} must be at least 1")
+        raise ValueError(f"bins={bins} is less than 1: pass for instance 15")
     if np.isnan(probabilities).any() or (len(probabilities) and not (0 <= probabilities.min() <= probabilities.max())):
-        raise ValueError("probabilities hold NaN or negative numbers: leave unobserved frames out of both arrays")
+        raise ValueError("probabilities hold NaN or negative numbers: remove unobserved frames from both arrays")
     if len(probabilities) and probabilities.max() > 1 + 1e-4:
         raise ValueError(f"probabilities reach {probabilities.max():g}: pass softmax or sigmoid outputs, not logits")
 
 
 def phase_calibration(truth: Any, probabilities: Any, *, bins: int = 15) -> Metric:
-    """Expected calibration error of the most probable phase.
+    """Compute the expected calibration error of the most probable phase.
 
     Args:
-        truth: int labels, one (n_i,) array per video or a single array; -1 is unknown and left out.
-        probabilities: (n_i, L) probabilities of phases.
+        truth: int labels, one (n_i,) array per video or a single array; -1 is unknown and excludes the frame.
+        probabilities: (n_i, L) phase probabilities.
         bins: number of bins of equal width.
 
     Returns:
-        Mean over frames of |accuracy - confidence| of the frame's bin, between 0 and 1.
+        The mean over frames of |accuracy - confidence| of the frame's bin, between 0 and 1.
 
     Raises:
-        TypeError: labels are not integers.
-        ValueError: shapes disagree, NaN, values outside [0, 1], rows that do not sum to one, or a label without column.
+        TypeError: if labels are not integers.
+        ValueError: if shapes disagree, probabilities are NaN or not in [0, 1], rows do not sum to one, or a label has
+            no column.
 
     Source: Guo et al. 2017, "On calibration of modern neural networks", equation 3.
     """
@@ -118,19 +121,20 @@ def phase_calibration(truth: Any, probabilities: Any, *, bins: int = 15) -> Metr
 
 
 def tool_calibration(truth: Any, probabilities: Any, *, bins: int = 15, names: Sequence[str] | None = None) -> Metric:
-    """Expected calibration error of each tool's probability of presence, and its mean over tools.
+    """Compute the expected calibration error of the probability of presence of each tool, and its mean over tools.
 
     Args:
-        truth: presence 0/1, one (n_i, K) array per video or a single array; -1 is unknown and left out.
+        truth: presence 0/1, one (n_i, K) array per video or a single array; -1 is unknown and excludes that entry.
         probabilities: (n_i, K) probabilities of presence.
         bins: number of bins of equal width.
-        names: names of the tools.
+        names: (K,) tool names.
 
     Returns:
-        Mean over tools; ± over tools. A tool absent from the truth enters: its probabilities should be near 0.
+        The mean over tools; ± over tools. Tools that are absent from the truth are included, since their probabilities
+        should be near 0.
 
     Raises:
-        ValueError: shapes disagree, NaN, or values outside [0, 1].
+        ValueError: if shapes disagree, or probabilities are NaN or not in [0, 1].
 
     Source: Guo et al. 2017, equation 3, with presence as the event.
     """
@@ -161,19 +165,20 @@ def reliability(
     bins: int = 15,
     names: Sequence[str] | None = None,
 ) -> tuple[Reliability, ...]:
-    """Calibration curves: one for the most probable phase, then one for each tool.
+    """Compute reliability curves: one for the most probable phase, and one for each tool.
 
     Args:
-        phases: (truth, probabilities) as in `phase_calibration`.
-        tools: (truth, probabilities) as in `tool_calibration`.
+        phases: (truth, probabilities): labels (n_i,) and probabilities (n_i, L), one array per video or single arrays.
+        tools: (truth, probabilities): presence and probabilities (n_i, K), one array per video or single arrays.
         bins: number of bins of equal width.
-        names: names of the tools.
+        names: (K,) tool names.
 
     Returns:
-        The curves of what was given.
+        The curves, that of phases first.
 
     Raises:
-        TypeError, ValueError: as `phase_calibration` and `tool_calibration`.
+        TypeError: if labels are not integers.
+        ValueError: under the conditions of `phase_calibration` and `tool_calibration`.
 
     Source: Guo et al. 2017, figure 1.
     """

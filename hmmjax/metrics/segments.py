@@ -1,4 +1,4 @@
-"""Metrics of the order and lengths of phases: changes, over-segmentation, edit score, segmental F1, delays."""
+"""Metrics of phase segments: over-segmentation, edit score, segmental F1, and transition delays."""
 
 import math
 from collections.abc import Sequence
@@ -6,26 +6,33 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hmmjax.metrics.changes import between, changes, without_frames
-from hmmjax.metrics.records import Metric, check_option, check_rate, nan_mean, nan_std
-from hmmjax.metrics.relaxed import segments
-from hmmjax.metrics.videos import as_videos, check_labels, paired
+from hmmjax.metrics.metric import Metric, check_option, check_rate, nan_mean, nan_std
+from hmmjax.metrics.videos import check_labels, paired
 
 Pair = tuple[np.ndarray, np.ndarray]
 
 _MEANS = ("pooled", "videos")
 
 
+def segments(labels: np.ndarray) -> list[tuple[int, int, int]]:
+    """Return the runs of equal labels as (label, first frame, last frame + 1)."""
+    if not len(labels):
+        return []
+    cuts = np.flatnonzero(np.diff(labels)) + 1
+    starts, ends = np.r_[0, cuts], np.r_[cuts, len(labels)]
+    return [(int(labels[s]), int(s), int(e)) for s, e in zip(starts, ends, strict=True)]
+
+
 def _known(truth: Any, predicted: Any) -> list[Pair]:
-    """Pairs of label videos; unknown frames are refused, since dropping them would join what lies around them."""
+    """Return pairs of label videos without unknown frames: dropping those would join the segments around them."""
     videos = paired(truth, predicted, 1)
     for i, (a, b) in enumerate(videos):
         check_labels(a, i, "truth")
         check_labels(b, i, "prediction")
         if len(a) and min(a.min(), b.min()) < 0:
             raise ValueError(
-                f"video {i} has a negative phase label, and segments need every frame: cut padding off with "
-                "hmmjax.metrics.unpad, and leave out videos that are labeled in part"
+                f"video {i} has a negative phase label, but segments need a label for every frame: remove padding with "
+                "hmmjax.metrics.unpad, and leave out partially labeled videos"
             )
     return [(a.astype(np.int64), b.astype(np.int64)) for a, b in videos if len(a)]
 
@@ -42,59 +49,22 @@ def _over_videos(name: str, convention: str, per_video: Sequence[float], videos:
     )
 
 
-def phase_changes(predicted: Any) -> Metric:
-    """How often the phase changes between consecutive frames, over all videos.
-
-    Args:
-        predicted: int labels, one (n_i,) array per video or a single array; -1, as in padding, is unknown.
-
-    Returns:
-        The total over videos of changes between frames that are both known; ± over videos.
-
-    Raises:
-        TypeError: labels are not integers.
-        ValueError: labels are not (n,) arrays, or below -1.
-
-    Source: plain count.
-    """
-    videos = as_videos(predicted, 1, "prediction")
-    for i, v in enumerate(videos):
-        check_labels(v, i, "prediction")
-        if v.min(initial=0) < -1:
-            raise ValueError(f"video {i} has the phase label {v.min()}: labels start at 0, and -1 is unknown")
-    known = [v >= 0 for v in videos]
-    frames = [int(k.sum()) for k in known]
-    counts = [float(changes(v, k).sum()) if k.any() else math.nan for v, k in zip(videos, known, strict=True)]
-    return Metric(
-        name="phase changes",
-        convention=f"total over videos{between(known)}",
-        value=float(np.nansum(counts)) if sum(frames) else math.nan,
-        unit="changes",
-        spread=nan_std(counts),
-        spread_over="videos",
-        n_videos=sum(n > 0 for n in frames),
-        n_frames=sum(frames),
-        left_out=without_frames(frames),
-        per_video=tuple(counts),
-    )
-
-
 def over_segmentation(truth: Any, predicted: Any, *, mean: Literal["pooled", "videos"] = "videos") -> Metric:
-    """Segments predicted for each true segment: 1 is right, 10 means ten times too many.
+    """Compute the ratio of predicted to true segments: 1 is ideal, 10 means ten times too many.
 
     Args:
         truth: int labels, one (n_i,) array per video or a single array.
         predicted: int labels of the same shapes.
-        mean: "videos" (ratio per video, then their mean, ± over videos) or "pooled" (ratio of the totals).
+        mean: "videos" (mean of the ratios per video, ± over videos) or "pooled" (ratio of the totals).
 
     Returns:
         The ratio.
 
     Raises:
-        TypeError: labels are not integers.
-        ValueError: unknown option, shapes disagree or labels are negative.
+        TypeError: if labels are not integers.
+        ValueError: if an option is unknown, shapes disagree, or labels are negative.
 
-    Source: ratio of segment counts as in the over-segmentation literature.
+    Source: a ratio of segment counts, as in the over-segmentation literature.
     """
     check_option("mean", mean, _MEANS)
     videos = _known(truth, predicted)
@@ -109,7 +79,7 @@ def over_segmentation(truth: Any, predicted: Any, *, mean: Literal["pooled", "vi
 
 
 def _edit_distance(a: Sequence[int], b: Sequence[int]) -> int:
-    """Levenshtein distance, one row at a time; insertions along a row by a running minimum."""
+    """Compute the Levenshtein distance row by row; insertions along a row are a running minimum."""
     target, steps = np.asarray(b), np.arange(len(b) + 1)
     row = steps.copy()
     for i, symbol in enumerate(a, 1):
@@ -121,18 +91,18 @@ def _edit_distance(a: Sequence[int], b: Sequence[int]) -> int:
 
 
 def edit_score(truth: Any, predicted: Any) -> Metric:
-    """One minus the Levenshtein distance between the orders of segments, over the longer order's length.
+    """Compute one minus the Levenshtein distance between the phase orders, divided by the length of the longer order.
 
     Args:
         truth: int labels, one (n_i,) array per video or a single array.
         predicted: int labels of the same shapes.
 
     Returns:
-        The mean over videos, between 0 and 1; ± over videos. Durations do not count, only the order.
+        The mean over videos, between 0 and 1; ± over videos. Only the order of segments matters, not their durations.
 
     Raises:
-        TypeError: labels are not integers.
-        ValueError: shapes disagree or labels are negative.
+        TypeError: if labels are not integers.
+        ValueError: if shapes disagree or labels are negative.
 
     Source: Lea et al. 2017, as in MS-TCN's evaluation (which multiplies by 100).
     """
@@ -145,42 +115,42 @@ def edit_score(truth: Any, predicted: Any) -> Metric:
 
 
 def _match(truth: np.ndarray, predicted: np.ndarray, overlap: float) -> tuple[int, int, int]:
-    """Segments right, predicted and true. Each true segment can be claimed once, by the first that overlaps enough."""
+    """Return the numbers of correct, predicted and true segments; a true segment is matched at most once."""
     true, found = segments(truth), segments(predicted)
     label, start, end = (np.array(column) for column in zip(*true, strict=True))
-    claimed = np.zeros(len(true), bool)
+    matched = np.zeros(len(true), bool)
     for phase, s, e in found:
         common = np.minimum(end, e) - np.maximum(start, s)
-        share = common / (np.maximum(end, e) - np.minimum(start, s)) * (label == phase)
-        best = int(np.argmax(share))
-        if share[best] >= overlap:
-            claimed[best] = True
-    return int(claimed.sum()), len(found), len(true)
+        iou = common / (np.maximum(end, e) - np.minimum(start, s)) * (label == phase)
+        best = int(np.argmax(iou))
+        if iou[best] >= overlap:
+            matched[best] = True
+    return int(matched.sum()), len(found), len(true)
 
 
 def segmental_f1(
     truth: Any, predicted: Any, overlap: float = 0.5, *, mean: Literal["pooled", "videos"] = "pooled"
 ) -> Metric:
-    """F1 of whole segments: one is right when it overlaps a true segment of its phase by enough.
+    """Compute F1 over segments; a segment is correct if it sufficiently overlaps a true segment of its phase.
 
     Args:
         truth: int labels, one (n_i,) array per video or a single array.
         predicted: int labels of the same shapes.
-        overlap: intersection over union that is enough, in (0, 1]: 0.1, 0.25 and 0.5 are usual.
-        mean: "pooled" (segments of all videos together, as MS-TCN does) or "videos" (per video, then their mean).
+        overlap: the required intersection over union, in (0, 1]; 0.1, 0.25 and 0.5 are common.
+        mean: "pooled" (segments of all videos together, as in MS-TCN) or "videos" (mean of the F1 per video).
 
     Returns:
-        The metric, between 0 and 1; a second segment on one true segment is a false one.
+        The metric, between 0 and 1; a second segment on the same true segment is a false positive.
 
     Raises:
-        TypeError: labels are not integers.
-        ValueError: unknown option, shapes disagree, labels are negative, or `overlap` is not in (0, 1].
+        TypeError: if labels are not integers.
+        ValueError: if an option is unknown, shapes disagree, labels are negative, or `overlap` is not in (0, 1].
 
     Source: Lea et al. 2017, as in MS-TCN's evaluation.
     """
     check_option("mean", mean, _MEANS)
     if not 0 < overlap <= 1:
-        raise ValueError(f"overlap={overlap} must lie in (0, 1]: 0.1, 0.25 and 0.5 are usual")
+        raise ValueError(f"overlap={overlap} is not in (0, 1]: pass for instance 0.1, 0.25 or 0.5")
     videos = _known(truth, predicted)
     counts = np.array([_match(a, b, overlap) for a, b in videos]).reshape(-1, 3)
     scores = (2 * counts[:, 0] / (counts[:, 1] + counts[:, 2])).tolist()
@@ -194,28 +164,29 @@ def segmental_f1(
 
 
 def transition_delay(truth: Any, predicted: Any, *, fps: float = 1.0, absolute: bool = False) -> Metric:
-    """How long after a true change of phase the prediction shows the new phase.
+    """Compute how long after a true phase change the prediction shows the new phase.
 
-    For each true segment but a video's first: the first frame inside it whose prediction is its phase. When that is
-    the segment's first frame, the predicted run may have begun before it, and the delay is negative by as much.
+    For each true segment except the first of a video, the delay is counted to the first frame inside it whose
+    prediction is its phase. If that is the first frame of the segment and the predicted run began earlier, the delay
+    is counted to the beginning of that run and is negative.
 
     Args:
         truth: int labels, one (n_i,) array per video or a single array.
         predicted: int labels of the same shapes.
         fps: rows per second.
-        absolute: average the delays' absolute values.
+        absolute: average absolute values of the delays.
 
     Returns:
         The mean delay in seconds over transitions; ± over transitions. Transitions whose phase is never predicted
-        inside its segment are left out, and counted in `left_out`.
+        inside its segment are counted in `left_out`.
 
     Raises:
-        TypeError: labels are not integers.
-        ValueError: shapes disagree, labels are negative, or `fps` is not positive and finite.
+        TypeError: if labels are not integers.
+        ValueError: if shapes disagree, labels are negative, or `fps` is not positive and finite.
 
     Source: transition latency as reported for online recognizers; the definition above is this library's.
     """
-    check_rate("fps", fps, "rows per second, 1 for rows one second apart")
+    check_rate("fps", fps, "rows per second, 1 for one row per second")
     videos = _known(truth, predicted)
     delays, per_video, missed = [], [], 0
     for a, b in videos:
@@ -242,14 +213,14 @@ def transition_delay(truth: Any, predicted: Any, *, fps: float = 1.0, absolute: 
 
 
 def delays_of(truth: np.ndarray, predicted: np.ndarray) -> list[float]:
-    """Frames from each true change of phase of one video to the predicted one, as `transition_delay` defines it.
+    """Compute the delays of `transition_delay` for one video, in frames.
 
     Args:
-        truth: (n,) int labels without unknown ones.
-        predicted: (n,) likewise.
+        truth: (n,) int labels, none unknown.
+        predicted: (n,) int labels, none unknown.
 
     Returns:
-        One for each true segment but the first; NaN where its phase is never predicted inside it.
+        One delay per true segment except the first; NaN if its phase is never predicted inside it.
     """
     found, delays = segments(predicted), []
     for phase, start, end in segments(truth)[1:]:

@@ -1,4 +1,4 @@
-"""Metrics of tool presence: average precision in its four usual definitions, F1, curves and on/off changes."""
+"""Metrics of tool presence: average precision in four common definitions, F1, and precision-recall curves."""
 
 import dataclasses
 import math
@@ -7,26 +7,25 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hmmjax.metrics.changes import between, changes, without_frames
-from hmmjax.metrics.records import Mean, Metric, check_option, nan_std, summarize
-from hmmjax.metrics.videos import all_names, as_videos, entered, same_classes, tool_videos
+from hmmjax.metrics.metric import Mean, Metric, check_option, check_threshold, summarize
+from hmmjax.metrics.videos import entered, tool_videos
 
 Definition = Literal["sklearn", "voc-all-points", "voc-11-point", "m2cai16"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """Precision against recall of one tool, thresholds falling and recall rising.
+    """The precision-recall curve of one tool, ordered by decreasing threshold.
 
     Attributes:
         name: the tool.
-        convention: how it was measured.
-        precision: (n,) at each threshold; NaN where the tool is absent from the truth.
-        recall: (n,) the same.
-        thresholds: (n,) a frame is called present at or above the threshold.
-        n_videos: videos that entered.
-        n_frames: frames that entered.
-        n_positives: frames with the tool.
+        convention: how the curve was measured.
+        precision: (n,) precision at each threshold; NaN if the tool is absent from the truth.
+        recall: (n,) recall at each threshold; NaN if the tool is absent from the truth.
+        thresholds: (n,) scores from which the tool counts as present.
+        n_videos: number of videos that entered.
+        n_frames: number of frames that entered.
+        n_positives: number of frames with the tool.
     """
 
     name: str
@@ -40,7 +39,7 @@ class Curve:
 
 
 def _points(truth: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Precision, recall and threshold at every distinct score, highest first."""
+    """Return precision, recall and threshold at every distinct score, highest first."""
     thresholds, place = np.unique(-scores, return_inverse=True)
     called = np.cumsum(np.bincount(place, minlength=len(thresholds)))
     right = np.cumsum(np.bincount(place, weights=truth, minlength=len(thresholds)))
@@ -62,7 +61,7 @@ def _envelope(truth: np.ndarray, scores: np.ndarray) -> float:
 
 def _eleven(truth: np.ndarray, scores: np.ndarray) -> float:
     precision, recall, _ = _points(truth, scores)
-    # Recall is a ratio of integers: 3/10 must reach the level 0.3 whatever its last bit.
+    # The tolerance lets a recall of 3/10 reach the level 0.3 despite rounding.
     return float(np.mean([precision[recall >= r - 1e-12].max(initial=0.0) for r in np.arange(11) / 10]))
 
 
@@ -70,11 +69,11 @@ def _m2cai16(truth: np.ndarray, scores: np.ndarray) -> float:
     low, high = scores.min(), scores.max()
     if low == high:
         return math.nan
-    if high / 2 - low / 2 > np.finfo(float).max / 2:  # halves keep the order, and their range can be divided
+    if high / 2 - low / 2 > np.finfo(float).max / 2:  # halves have the same order, and their range does not overflow
         scores, low, high = scores / 2, low / 2, high / 2
     order = np.argsort(scores, kind="stable")
     hits = np.r_[0, np.cumsum(truth[order][::-1])]  # hits[n]: true frames among the n highest scores
-    # At the last threshold, the highest score itself, no frame is called present: the script skips it.
+    # At the last threshold, the highest score, no frame counts as present; the script skips it.
     thresholds = low + np.arange(2001) * ((high - low) / 2000)
     called = len(scores) - np.searchsorted(scores[order], thresholds, side="right")
     called = called[called > 0]
@@ -102,9 +101,9 @@ def _tabulate(
     pooled: bool,
     absent: float,
 ) -> np.ndarray:
-    """(videos, tools), or (1, tools) pooled: `measure` of each tool's known frames, `absent` where it never occurs.
+    """Return (videos, tools), or (1, tools) if pooled: `measure` of the known frames, `absent` if a tool never occurs.
 
-    NaN where no frame is known: of such a tool nobody can say that it is absent.
+    Entries without known frames are NaN, since such a tool may or may not occur.
     """
     if pooled:
         videos = [(np.concatenate([a for a, _ in videos]), np.concatenate([b for _, b in videos]))]
@@ -119,7 +118,7 @@ def _tabulate(
 
 
 def _reason(videos: list[tuple[np.ndarray, np.ndarray]], pooled: bool, absent: str, *more: str) -> str:
-    """Why an entry of `_tabulate` can be NaN."""
+    """Describe why an entry of `_tabulate` can be NaN."""
     known = np.array([(a >= 0).any(0) for a, _ in videos])
     known = known.any(0) if pooled else known
     reasons = [*(["absent from the truth"] if absent == "nan" else []), *([] if known.all() else ["not labeled"])]
@@ -127,14 +126,9 @@ def _reason(videos: list[tuple[np.ndarray, np.ndarray]], pooled: bool, absent: s
 
 
 _ABSENT = {
-    "nan": (math.nan, "a tool absent from the truth has none"),
-    "zero": (0.0, "a tool absent from the truth has 0"),
+    "nan": (math.nan, "tools absent from the truth are left out"),
+    "zero": (0.0, "tools absent from the truth count as 0"),
 }
-
-
-def _check_threshold(threshold: float) -> None:
-    if math.isnan(threshold):
-        raise ValueError("threshold is NaN, at or above which no score lies: pass a number, 0.5 for probabilities")
 
 
 def average_precision(
@@ -146,27 +140,26 @@ def average_precision(
     absent: Literal["nan", "zero"] = "nan",
     names: Sequence[str] | None = None,
 ) -> Metric:
-    """Average precision of each tool and its mean over tools (mAP).
+    """Compute the average precision of each tool and its mean over tools (mAP).
 
     Args:
-        truth: presence 0/1, one (n_i, K) array per video or a single array; -1 is unknown and leaves that tool's frame
-            out.
-        scores: scores of presence in the same shapes: posteriors or recognizer outputs. Hard 0/1 decisions are
-            accepted, cost many points, and are named in the convention.
+        truth: presence 0/1, one (n_i, K) array per video or a single array; -1 is unknown and excludes that entry.
+        scores: scores of presence in the same shapes: posteriors or recognizer outputs. 0/1 decisions are accepted,
+            but have a much lower average precision, and are mentioned in the convention.
         definition: "sklearn" (steps, no interpolation), "voc-all-points" (precision envelope), "voc-11-point", or
-            "m2cai16" (the challenge's script; ties at the lowest score inflate it, and it has no value, NaN, where
-            all scores of a tool are equal).
+            "m2cai16" (the script of the challenge; ties at the lowest score inflate it, and it is NaN if all scores of
+            a tool are equal).
         mean: "pooled" (frames of all videos together), "videos-then-classes" or "classes-then-videos".
-        absent: AP of a tool absent from the truth of a video (of the whole set when pooled): "nan" leaves it out of
-            the mean, whatever scikit-learn's version makes of it; "zero" counts it as 0. A tool without any label
-            is left out either way.
-        names: names of the tools.
+        absent: AP of a tool that is absent from the truth of a video (of all videos if pooled): "nan" leaves it out
+            of the mean, in every version of scikit-learn; "zero" counts it as 0. A tool without any label is left out
+            in both cases.
+        names: (K,) tool names.
 
     Returns:
         The metric, between 0 and 1.
 
     Raises:
-        ValueError: unknown option, shapes disagree, scores not finite or truth other than -1, 0, 1.
+        ValueError: if an option is unknown, shapes disagree, scores are not finite, or truth is not -1, 0 or 1.
 
     Source: scikit-learn's `average_precision_score`; Everingham et al. 2010 (VOC); the M2CAI 2016 tool script.
     """
@@ -200,22 +193,22 @@ def tool_f1(
     absent: Literal["nan", "zero"] = "nan",
     names: Sequence[str] | None = None,
 ) -> Metric:
-    """F1 of each tool, present at or above a stated threshold, and its mean over tools (macro F1).
+    """Compute the F1 of each tool at a threshold, and its mean over tools (macro F1).
 
     Args:
         truth: presence 0/1, one (n_i, K) array per video or a single array; -1 is unknown.
-        scores: scores of presence, or hard 0/1 decisions, in the same shapes.
-        threshold: a tool is called present where its score is at or above it.
+        scores: scores of presence, or 0/1 decisions, in the same shapes.
+        threshold: the score from which a tool counts as present.
         mean: "pooled", "videos-then-classes" or "classes-then-videos".
-        absent: F1 of a tool absent from the truth: "nan" leaves it out of the mean, "zero" counts it as 0. A
-            tool without any label is left out either way.
-        names: names of the tools.
+        absent: F1 of a tool that is absent from the truth: "nan" leaves it out of the mean, "zero" counts it as 0. A
+            tool without any label is left out in both cases.
+        names: (K,) tool names.
 
     Returns:
-        The metric, between 0 and 1; a tool that is there but never called present has 0.
+        The metric, between 0 and 1; a tool that occurs but is never predicted counts as 0.
 
     Raises:
-        ValueError: unknown option, shapes disagree, scores not finite or truth other than -1, 0, 1.
+        ValueError: if an option is unknown, shapes disagree, scores are not finite, or truth is not -1, 0 or 1.
 
     Source: van Rijsbergen's F1 = 2 TP / (2 TP + FP + FN).
     """
@@ -225,7 +218,7 @@ def tool_f1(
         return float(2 * (called & (present == 1)).sum() / (called.sum() + present.sum()))
 
     check_option("absent", absent, _ABSENT)
-    _check_threshold(threshold)
+    check_threshold(threshold)
     value, policy = _ABSENT[absent]
     videos, labels = tool_videos(truth, scores, names)
     n_videos, n_frames = entered(videos)
@@ -243,20 +236,20 @@ def tool_f1(
 
 
 def precision_recall_curves(truth: Any, scores: Any, *, names: Sequence[str] | None = None) -> tuple[Curve, ...]:
-    """Precision and recall at every distinct score, frames of all videos pooled.
+    """Compute precision and recall at every distinct score, frames of all videos pooled.
 
     Args:
         truth: presence 0/1, one (n_i, K) array per video or a single array; -1 is unknown.
         scores: scores of presence in the same shapes.
-        names: names of the tools.
+        names: (K,) tool names.
 
     Returns:
         One curve per tool; precision and recall are NaN for a tool absent from the truth.
 
     Raises:
-        ValueError: shapes disagree, scores not finite or truth other than -1, 0, 1.
+        ValueError: if shapes disagree, scores are not finite, or truth is not -1, 0 or 1.
 
-    Source: the points that scikit-learn's step AP sums over.
+    Source: the points over which scikit-learn's step AP sums.
     """
     videos, labels = tool_videos(truth, scores, names)
     all_truth, all_scores = (np.concatenate([v[i] for v in videos]) for i in (0, 1))
@@ -270,7 +263,7 @@ def precision_recall_curves(truth: Any, scores: Any, *, names: Sequence[str] | N
         curves.append(
             Curve(
                 name=label,
-                convention="every distinct score a threshold, present at or above it; frames of all videos pooled",
+                convention="a threshold at every distinct score; frames of all videos pooled",
                 precision=precision,
                 recall=recall,
                 thresholds=thresholds,
@@ -280,44 +273,3 @@ def precision_recall_curves(truth: Any, scores: Any, *, names: Sequence[str] | N
             )
         )
     return tuple(curves)
-
-
-def tool_changes(scores: Any, *, threshold: float = 0.5, names: Sequence[str] | None = None) -> Metric:
-    """How often tools go on or off, over all tools and videos.
-
-    Args:
-        scores: scores of presence or hard 0/1 decisions, one (n_i, K) array per video or a single array; NaN, and -1
-            among integers, is unknown.
-        threshold: a tool is on where its score is at or above it.
-        names: names of the tools.
-
-    Returns:
-        The total number of changes between consecutive frames of one video, both known; ± over videos.
-
-    Raises:
-        ValueError: scores are not (n, K) arrays of the same tools, other names than tools, or a NaN threshold.
-
-    Source: plain count.
-    """
-    _check_threshold(threshold)
-    videos = as_videos(scores, 2, "scores")
-    labels = all_names(names, same_classes(videos, "tool"), "tool")
-    known = [v >= 0 if v.dtype.kind in "iu" else ~np.isnan(v.astype(float)) for v in videos]
-    counts = np.array([changes(v >= threshold, k).sum(0) for v, k in zip(videos, known, strict=True)])
-    frames = [int(k.any(1).sum()) for k in known]
-    per_video = np.where(np.array(frames) > 0, counts.sum(1), math.nan)
-    return Metric(
-        name="tool on/off changes",
-        convention=f"on at or above {threshold:g}; total over tools and videos{between(known)}",
-        value=float(counts.sum()) if sum(frames) else math.nan,
-        unit="changes",
-        spread=nan_std(per_video),
-        spread_over="videos",
-        n_videos=sum(n > 0 for n in frames),
-        n_frames=sum(frames),
-        n_classes=len(labels),
-        left_out=without_frames(frames),
-        class_names=labels,
-        per_class=tuple(map(float, counts.sum(0))),
-        per_video=tuple(map(float, per_video)),
-    )

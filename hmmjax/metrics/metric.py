@@ -1,4 +1,4 @@
-"""The record every metric answers with: no figure without the name of its convention."""
+"""The result type of all metrics, which names the convention of every value, and the means over videos and classes."""
 
 import dataclasses
 import math
@@ -10,7 +10,7 @@ import numpy as np
 
 Mean = Literal["pooled", "classes-then-videos", "videos-then-classes"]
 
-_MEANS = {
+MEANS = {
     "pooled": "frames of all videos pooled, mean over {classes}",
     "classes-then-videos": "per video, mean over {classes}, then over videos",
     "videos-then-classes": "per video, mean over videos, then over {classes}",
@@ -19,23 +19,23 @@ _MEANS = {
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """One figure, what it means and what went into it.
+    """The value of a metric, its convention, and the data that entered.
 
     Attributes:
-        name: what is measured ("Jaccard").
-        convention: how, in words that tell it from every other way of measuring it.
-        value: the figure; NaN where nothing could be measured.
-        unit: "" for a share between 0 and 1, else "seconds", "changes", "ratio".
-        spread: sample standard deviation (n - 1) over `spread_over`; NaN with fewer than two items.
-        spread_over: what ± is over: "videos", "phases", "tools", "transitions" or "" (no spread).
-        n_videos: videos that entered.
-        n_frames: frames that entered, over all videos.
-        n_classes: phases or tools that entered the mean.
-        left_out: what did not enter, each with its reason ("Bipolar: absent from the truth").
+        name: the metric, for instance "Jaccard".
+        convention: the exact definition, which distinguishes it from other definitions of the same name.
+        value: the value; NaN if nothing could be measured.
+        unit: "" for a fraction between 0 and 1, else "seconds", "changes" or "ratio".
+        spread: sample standard deviation (n - 1) over `spread_over`; NaN for fewer than two items.
+        spread_over: the items of `spread`: "videos", "phases", "tools", "transitions" or "" (no spread).
+        n_videos: number of videos that entered.
+        n_frames: number of frames of all videos that entered.
+        n_classes: number of phases or tools that entered the mean.
+        left_out: what did not enter, with reasons ("Bipolar: absent from the truth").
         class_names: names along `per_class`.
-        per_class: figure of each class, NaN where left out; empty where the metric has no classes.
-        per_video: figure of each video, NaN where left out; empty where videos are pooled.
-        split: name of the set of videos, set by the caller ("Cholec80 41-80").
+        per_class: value per class, NaN if left out; empty for metrics without classes.
+        per_video: value per video, NaN if left out; empty if videos are pooled.
+        split: the set of videos, filled in by the caller ("Cholec80 41-80").
     """
 
     name: str
@@ -66,32 +66,38 @@ class Metric:
         return f"{self.name} {self.value:.4f}{unit}{spread} [{self.convention}; {', '.join(entered)}]"
 
     def asdict(self) -> dict[str, Any]:
-        """The record as plain values, ready for JSON or a row of a table."""
+        """Return the fields as plain values, for JSON or a row of a table."""
         return dataclasses.asdict(self)
 
 
 def check_option(name: str, value: Any, allowed: Iterable[str]) -> None:
-    """ValueError unless an option has one of the values allowed."""
+    """Raise ValueError unless an option has one of the allowed values."""
     allowed = tuple(allowed)
     if value not in allowed:
         raise ValueError(f"{name}={value!r} is unknown: use one of {', '.join(map(repr, allowed))}")
 
 
 def check_rate(name: str, value: float, meaning: str) -> None:
-    """ValueError unless a rate is positive and finite."""
+    """Raise ValueError unless a rate is positive and finite."""
     if not 0 < value < math.inf:
-        raise ValueError(f"{name}={value} must be positive and finite: pass {meaning}")
+        raise ValueError(f"{name}={value} is not positive and finite: pass {meaning}")
+
+
+def check_threshold(threshold: float) -> None:
+    """Raise ValueError if a threshold is NaN."""
+    if math.isnan(threshold):
+        raise ValueError("threshold is NaN: pass a number, for instance 0.5 for probabilities")
 
 
 def nan_mean(values: Any, axis: int | None = None) -> Any:
-    """Mean without NaN entries; NaN, silently, where there is nothing else."""
+    """Return the mean without NaN entries; NaN, without a warning, if there are no others."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         return np.nanmean(values, axis)
 
 
 def nan_std(values: Any) -> float:
-    """Sample standard deviation (n - 1) without NaN entries; NaN with fewer than two."""
+    """Return the sample standard deviation (n - 1) without NaN entries; NaN for fewer than two entries."""
     finite = np.asarray(values, float)
     finite = finite[~np.isnan(finite)]
     return float(np.std(finite, ddof=1)) if finite.size > 1 else math.nan
@@ -109,26 +115,26 @@ def summarize(
     n_frames: int,
     reason: str,
 ) -> Metric:
-    """Average a table (videos, classes), or (1, classes) of pooled figures, and say what was averaged.
+    """Average a table of values over videos and classes.
 
     Args:
-        table: figures, NaN where a class has none.
-        how: order of the means.
+        table: (videos, classes) values, or (1, classes) if videos are pooled; NaN for undefined entries.
+        how: the order of the means.
         name: name of the metric.
         convention: how each entry was measured.
         classes: "phases" or "tools".
         class_names: names along the second axis.
-        n_videos: videos that entered.
-        n_frames: frames that entered.
+        n_videos: number of videos that entered.
+        n_frames: number of frames that entered.
         reason: why an entry can be NaN.
 
     Returns:
-        The metric.
+        The metric, with the order of the means in its convention.
 
     Raises:
-        ValueError: `how` is not one of the three orders.
+        ValueError: if `how` is not one of the three orders.
     """
-    check_option("mean", how, _MEANS)
+    check_option("mean", how, MEANS)
     per_class, per_video = nan_mean(table, 0), nan_mean(table, 1)
     value, over = nan_mean(per_class), classes
     if how == "classes-then-videos":
@@ -142,7 +148,7 @@ def summarize(
             left_out.append(f"{label} in {count} of {len(table)} videos: {reason}")
     return Metric(
         name=name,
-        convention=f"{convention}; {_MEANS[how].format(classes=classes)}",
+        convention=f"{convention}; {MEANS[how].format(classes=classes)}",
         value=float(value),
         spread=nan_std(per_video if over == "videos" else per_class),
         spread_over=over,
