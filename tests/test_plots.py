@@ -1,4 +1,4 @@
-"""Pictures: everything that can be missing may be missing, and the numbers beside the rows are right."""
+"""Plots: every optional part may be missing, and the numbers in the margins are correct."""
 
 import numpy as np
 import pytest
@@ -111,7 +111,7 @@ def test_phases_that_end_with_the_operation_are_marked():
     written = [t.get_text() for t in heat.texts]
     assert "1e-8" not in written and written.count("·") == 3  # pseudo-counts are no observations
     assert "ends with the operation" in bars.texts[2].get_text() and "Mean stay of the chain" in bars.get_title("left")
-    figure = plots.plot_phase_moves(  # what the videos say
+    figure = plots.plot_phase_moves(
         np.array([[5, 2], [1, 9]]), ends=[0, 3], frames=[60, 240], names=P[:2], step_seconds=2
     )
     heat, bars = figure.axes

@@ -1,4 +1,4 @@
-"""The simulator against the published statistics of Cholec80, and its recognizer against real ones' errors."""
+"""Simulated surgeries have the published statistics of Cholec80, and the recognizer has realistic errors."""
 
 import dataclasses
 

@@ -1,10 +1,11 @@
-"""Amounts: minutes with intervals, shares of frames, and what a figure costs."""
+"""Plot amounts: durations with intervals, fractions of frames, and costs against benefits."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hmmjax._core.deprecation import renamed_arguments
 from hmmjax.plots.style import FAINT, PHASE_COLORS, ROW_COLORS, TEXT, clean, new_figure, readable_on, words
 
 if TYPE_CHECKING:
@@ -20,15 +21,15 @@ def plot_intervals(
     unit: str = "minutes",
     label: str = "95 % interval",
 ) -> "Figure":
-    """Dots for each class and system, with an interval about the last system's.
+    """Plot one dot per class and system, with intervals of the last system.
 
     Args:
-        values: for each system ("truth", "raw", "stabilized") (C,) amounts, NaN where there is none.
-        low: (C,) lower ends of the last system's intervals, or None.
-        high: (C,) upper ends.
+        values: by system ("truth", "raw", "stabilized"), (C,) amounts, NaN if missing.
+        low: (C,) lower ends of the intervals of the last system, or None.
+        high: (C,) upper ends of the intervals, or None.
         names: (C,) class names.
-        unit: of the amounts.
-        label: what the intervals are.
+        unit: the unit of the amounts.
+        label: legend entry of the intervals.
 
     Returns:
         A matplotlib figure.
@@ -58,21 +59,22 @@ def plot_intervals(
     return figure
 
 
-def plot_shares(
-    shares: Any, *, row_names: Sequence[str], part_names: Sequence[str], label: str = "share of frames"
+@renamed_arguments(shares="fractions")
+def plot_proportions(
+    fractions: Any, *, row_names: Sequence[str], part_names: Sequence[str], label: str = "fraction of frames"
 ) -> "Figure":
-    """Stacked horizontal bars that each add up to one (phase proportions), a row each.
+    """Plot proportions as stacked horizontal bars, one bar per row.
 
     Args:
-        shares: (R, P), rows sum to one.
-        row_names: (R,).
-        part_names: (P,).
-        label: of the horizontal axis.
+        fractions: (R, P) fractions, rows sum to one.
+        row_names: (R,) names of the bars.
+        part_names: (P,) names of the parts of a bar.
+        label: label of the horizontal axis.
 
     Returns:
         A matplotlib figure.
     """
-    table = np.asarray(shares, float)
+    table = np.asarray(fractions, float)
     figure = new_figure(11, max(0.2 * len(table), 0.5) + 1.3)
     axis = figure.subplots()
     left = np.zeros(len(table))
@@ -97,22 +99,23 @@ def plot_shares(
     return figure
 
 
-def plot_costs(points: Sequence[Mapping[str, Any]], *, cost_label: str = "cost", figure_label: str = "") -> "Figure":
-    """What each way of labeling costs and what it gives; those that nothing cheaper beats are joined.
+@renamed_arguments(figure_label="value_label")
+def plot_costs(points: Sequence[Mapping[str, Any]], *, cost_label: str = "cost", value_label: str = "") -> "Figure":
+    """Plot value against cost, for instance of labeling strategies, and connect the points on the Pareto front.
 
     Args:
-        points: mappings with "name", "cost", "value", and optionally "low" and "high".
-        cost_label: of the horizontal axis.
-        figure_label: of the vertical axis.
+        points: mappings with "name", "cost", "value", and optionally "low" and "high" (an interval of the value).
+        cost_label: label of the horizontal axis.
+        value_label: label of the vertical axis.
 
     Returns:
         A matplotlib figure.
 
     Raises:
-        ValueError: without any point.
+        ValueError: if there are no points.
     """
     if not points:
-        raise ValueError("nothing to draw: give at least one point")
+        raise ValueError("there are no points to plot: pass at least one")
     figure = new_figure(7.6, 4.2)
     axis = figure.subplots()
     cost = np.array([float(p["cost"]) for p in points])
@@ -128,23 +131,24 @@ def plot_costs(points: Sequence[Mapping[str, Any]], *, cost_label: str = "cost",
                       color=TEXT)  # fmt: skip
     axis.margins(x=0.15, y=0.15)
     axis.set_xlabel(cost_label, size=9, color=FAINT)
-    axis.set_ylabel(figure_label, size=9, color=FAINT)
+    axis.set_ylabel(value_label, size=9, color=FAINT)
     clean(axis, grid="both")
     return figure
 
 
-def plot_presence(shares: Any, *, names: Sequence[str], notes: Sequence[str] | None = None) -> "Figure":
-    """One bar for each class, labeled with its share.
+@renamed_arguments(shares="fractions")
+def plot_presence(fractions: Any, *, names: Sequence[str], notes: Sequence[str] | None = None) -> "Figure":
+    """Plot one bar per class, labeled with its fraction.
 
     Args:
-        shares: (C,) between 0 and 1.
+        fractions: (C,) fractions of frames.
         names: (C,) class names.
-        notes: (C,) written behind the shares.
+        notes: (C,) texts after the fractions.
 
     Returns:
         A matplotlib figure.
     """
-    table = np.asarray(shares, float)
+    table = np.asarray(fractions, float)
     figure = new_figure(8.4, 0.34 * len(table) + 0.9)
     axis = figure.subplots()
     axis.barh(np.arange(len(table)), table, color="#0072B2", height=0.66)
@@ -154,19 +158,19 @@ def plot_presence(shares: Any, *, names: Sequence[str], notes: Sequence[str] | N
     axis.set_yticks(np.arange(len(table)), [words(name) for name in names], size=9)
     axis.set_ylim(len(table) - 0.5, -0.5)
     axis.set_xlim(0, max(float(table.max(initial=0)) * 1.55, 1e-9))
-    axis.set_xlabel("share of frames", size=9, color=FAINT)
+    axis.set_xlabel("fraction of frames", size=9, color=FAINT)
     clean(axis)
     axis.tick_params(axis="y", length=0)
     return figure
 
 
 def plot_boxes(values: Sequence[Any], *, names: Sequence[str], unit: str) -> "Figure":
-    """A box for each class with its points beside it.
+    """Plot one box per class, with its points.
 
     Args:
-        values: for each class (n,) amounts.
+        values: for each class, (n,) amounts.
         names: (C,) class names.
-        unit: of the amounts.
+        unit: the unit of the amounts.
 
     Returns:
         A matplotlib figure; whiskers end at 5 and 95 %.
@@ -181,7 +185,7 @@ def plot_boxes(values: Sequence[Any], *, names: Sequence[str], unit: str) -> "Fi
     )  # fmt: skip
     for row, own in enumerate(values):
         own = np.sort(np.asarray(own, float))
-        # Spread over the row by rank: the same picture every time.
+        # Offset points by their rank, not at random: the figure is reproducible.
         offset = 0.18 * (((np.arange(own.size) * 7) % 11) / 5 - 1)
         axis.scatter(own, row + offset, s=7, color="#0072B2", alpha=0.55, linewidth=0, zorder=3)
     axis.set_yticks(rows, [words(name) for name in names], size=9)

@@ -1,4 +1,4 @@
-"""Curves: precision against recall, calibration, and densities of probability emissions."""
+"""Plot curves: precision-recall, reliability, and densities of emission families."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -12,28 +12,28 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Lines differ in dashes too, not in color alone.
+#: Systems also differ in line style, not only in color.
 _DASHES = {"raw": (0, (4, 1.6)), "online": (0, (1, 1)), "stabilized": "solid"}
 _PER_ROW = 4
-#: A calibration bin of fewer frames is noise and not drawn.
-FEWEST = 20
+#: Bins with fewer frames are too noisy and not drawn.
+MIN_FRAMES = 20
 
 
 def plot_precision_recall(curves: Mapping[str, Sequence[Any]]) -> "Figure":
-    """One panel per tool, one line per system.
+    """Plot precision-recall curves, one panel per tool and one line per system.
 
     Args:
-        curves: for each system ("raw", "online", "stabilized") a `hmmjax.metrics.Curve` for each tool.
+        curves: by system ("raw", "online", "stabilized"), one `hmmjax.metrics.Curve` per tool.
 
     Returns:
-        A matplotlib figure; a tool absent from the truth has an empty panel that says so.
+        A matplotlib figure; panels of tools that are absent from the truth are empty and labeled as such.
 
     Raises:
-        ValueError: without any curve.
+        ValueError: if there are no curves.
     """
     first = next(iter(curves.values()), ())
     if not first:
-        raise ValueError("nothing to draw: give the curves of at least one system")
+        raise ValueError("there are no curves to plot: pass those of at least one system")
     figure, axes = _panels(len(first))
     for k, axis in enumerate(axes):
         for system, own in curves.items():
@@ -42,10 +42,10 @@ def plot_precision_recall(curves: Mapping[str, Sequence[Any]]) -> "Figure":
                 axis.step(np.r_[0, curve.recall], np.r_[curve.precision[:1], curve.precision], where="pre",
                           color=_color(system), linestyle=_DASHES.get(system, "solid"), linewidth=1.6,
                           label=system)  # fmt: skip
-        share = first[k].n_positives / max(first[k].n_frames, 1)
-        axis.axhline(share, color="#BBBBBB", linewidth=0.8, linestyle=(0, (2, 3)))
+        prevalence = first[k].n_positives / max(first[k].n_frames, 1)
+        axis.axhline(prevalence, color="#BBBBBB", linewidth=0.8, linestyle=(0, (2, 3)))
         axis.set_title(words(first[k].name), size=10, weight="bold", color=TEXT, loc="left")
-        axis.set_title(f"in {share:.1%} of frames" if first[k].n_positives else "absent from the truth", size=8,
+        axis.set_title(f"in {prevalence:.1%} of frames" if first[k].n_positives else "absent from the truth", size=8,
                        color=FAINT, loc="right")  # fmt: skip
         _square(axis, k, len(first), "recall", "precision")
     _shared_legend(figure, axes)
@@ -53,49 +53,49 @@ def plot_precision_recall(curves: Mapping[str, Sequence[Any]]) -> "Figure":
 
 
 def plot_reliability(curves: Mapping[str, Sequence[Any]]) -> "Figure":
-    """How often probabilities come true: one panel per track or tool, one line per system.
+    """Plot reliability curves, one panel per event (phase or tool) and one line per system.
 
     Args:
-        curves: for each system a sequence of `hmmjax.metrics.Reliability`, the same ones in the same order.
+        curves: by system, a sequence of `hmmjax.metrics.Reliability`; all systems have the same events.
 
     Returns:
-        A matplotlib figure; points grow with the frames behind them, and the error (ECE) is written in the panel.
+        A matplotlib figure. The size of a point shows its number of frames; the ECE is printed in the panel.
 
     Raises:
-        ValueError: without any curve.
+        ValueError: if there are no curves.
     """
     names = list(dict.fromkeys(curve.name for own in curves.values() for curve in own))
     if not names:
-        raise ValueError("nothing to draw: give the curves of at least one system")
+        raise ValueError("there are no curves to plot: pass those of at least one system")
     figure, axes = _panels(len(names))
     for k, (axis, name) in enumerate(zip(axes, names, strict=True)):
         axis.plot([0, 1], [0, 1], color="#BBBBBB", linewidth=1)
-        said = []
+        errors = []
         for system, own in curves.items():
             for curve in own:
                 if curve.name == name and curve.count.sum():
-                    full = curve.count >= min(FEWEST, curve.count.max())
+                    full = curve.count >= min(MIN_FRAMES, curve.count.max())
                     axis.plot(curve.confidence[full], curve.frequency[full], color=_color(system), linewidth=1.3,
                               linestyle=_DASHES.get(system, "solid"), label=system)  # fmt: skip
                     size = 70 * np.sqrt(curve.count[full] / curve.count.max()) + 3
                     axis.scatter(curve.confidence[full], curve.frequency[full], s=size, color=_color(system),
                                  linewidth=0, alpha=0.75)  # fmt: skip
-                    said.append(f"{system} {curve.error:.3f}")
-        axis.text(0.04, 0.97, "\n".join(said), transform=axis.transAxes, size=7.5, color=FAINT, va="top")
+                    errors.append(f"{system} {curve.error:.3f}")
+        axis.text(0.04, 0.97, "\n".join(errors), transform=axis.transAxes, size=7.5, color=FAINT, va="top")
         axis.set_title(words(name), size=10, weight="bold", color=TEXT, loc="left")
-        _square(axis, k, len(names), "probability given", "share that came true")
+        _square(axis, k, len(names), "predicted probability", "observed frequency")
     _shared_legend(figure, axes)
     return figure
 
 
 def plot_densities(
-    densities: Mapping[str, Mapping[str, Callable[[np.ndarray], np.ndarray]]], *, label: str = "probability said"
+    densities: Mapping[str, Mapping[str, Callable[[np.ndarray], np.ndarray]]], *, label: str = "predicted probability"
 ) -> "Figure":
-    """Densities over (0, 1): what a recognizer says where a tool is present, and where it is absent.
+    """Plot densities over (0, 1), for instance of the predicted probability if a tool is present or absent.
 
     Args:
-        densities: for each panel, for each curve ("absent", "present") a function from (n,) points to (n,) densities.
-        label: of the horizontal axis.
+        densities: by panel and curve ("absent", "present"), functions from (n,) points to (n,) densities.
+        label: label of the horizontal axis.
 
     Returns:
         A matplotlib figure with a logarithmic vertical axis.

@@ -1,4 +1,4 @@
-"""Matrices: confusions, what a recognizer says of each phase, and how phases and tools move."""
+"""Plot matrices: confusions, emissions, and transitions of phases and tools."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: A share below this is no observation but a prior's pseudo-count, and drawn as a point.
+#: Probabilities below this come from the prior rather than from data, and are drawn as a point.
 NEVER = 1e-6
 POINT = "\N{MIDDLE DOT}"
 
@@ -22,27 +22,27 @@ def plot_matrices(
     row_names: Sequence[str],
     column_names: Sequence[str] | None = None,
     row_label: str = "truth",
-    column_label: str = "said",
+    column_label: str = "predicted",
     counts: bool = True,
 ) -> "Figure":
-    """Matrices side by side, each cell shaded by its share of its row and labeled with it.
+    """Plot matrices next to each other, each cell shaded by and labeled with its fraction of the row.
 
     Args:
-        matrices: for each title a (R, C) matrix of counts, or of shares.
-        row_names: (R,).
-        column_names: (C,); None is `row_names`.
-        row_label: of the rows together.
-        column_label: of the columns together.
-        counts: rows are divided by their sums, and the sums are written beside them.
+        matrices: by title, (R, C) matrices of counts or fractions.
+        row_names: (R,) names of the rows.
+        column_names: (C,) names of the columns; None takes `row_names`.
+        row_label: label of the vertical axis.
+        column_label: label of the horizontal axis.
+        counts: the matrices hold counts: divide rows by their sums, and print the sums next to them.
 
     Returns:
         A matplotlib figure.
 
     Raises:
-        ValueError: without any matrix.
+        ValueError: if there are no matrices.
     """
     if not matrices:
-        raise ValueError("nothing to draw: give at least one matrix")
+        raise ValueError("there are no matrices to plot: pass at least one")
     columns = list(row_names if column_names is None else column_names)
     side = max(0.52 * len(columns), 2.6)
     figure = new_figure(len(matrices) * (side + 0.9) + 2.0, 0.42 * len(row_names) + 2.1)
@@ -68,19 +68,19 @@ def plot_matrices(
 def plot_phase_transitions(
     transition: Any, *, names: Sequence[str], step_seconds: float, seen: Any = None, open_ended: Any = None
 ) -> "Figure":
-    """A chain of phases: the next phase once it changes, and the mean length of a stay as the chain has it.
+    """Plot the transitions of a phase chain: the next phase given a change, and the mean duration of each phase.
 
     Args:
         transition: (L, L) probabilities per time step, rows sum to one.
-        names: (L,).
+        names: (L,) phase names.
         step_seconds: seconds per time step.
-        seen: (L,) mean minutes of the stays that were seen, ended by a change or by the end of the operation, drawn
-            beside the chain's; NaN where there are none. None draws none.
-        open_ended: (L,) bool, phases whose stays mostly end with the operation, which the chain does not know of:
-            their bars are hatched. None is none.
+        seen: (L,) observed mean durations in minutes of phases that ended with a change or with the operation, marked
+            on the bars; NaN if not observed. None omits the marks.
+        open_ended: (L,) bool, phases that mostly end with the operation, which the chain does not model; their bars
+            are hatched. None hatches none.
 
     Returns:
-        A matplotlib figure: left P(next phase | the phase changes), with a point for less than `NEVER`; right
+        A matplotlib figure. Left: P(next phase | change), with a point for values below `NEVER`. Right:
         step / (1 - P(stay)) in minutes.
     """
     matrix = np.asarray(transition, float)
@@ -108,19 +108,18 @@ def plot_phase_transitions(
 
 
 def plot_phase_moves(moves: Any, *, ends: Any, frames: Any, names: Sequence[str], step_seconds: float) -> "Figure":
-    """How phases were seen to end: in which phase or with the operation, and after how long.
+    """Plot how annotated phases end: the next phase or the end of the operation, and the mean duration.
 
     Args:
-        moves: (L, L) how often a phase (row) was followed by another (column) at the next step; the diagonal is not
-            used.
-        ends: (L,) stays that the end of the operation ended.
-        frames: (L,) frames in each phase.
-        names: (L,).
+        moves: (L, L) number of steps from one phase (row) to another (column); the diagonal is not used.
+        ends: (L,) number of times that the operation ends in each phase.
+        frames: (L,) number of frames in each phase.
+        names: (L,) phase names.
         step_seconds: seconds per frame.
 
     Returns:
-        A matplotlib figure: left the share of each phase's stays that ended so, with their number; right minutes in
-        the phase over the number of stays that ended, which is the mean stay where no annotation is missing.
+        A matplotlib figure. Left: the fraction of each way to end, and the number of all. Right: minutes in the phase
+        divided by this number, which is the mean duration if no annotation is missing.
     """
     table = np.asarray(moves, float) * (1 - np.eye(len(names)))
     table = np.concatenate([table, np.asarray(ends, float)[:, None]], 1)
@@ -144,7 +143,7 @@ def plot_phase_moves(moves: Any, *, ends: Any, frames: Any, names: Sequence[str]
 
 
 def _lengths(axis: "Axes", minutes: np.ndarray, notes: Sequence[str], hatched: np.ndarray, seen: Any) -> None:
-    """Bars of minutes, each with a note behind it; marks of what was seen on top of them."""
+    """Draw bars of minutes with notes after them, and marks of observed durations."""
     bars = np.nan_to_num(minutes)
     rows = np.arange(len(bars))
     axis.barh(rows[~hatched], bars[~hatched], color="#0072B2", height=0.62)
@@ -167,15 +166,15 @@ def _lengths(axis: "Axes", minutes: np.ndarray, notes: Sequence[str], hatched: n
 def plot_tool_transitions(
     transition: Any, *, tool_names: Sequence[str], phase_names: Sequence[str] | None = None
 ) -> "Figure":
-    """The two-by-two transition matrix of each tool in each phase.
+    """Plot the two-by-two transition matrix of each tool in each phase.
 
     Args:
         transition: (K, L, 2, 2) probabilities per time step, or (K, 2, 2) without phases.
-        tool_names: (K,).
-        phase_names: (L,); None without phases.
+        tool_names: (K,) tool names.
+        phase_names: (L,) phase names; None without phases.
 
     Returns:
-        A matplotlib figure: rows of a block are the tool before, columns the tool after.
+        A matplotlib figure; in each block, rows are the tool at one step and columns at the next.
     """
     matrix = np.asarray(transition, float)
     if matrix.ndim == 3:
@@ -221,7 +220,7 @@ def plot_tool_transitions(
 def _heat(
     axis: "Axes", values: np.ndarray, rows: Sequence[str], columns: Sequence[str], *, top: float, never: float = -1.0
 ) -> None:
-    """A shaded, labeled matrix; values up to `never` are points."""
+    """Draw a shaded, labeled matrix; values up to `never` are points."""
     from matplotlib import colormaps
 
     shade = colormaps[SHADES].with_extremes(bad="#F4F4F4")
@@ -243,7 +242,7 @@ def _heat(
 
 
 def _short(value: float) -> str:
-    """Two digits that can be told apart: .97, .003, 2e-8, 0, 1."""
+    """Format a probability with few characters: .97, .003, 2e-8, 0, 1."""
     if value == 0:
         return "0"
     if value < 0.0005:

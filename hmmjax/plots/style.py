@@ -1,4 +1,4 @@
-"""What all pictures share: colors that color-blind readers can tell apart, names for reading, saving."""
+"""Colors, text and saving shared by all plots."""
 
 import contextlib
 import os
@@ -10,43 +10,43 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Okabe and Ito's colors, which color-blind readers can tell apart, ordered so that phases that follow each other
+#: The colors of Okabe and Ito, which are distinguishable for color-blind readers, ordered so that consecutive phases
 #: contrast; then grays and browns for more than seven classes.
 PHASE_COLORS = (
     "#CC79A7", "#0072B2", "#F0E442", "#009E73", "#E69F00", "#56B4E9", "#D55E00",
     "#000000", "#8C6D31", "#7B4173", "#BDBDBD", "#31527B",
 )  # fmt: skip
-#: One color for each row of a tool: the truth, what the recognizer says, what comes out. None is a phase's, beside
-#: which it may stand; they differ in lightness, for every eye.
+#: Colors of truth, recognizer and stabilized predictions. They differ from the phase colors, and from each other in
+#: lightness.
 ROW_COLORS = {"truth": "#111111", "raw": "#8C8C8C", "online": "#B79FDB", "stabilized": "#5E2CA5"}
 UNLABELED = "#EDEDED"
 TEXT, FAINT = "#222222", "#767676"
-#: From light to dark: reads the same in gray, on paper and to every eye.
+#: A colormap from light to dark, which also works in gray.
 SHADES = "Blues"
 
 
 def words(name: str) -> str:
-    """A class name for reading: "CalotTriangleDissection" is "Calot triangle dissection".
+    """Format a class name as words: "CalotTriangleDissection" becomes "Calot triangle dissection".
 
     Args:
-        name: as files have it.
+        name: the name in files.
 
     Returns:
-        Words with spaces between; those all in capitals stay so.
+        Words separated by spaces; words in capitals are kept.
     """
     parts = re.sub(r"(?<=[a-z])(?=[A-Z])|[_\-]+", " ", name).split()
     return " ".join([*parts[:1], *(part if part.isupper() else part.lower() for part in parts[1:])])
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    """An empty white figure, inches; no pyplot, so no global state and no display."""
+    """Create an empty white figure of a size in inches, without pyplot."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), facecolor="white", layout="constrained")
 
 
 def clean(axis: "Axes", *, grid: str | None = None) -> None:
-    """Only the lines that carry something."""
+    """Remove the frame's upper and right lines, and style the axes."""
     for side in ("top", "right"):
         axis.spines[side].set_visible(False)
     for side in ("left", "bottom"):
@@ -58,14 +58,14 @@ def clean(axis: "Axes", *, grid: str | None = None) -> None:
 
 
 def readable_on(color: Any) -> str:
-    """Black or white, whichever reads better on an RGB(A) color."""
+    """Return the text color that is readable on an RGB(A) color."""
     red, green, blue = color[:3]
     return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.55 else TEXT
 
 
 @contextlib.contextmanager
 def literal(figure: "Figure") -> Iterator[None]:
-    """While a figure is drawn, its text is what files say: a dollar sign in a name begins no formula."""
+    """Draw text literally inside the block: dollar signs in names do not start formulas."""
     import matplotlib
     from matplotlib.text import Text
 
@@ -76,16 +76,16 @@ def literal(figure: "Figure") -> Iterator[None]:
 
 
 def save_figure(figure: "Figure", path: str | os.PathLike[str], *, force: bool = False) -> None:
-    """Save as a picture, atomically, at 100 dots per inch.
+    """Save a figure atomically at 100 dots per inch.
 
     Args:
-        figure: any of matplotlib's.
-        path: the file; its suffix says the format.
-        force: overwrite.
+        figure: a matplotlib figure.
+        path: the file; its suffix determines the format.
+        force: overwrite an existing file.
 
     Raises:
-        FileExistsError: when `path` exists and `force` is False.
-        ValueError: a suffix that matplotlib does not know.
+        FileExistsError: if `path` exists and `force` is False.
+        ValueError: if matplotlib does not support the suffix.
     """
     from hmmjax.io import write_atomically
 

@@ -1,7 +1,4 @@
-"""Pictures of a video: phase ribbons and tool timelines, truth beside prediction beside stabilized prediction.
-
-Needs matplotlib (the ``data`` extra). Figures are built without pyplot: no global state, no display needed.
-"""
+"""Plot a video: phase ribbons and tool timelines of truth, predictions and stabilized predictions."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _WIDTH = 16.0  # inches; 1600 pixels at 100 dots per inch
-_LEFT, _RIGHT = 2.05, 2.25  # inches kept for names and for numbers
+_LEFT, _RIGHT = 2.05, 2.25  # inches for names and numbers
 _ROW, _BAND = 0.42, 0.58  # inches per phase row and per tool
 
 
@@ -31,25 +28,25 @@ def plot_video(
     note: str = "",
     step: float | None = None,
 ) -> "Figure":
-    """Phase ribbons above tool timelines on one time axis, with the number of changes of each row in the margin.
+    """Plot phase ribbons above tool timelines, with the number of changes of each row in the margin.
 
     Args:
-        seconds: (n,) times of the frames in seconds, increasing; gaps stay empty.
+        seconds: (n,) times of the frames in seconds, increasing; gaps are left empty.
         phases: rows from top to bottom, for instance ``{"truth": ..., "raw": ..., "stabilized": ...}``, each (n,) int
-            labels; -1 is unlabeled and hatched. None leaves the ribbon out.
-        tools: likewise (n, K) of 0, 1 or -1.
-        tool_posterior: (n, K) probabilities, drawn as a shade in the last row of each tool.
-        phase_names: (L,) names.
-        tool_names: (K,) names.
-        title: for instance the video's name.
-        note: written behind the title, for instance how right the predictions are.
-        step: seconds that a frame stands for; None takes the smallest distance between frames, or 1 s for one frame.
+            labels; -1 is unlabeled and hatched. None omits the ribbon.
+        tools: rows of each tool from top to bottom, each (n, K) presence 0, 1 or -1 (unlabeled). None omits them.
+        tool_posterior: (n, K) probabilities, drawn as an area behind the last row of each tool.
+        phase_names: (L,) phase names.
+        tool_names: (K,) tool names.
+        title: the title, for instance the name of the video.
+        note: text after the title, for instance metrics.
+        step: seconds per frame; None takes the smallest distance between frames, or 1 s for a single frame.
 
     Returns:
         A matplotlib figure, 1600 pixels wide at 100 dots per inch.
 
     Raises:
-        ValueError: when there is nothing to draw or shapes disagree.
+        ValueError: if there is nothing to plot or shapes disagree.
     """
     from matplotlib.figure import Figure
 
@@ -57,10 +54,14 @@ def plot_video(
     rows = {name: np.asarray(values) for name, values in (phases or {}).items()}
     bands = {name: np.asarray(values) for name, values in (tools or {}).items()}
     if seconds.ndim != 1 or seconds.size == 0 or not (rows or bands):
-        raise ValueError("nothing to draw: give seconds (n,) and phases or tools")
+        raise ValueError(
+            f"there is nothing to plot: seconds has shape {seconds.shape}; pass seconds (n,), and phases or tools"
+        )
     for name, values in (*rows.items(), *bands.items()):
         if values.shape[0] != seconds.size:
-            raise ValueError(f"{name} has {values.shape[0]} frames, seconds {seconds.size}")
+            raise ValueError(
+                f"{name} has {values.shape[0]} frames, but seconds {seconds.size}: pass values of the same frames"
+            )
     if step is None:
         step = float(np.diff(seconds).min()) if seconds.size > 1 else 1.0
     count = next(iter(bands.values())).shape[1] if bands else 0
@@ -87,10 +88,10 @@ def plot_video(
 
 
 def changes(labels: Any) -> int:
-    """How often consecutive labels differ; pairs with an unlabeled (-1) frame do not count.
+    """Count changes between consecutive labels, except to or from unlabeled (-1) frames.
 
     Args:
-        labels: (n,) int.
+        labels: (n,) int labels.
 
     Returns:
         The number of changes.
@@ -101,15 +102,15 @@ def changes(labels: Any) -> int:
 
 
 def spans(seconds: np.ndarray, values: np.ndarray, step: float) -> list[tuple[float, float, int]]:
-    """Runs of equal values; a gap in time ends a run.
+    """Return runs of equal values; a gap in time ends a run.
 
     Args:
-        seconds: (n,) increasing times of at least one frame, in seconds.
-        values: (n,) int.
-        step: seconds that a frame stands for; frames more than one and a half of it apart have a gap between.
+        seconds: (n,) increasing times in seconds, at least one.
+        values: (n,) int values.
+        step: seconds per frame; frames that are more than 1.5 steps apart are separated by a gap.
 
     Returns:
-        Start and width of each run, in minutes as pictures have it, and its value.
+        Start and width of each run in minutes, and its value.
     """
     breaks = np.flatnonzero((np.diff(values) != 0) | (np.diff(seconds) > 1.5 * step)) + 1
     starts, ends = np.r_[0, breaks], np.r_[breaks, values.size] - 1
@@ -161,7 +162,7 @@ def _draw_tools(
     from matplotlib.patches import Patch
 
     count = next(iter(bands.values())).shape[1]
-    # The last row is taller: its probability is drawn behind it.
+    # The last row is taller, since its probability is drawn behind it.
     unit = 0.86 / (len(bands) + (0.7 if posterior is not None else 0))
     spare = iter(PHASE_COLORS[3:])
     colors = {name: ROW_COLORS.get(name) or next(spare) for name in bands}
@@ -194,7 +195,7 @@ def _draw_tools(
 
 
 def _shade(axis: "Axes", seconds: np.ndarray, p: np.ndarray, step: float, y: float, height: float, color: str) -> None:
-    """The posterior as an area that grows upwards from the bottom of its row, broken at gaps in time."""
+    """Draw the posterior as an area above the bottom of its row, interrupted at gaps in time."""
     for a, b in _runs_of_time(seconds, step):
         edges = np.r_[seconds[a : b + 1], seconds[b] + step] / 60
         top = y + height * (1 - np.r_[p[a : b + 1], p[b]])
@@ -216,7 +217,7 @@ def _above(axis: "Axes", x: float, text: str, align: Any) -> None:
 
 
 def _legend(axis: "Axes", handles: Sequence[Any], raised: float = 0.0) -> None:
-    """Above the axis, `raised` inches higher where the margin's heading would be in the way."""
+    """Draw the legend above the axis, `raised` inches higher to clear the heading of the margin."""
     axis.legend(
         handles=list(handles),
         loc="lower left",

@@ -155,5 +155,5 @@ def _costs(costs: Sequence[dict[str, Any]] | None) -> list[Picture]:
         "expensive choice is better."
     )
     return [
-        Picture("costs", "costs", caption, plots.plot_costs(costs, cost_label=unit, figure_label=what), list(costs))
+        Picture("costs", "costs", caption, plots.plot_costs(costs, cost_label=unit, value_label=what), list(costs))
     ]
