@@ -1,4 +1,4 @@
-"""The exploration counts what is there, and only what is there."""
+"""Exploration counts only annotated frames."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ def test_gaps_are_no_moves(annotations):
 
 
 def test_the_end_of_the_operation_ends_a_stay(annotations, tmp_path):
-    """A phase that is left once and ends the operation once was stayed in twice, not left once in all its frames."""
+    """A phase that ends once with a change and once with the operation has two durations."""
     found = explore(annotations)
     np.testing.assert_array_equal(found.phase_exits, [[0, 1, 1], [1, 0, 1]])
     np.testing.assert_array_equal(found.stay_seconds, [2, 2.5])  # four frames, five frames
@@ -79,7 +79,7 @@ def test_probabilities_are_refused(tmp_path):
 
 
 def test_cholec80_is_as_published(data_dir):
-    """Counts of domain knowledge: frames per phase, phase changes, orders, prevalence of tools."""
+    """Counts on Cholec80 equal the published ones: frames per phase, phase changes, orders, prevalence of tools."""
     found = explore(io.read_annotations(data_dir / "cholec80" / "labels_1fps.npz"))
     np.testing.assert_array_equal(found.phase_frames.sum(0), [8574, 74826, 14080, 58433, 7618, 14332, 6635])
     changes = {
@@ -97,8 +97,8 @@ def test_cholec80_is_as_published(data_dir):
     assert {at: n for at, n in np.ndenumerate(found.phase_moves) if n and at[0] != at[1]} == changes
     assert 82 < found.stay_seconds[6] < 84  # not the 36 minutes of a chain that knows no end
     assert [n for _, n in found.orders] == [51, 12, 8, 6, 2, 1]
-    share = found.tool_frames.sum(0) / found.tool_known.sum(0)
-    np.testing.assert_allclose(share, [0.556, 0.048, 0.559, 0.018, 0.032, 0.053, 0.062], atol=6e-4)
+    prevalence = found.tool_frames.sum(0) / found.tool_known.sum(0)
+    np.testing.assert_allclose(prevalence, [0.556, 0.048, 0.559, 0.018, 0.032, 0.053, 0.062], atol=6e-4)
     np.testing.assert_array_equal(found.tools_at_once[:4], [23101, 80190, 78725, 2482])
     assert (found.tool_frames[:, 1] == 0).sum() == 8 and (found.tool_frames[:, 5] == 0).sum() == 19
 
@@ -118,7 +118,7 @@ def test_hours_are_of_the_frames_that_were_counted(tmp_path):
 def test_rates_that_differ_and_steps_that_are_none_are_refused(tmp_path):
     files = [_phases(tmp_path / f"video{v:02d}-phase.txt", range(0, 251, step)) for v, step in ((1, 1), (2, 25))]
     tracks = io.read_annotations(files)
-    with pytest.raises(io.FormatError, match="each 1 frames in video01 and each 25 frames in video02"):
+    with pytest.raises(io.FormatError, match="every 1 frames in video01 and every 25 frames in video02"):
         explore(tracks)
     assert explore(tracks, step=25).frames.tolist() == [11, 11]
     with pytest.raises(io.FormatError, match="step of 0"):

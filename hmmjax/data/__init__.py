@@ -1,4 +1,4 @@
-"""What is known of data sets: Cholec80's statistics, splits, which recordings go by two names, simulated copies.
+"""Data sets: statistics of Cholec80, splits, recordings with two names, and simulated copies.
 
-Annotations only; videos and pictures are the business of ``models/data``.
+Annotations only; ``models/data`` reads videos and images.
 """

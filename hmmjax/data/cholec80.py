@@ -1,7 +1,7 @@
-"""Does this copy of Cholec80 hold what Cholec80 holds? ``hmmjax data check cholec80 DIR``.
+"""Check a copy of Cholec80 (``hmmjax data check cholec80 DIR``).
 
-Compares counts of frames, phase changes, orders, tools and their persistence with the published labels'. Annotations
-only: videos are not looked at.
+Compares counts of frames, phase changes, phase orders, tools and their persistence with those of the published labels.
+Videos are not read.
 """
 
 import dataclasses
@@ -19,16 +19,16 @@ from hmmjax.io import CHOLEC80_PHASES, CHOLEC80_TOOLS, FormatError, Track, join,
 
 @dataclasses.dataclass(frozen=True)
 class Statistics:
-    """What is counted, over frames that have both phase and tools, one a second.
+    """Counts over frames with both phase and tools, one frame per second.
 
     Attributes:
-        frames: number of frames of each video, by name.
-        phase_frames: frames of each phase.
-        phase_missing: for each phase, the videos without it.
-        phase_changes: (L, L) how often each phase (row) is followed by each (column), itself included.
-        orders: how many videos follow each order of phases.
-        tool_missing: for each tool, the videos without it.
-        prevalence: share of frames with each tool.
+        frames: number of frames by video.
+        phase_frames: number of frames per phase.
+        phase_missing: per phase, the videos without it.
+        phase_changes: (L, L) number of steps from each phase (row) to each phase (column), including itself.
+        orders: number of videos by phase order.
+        tool_missing: per tool, the videos without it.
+        prevalence: fraction of frames with each tool.
         tools_per_frame: number of frames with 0, 1, 2, ... tools.
         stays_on: P(1 -> 1) of each tool.
         stays_off: P(0 -> 0) of each tool.
@@ -47,16 +47,16 @@ class Statistics:
 
 
 def statistics(videos: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Statistics:
-    """Count over videos, as `differences` compares them with what is published.
+    """Count the statistics that `differences` compares with the published ones.
 
     Args:
-        videos: from identifier to phases (n,) and tools (n, K), ints without unknown ones, at one frame a second.
+        videos: by identifier, int phases (n,) and tools (n, K) at one frame per second, none unknown.
 
     Returns:
         The counts.
 
     Raises:
-        ValueError: no video at all.
+        ValueError: if there are no videos.
     """
     num_phases, num_tools = len(CHOLEC80_PHASES), len(CHOLEC80_TOOLS)
     changes = np.zeros((num_phases, num_phases), int)
@@ -115,13 +115,13 @@ SHORTEST, LONGEST = ("video78", 739), ("video58", 5993)
 
 
 def differences(found: Statistics) -> list[str]:
-    """What differs from Cholec80.
+    """List the differences between counts and those of Cholec80.
 
     Args:
-        found: from `statistics`.
+        found: the counts.
 
     Returns:
-        A line for each difference; none for a faithful copy.
+        One line per difference; empty for an exact copy.
     """
     lines: list[str] = []
 
@@ -142,7 +142,7 @@ def differences(found: Statistics) -> list[str]:
     for k, name in enumerate(CHOLEC80_TOOLS):
         compare(f"videos without {name}", found.tool_missing[k], TOOL_MISSING.get(k, ()))
         for what, have, want in (
-            (f"share of frames with {name}", found.prevalence[k], PREVALENCE[k]),
+            (f"fraction of frames with {name}", found.prevalence[k], PREVALENCE[k]),
             (f"P(1->1) of {name}", found.stays_on[k], STAYS_ON[k]),
             (f"P(0->0) of {name}", found.stays_off[k], STAYS_OFF[k]),
         ):
@@ -156,17 +156,17 @@ def differences(found: Statistics) -> list[str]:
 
 
 def check(directory: str | os.PathLike[str], *, progress: Callable[[Iterable[str]], Iterable[str]] = iter) -> list[str]:
-    """Read a copy's annotations and list what differs from Cholec80.
+    """Read the annotations of a copy and list the differences from Cholec80.
 
     Args:
-        directory: holds phase_annotations/ and tool_annotations/.
+        directory: the folder that holds phase_annotations/ and tool_annotations/.
         progress: wraps the iteration over videos, for a progress bar.
 
     Returns:
-        A line for each difference; none for a faithful copy.
+        One line per difference; empty for an exact copy.
 
     Raises:
-        FormatError: when a folder is missing, no video has both annotations, or a file is damaged.
+        FormatError: if a folder is missing, no video has both annotations, or a file is damaged.
     """
     root = Path(directory)
     phase_files, tool_files = (video_files(root / f"{kind}_annotations") for kind in ("phase", "tool"))
@@ -175,13 +175,14 @@ def check(directory: str | os.PathLike[str], *, progress: Callable[[Iterable[str
     for have, where in (phase_files, "phase"), (tool_files, "tool"):
         if missing := sorted(expected - set(have), key=natural):
             more = " ..." if len(missing) > 5 else ""
-            lines.append(f"{where}_annotations: no file of {len(missing)} videos: {', '.join(missing[:5])}{more}")
+            lines.append(f"{where}_annotations: {len(missing)} videos have no file: {', '.join(missing[:5])}{more}")
         if surplus := sorted(set(have) - expected, key=natural):
             more = " ..." if len(surplus) > 5 else ""
-            lines.append(f"{where}_annotations: {len(surplus)} files of no video: {', '.join(surplus[:5])}{more}")
+            some = ", ".join(surplus[:5]) + more
+            lines.append(f"{where}_annotations: {len(surplus)} files belong to no video of Cholec80: {some}")
     both_there = sorted(set(phase_files) & set(tool_files), key=natural)
     if not both_there:
-        raise FormatError("no video has both phase and tool annotations", file=root, fix="give Cholec80's folder")
+        raise FormatError("no video has both phase and tool annotations", file=root, fix="pass the folder of Cholec80")
     videos, rows = {}, 0
     for video in progress(both_there):
         phases, tools = _complete(phase_files[video], CHOLEC80_PHASES), _complete(tool_files[video], CHOLEC80_TOOLS)
@@ -197,7 +198,9 @@ def check(directory: str | os.PathLike[str], *, progress: Callable[[Iterable[str
 def _complete(file: str, names: tuple[str, ...]) -> Track:
     tracks = read_annotations(file)
     if len(tracks) != 1:
-        raise FormatError(f"{len(tracks)} tracks found, one expected", file=file)
+        raise FormatError(
+            f"the file has {len(tracks)} tracks, expected one", file=file, fix="keep phases and tools in separate files"
+        )
     track = tracks[0].reorder(names)
     check_complete(track)
     return track

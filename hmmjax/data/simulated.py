@@ -1,4 +1,4 @@
-"""Simulated surgeries as files: annotations laid out like Cholec80's, and what a recognizer predicts."""
+"""Write simulated surgeries as files: annotations in the layout of Cholec80, and predictions."""
 
 import os
 from collections.abc import Sequence
@@ -19,15 +19,15 @@ def write_simulation(
     """Write surgeries as annotation files and one predictions file.
 
     Args:
-        directory: gets phase_annotations/, tool_annotations/ and predictions.npz.
+        directory: the output folder, in which phase_annotations/, tool_annotations/ and predictions.npz are created.
         surgeries: from `hmmjax.simulate.simulate_surgeries`; the first becomes video01.
-        force: write into a folder that is not empty, over an earlier simulation.
+        force: accept a folder that is not empty, and overwrite an earlier simulation.
 
     Returns:
         The files written, predictions last.
 
     Raises:
-        FileExistsError: when the folder is not empty and `force` is False, or another run is writing to it now.
+        FileExistsError: if the folder is not empty and `force` is False, or another process is writing to it.
     """
     with claim(directory, force=force) as overwrite:
         return _write(Path(directory), surgeries, overwrite)
@@ -55,7 +55,7 @@ def _write(root: Path, surgeries: Sequence[Surgery], overwrite: bool) -> list[Pa
 
 
 def write_annotations(root: Path, name: str, surgery: Surgery, newline: str = "\n") -> list[Path]:
-    """Write one video's phase file (every 25 fps frame) and tool file (every 25th), and say where."""
+    """Write the phase file (every frame at 25 fps) and tool file (every 25th) of a video; return their paths."""
     files = [root / f"{kind}_annotations" / f"{name}-{kind}.txt" for kind in ("phase", "tool")]
     phases = np.append(np.repeat(surgery.phases, FPS), surgery.phases[-1:])
     lines = ["Frame\tPhase", *(f"{frame}\t{PHASES[phase]}" for frame, phase in enumerate(phases))]
@@ -67,5 +67,5 @@ def write_annotations(root: Path, name: str, surgery: Surgery, newline: str = "\
 
 
 def write_lines(path: Path, lines: Sequence[str], newline: str = "\n") -> None:
-    """Write lines of ASCII."""
+    """Write lines of ASCII text."""
     path.write_text("".join(line + newline for line in lines), encoding="ascii", newline="")

@@ -1,4 +1,4 @@
-"""Which videos train, validate and test, and which names mean the same recording."""
+"""Splits into training, validation and test videos, and names that denote the same recording."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,9 +7,9 @@ from hmmjax.io import FormatError, natural, video_id
 
 Parts = dict[str, tuple[str, ...]]
 
-#: M2CAI16-tool's (and m2cai16-tool-locations') videos are Cholec80 videos under other names.
+#: The Cholec80 videos that M2CAI16-tool and m2cai16-tool-locations contain, by their numbers there.
 M2CAI16_TOOL_RECORDINGS = dict(zip(range(1, 16), (*range(67, 77), 61, 62, 64, 65, 66), strict=True))
-#: Seconds by which an M2CAI16-tool video starts before its Cholec80 twin.
+#: Seconds by which an M2CAI16-tool video starts before the same video of Cholec80.
 M2CAI16_TOOL_LEAD = {13: 2}
 
 
@@ -17,7 +17,7 @@ def _videos(first: int, last: int) -> tuple[str, ...]:
     return tuple(f"video{n:02d}" for n in range(first, last + 1))
 
 
-#: Cholec80's usual splits, by name; test sets of 40 and of 32 videos are not comparable.
+#: Common splits of Cholec80 by name; results on test sets of 40 and of 32 videos are not comparable.
 CHOLEC80_SPLITS: dict[str, Parts] = {
     "40/40": {"train": _videos(1, 40), "test": _videos(41, 80)},
     "32/8/40": {"train": _videos(1, 32), "val": _videos(33, 40), "test": _videos(41, 80)},
@@ -26,35 +26,35 @@ CHOLEC80_SPLITS: dict[str, Parts] = {
 
 
 def cholec80_split(name: str) -> Parts:
-    """A split of Cholec80 by its usual name.
+    """Return a split of Cholec80.
 
     Args:
-        name: of `CHOLEC80_SPLITS`: "40/40", "32/8/40" or "40/8/32".
+        name: "40/40", "32/8/40" or "40/8/32".
 
     Returns:
-        Identifiers of videos by part: "train", "test" and, but in "40/40", "val".
+        Video identifiers by part: "train", "test" and, except in "40/40", "val".
 
     Raises:
-        FormatError: for an unknown name.
+        FormatError: if the name is unknown.
     """
     if name not in CHOLEC80_SPLITS:
-        raise FormatError(f"unknown split {name!r} of Cholec80", fix=f"give one of {', '.join(CHOLEC80_SPLITS)}")
+        raise FormatError(f"unknown split {name!r} of Cholec80", fix=f"pass one of {', '.join(CHOLEC80_SPLITS)}")
     return CHOLEC80_SPLITS[name]
 
 
 def recording(name: str) -> str:
-    """The recording behind a video's name: its Cholec80 identifier where it has one, else its own.
+    """Return the identifier of a recording: that in Cholec80 if it is part of it, else its own.
 
     "tool_video_01.mp4", "v01", "V01_002250_flip.jpg" and "m2cai/v01-tool.txt" are all "video67"; CholecT50's "VID12" is
     "video12".
 
     Args:
-        name: of a video, or of a file of one.
+        name: the name of a video, or of one of its files.
 
     Returns:
-        An identifier; the same recording has the same whatever it is called.
+        An identifier that is the same for all names of a recording.
     """
-    # What looks like an extension is one, unless it is a number.
+    # Remove the extension, but not a number after a period.
     stem = re.sub(r"\.\w*[A-Za-z]\w*$", "", re.split(r"[/\\]", name)[-1])
     identifier = video_id(re.sub(r"[-_ ]*flip$", "", stem, flags=re.IGNORECASE)).lower()
     located = re.fullmatch(r"v(\d+)(_\d+)?", identifier)
@@ -67,16 +67,14 @@ def recording(name: str) -> str:
 
 
 def check_disjoint(parts: Mapping[str, Iterable[str]], *, allow: Iterable[Sequence[str]] = ()) -> None:
-    """No recording may be in two parts, under whatever name.
+    """Raise FormatError if a recording is in two parts, possibly under different names.
 
     Args:
-        parts: names of videos by part, for instance ``{"train": ..., "test": ...}``; parts of several datasets may be
-            given together.
+        parts: video names by part, for instance ``{"train": ..., "test": ...}``; also parts of several data sets.
         allow: pairs of parts that may overlap, for instance ``[("val", "test")]``.
 
     Raises:
-        FormatError: naming the parts, the names and the recordings that they share; or when a part names a recording
-            twice.
+        FormatError: if parts share recordings, or a part names a recording twice; the message lists them.
     """
     allowed = {frozenset(pair) for pair in allow}
     seen: dict[str, list[tuple[str, str]]] = {}
@@ -94,6 +92,6 @@ def check_disjoint(parts: Mapping[str, Iterable[str]], *, allow: Iterable[Sequen
         pair, names = next(iter(shared.items()))
         what = "twice in " + next(iter(pair)) if len(pair) == 1 else "both in " + " and in ".join(sorted(pair))
         raise FormatError(
-            f"{len(names)} recording(s) {what}: {', '.join(sorted(names, key=natural)[:5])}",
-            fix="take them out of one, or allow this overlap by name",
+            f"{len(names)} recording(s) are {what}: {', '.join(sorted(names, key=natural)[:5])}",
+            fix="remove them from one part, or allow the overlap",
         )

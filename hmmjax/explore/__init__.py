@@ -1,4 +1,4 @@
-"""Exploratory analysis from annotation files alone: what is there before any recognizer has looked.
+"""Explore annotations before training a recognizer: counts, tables, plots and a page.
 
 Example::
 

@@ -1,8 +1,9 @@
-"""Count: presence, proportions, durations, orders, transitions."""
+"""Count presence, proportions, durations, orders and transitions in annotations."""
 
 import dataclasses
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,25 +14,25 @@ from hmmjax.io.batch import most_common_step
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Exploration:
-    """What annotations say; arrays that need a track without any annotation are None.
+    """Counts of annotations; arrays of a track without annotations are None.
 
     Attributes:
-        ids: (B,) the videos.
-        step_seconds: seconds from one annotated frame to the next.
-        frames: (B,) annotated frames.
-        phase_names: (L,) or None.
-        tool_names: (K,) or None.
-        phase_frames: (B, L) frames of each phase in each video.
-        phase_moves: (L, L) how often a phase (row) is followed by a phase (column) at the next step.
-        phase_ends: (L,) videos whose last frame is in each phase: a stay that the end of the operation ended.
-        orders: phase orders without repetition, each with the number of videos that have it, most frequent first.
-        tool_frames: (B, K) frames with each tool.
-        tool_known: (B, K) frames in which the tool is annotated.
-        tools_by_phase: (L, K) frames with each tool in each phase.
-        known_by_phase: (L, K) frames in which both are annotated.
-        tools_at_once: (K + 1,) frames with so many tools, where all are annotated.
-        tool_moves: (K, L, 2, 2) transitions of each tool by the phase moved into; (K, 2, 2) without phases.
-        notices: what a person should know.
+        ids: (B,) video identifiers.
+        step_seconds: seconds per step.
+        frames: (B,) number of frames.
+        phase_names: (L,) phase names, or None.
+        tool_names: (K,) tool names, or None.
+        phase_frames: (B, L) number of frames of each phase.
+        phase_moves: (L, L) number of steps from one phase (row) to the next (column), including itself.
+        phase_ends: (L,) number of videos that end in each phase.
+        orders: orders of first appearance of phases, with the number of videos, most frequent first.
+        tool_frames: (B, K) number of frames with each tool.
+        tool_known: (B, K) number of frames in which the tool is annotated.
+        tools_by_phase: (L, K) number of frames with each tool in each phase.
+        known_by_phase: (L, K) number of frames in which phase and tool are annotated.
+        tools_at_once: (K + 1,) number of frames with 0, 1, ..., K tools, among those with all tools annotated.
+        tool_moves: (K, L, 2, 2) transitions of each tool by the phase of the later frame; (K, 2, 2) without phases.
+        notices: messages for the user.
     """
 
     ids: tuple[str, ...]
@@ -53,23 +54,23 @@ class Exploration:
 
     @property
     def phase_transition(self) -> np.ndarray:
-        """(L, L) shares of `phase_moves`; a phase that nothing follows stays."""
+        """(L, L) transition probabilities; a phase without transitions stays."""
         assert self.phase_moves is not None
         return _rows(self.phase_moves)
 
     @property
     def phase_exits(self) -> np.ndarray:
-        """(L, L + 1) how stays of each phase (row) ended: in which phase (column), last with the operation."""
+        """(L, L + 1) number of ends of each phase (row) by next phase (column); the last is the operation's end."""
         assert self.phase_moves is not None and self.phase_ends is not None
         left = self.phase_moves * (1 - np.eye(len(self.phase_moves)))
         return np.concatenate([left, self.phase_ends[:, None]], 1)
 
     @property
     def stay_seconds(self) -> np.ndarray:
-        """(L,) seconds in a phase over the number of its stays that ended; NaN where none did.
+        """(L,) seconds in each phase divided by the number of its ends; NaN without ends.
 
-        The mean length of a stay where no annotation is missing; where some is, a stay cut by a gap adds its seconds
-        and no end.
+        This is the mean duration if no annotation is missing. If a gap interrupts a phase, its seconds count, but not
+        its end.
         """
         assert self.phase_frames is not None
         exits = self.phase_exits.sum(1)
@@ -78,7 +79,7 @@ class Exploration:
 
     @property
     def tool_transition(self) -> np.ndarray:
-        """(K, L, 2, 2) or (K, 2, 2) shares of `tool_moves`; NaN where a row was never seen."""
+        """(K, L, 2, 2) or (K, 2, 2) transition probabilities; NaN for rows without observations."""
         assert self.tool_moves is not None
         total = self.tool_moves.sum(-1, keepdims=True)
         return np.divide(self.tool_moves, total, out=np.full(self.tool_moves.shape, np.nan), where=total > 0)
@@ -90,26 +91,26 @@ def _rows(counts: np.ndarray) -> np.ndarray:
 
 
 def explore(annotations: Sequence[Track], *, step: int | None = None) -> Exploration:
-    """Count what annotations say.
+    """Count what annotations contain.
 
     Args:
-        annotations: tracks from `hmmjax.io.read_annotations`, phases, tools or both.
-        step: counter frames from one frame to the next; None is the spacing at which both tracks are annotated.
+        annotations: tracks from `hmmjax.io.read_annotations`: phases, tools or both.
+        step: counter frames per step; None takes the spacing at which both tracks are annotated.
 
     Returns:
-        Counts. Consecutive frames count as a move only where no frame is missing or unknown between them.
+        The counts. Transitions are counted between consecutive frames without missing or unknown labels.
 
     Raises:
-        FormatError: no annotation, probabilities, videos annotated at different rates without a step that they share,
-            or a step that is none.
+        FormatError: if there are no annotations, they hold probabilities, videos are annotated at different rates and
+            no common step is given, or the step is less than 1.
     """
     if step is not None and step < 1:
-        raise FormatError(f"a step of {step} frames", fix="give at least 1")
+        raise FormatError(f"step is {step}", fix="pass a number of frames, at least 1")
     if not annotations:
-        raise FormatError("no annotations", fix="give files or folders")
+        raise FormatError("there are no annotations", fix="pass files or folders")
     for track in annotations:
         if not track.is_labels:
-            raise FormatError("labels are explored, not probabilities", file=track.source, fix="say kind='labels'")
+            raise FormatError("the file holds probabilities, not labels", file=track.source, fix="pass kind='labels'")
     aligned: list[Track] = []
     names: dict[str, tuple[str, ...] | None] = {"phases": None, "tools": None}
     for kind in ("phases", "tools"):
@@ -120,88 +121,109 @@ def explore(annotations: Sequence[Track], *, step: int | None = None) -> Explora
     videos = io.join(aligned)
     if len(rates := {video.fps for video in videos}) > 1:
         counted = " and ".join(f"{rate:g}" for rate in sorted(rates))
-        raise FormatError(f"videos count {counted} frames per second", fix="explore them apart")
+        raise FormatError(f"videos are counted at {counted} frames per second", fix="explore them separately")
     step = _spacing(videos) if step is None else step
-    num_phases, num_tools = (_count(aligned, names, kind) for kind in ("phases", "tools"))
-    phase_moves = np.zeros((num_phases, num_phases))
-    tool_moves = np.zeros((num_tools, num_phases, 2, 2) if num_phases else (num_tools, 2, 2))
-    phase_ends = np.zeros(num_phases)
-    by_phase, known_by = np.zeros((num_phases, num_tools)), np.zeros((num_phases, num_tools))
-    at_once = np.zeros(num_tools + 1)
-    kept, phase_frames, tool_frames, tool_known = [], [], [], []
-    orders: Counter[tuple[int, ...]] = Counter()
-    for video in videos:
-        keep = (video.frames - video.frames[0]) % step == 0
-        frames = video.frames[keep]
-        kept.append(len(frames))
-        follows = np.diff(frames) == step
-        p = None if video.phases is None else video.phases.values[keep]
-        t = None if video.tools is None else video.tools.values[keep]
-        if p is not None:
-            phase_frames.append(np.bincount(p[p >= 0], minlength=num_phases))
-            both = follows & (p[:-1] >= 0) & (p[1:] >= 0)
-            np.add.at(phase_moves, (p[:-1][both], p[1:][both]), 1)
-            if p[-1] >= 0:
-                phase_ends[p[-1]] += 1
-            if (p >= 0).all():
-                orders[tuple(dict.fromkeys(p.tolist()))] += 1
-        else:
-            phase_frames.append(np.zeros(num_phases, int))
-        if t is None:
-            tool_frames.append(np.zeros(num_tools, int))
-            tool_known.append(np.zeros(num_tools, int))
-            continue
-        tool_frames.append((t == 1).sum(0))
-        tool_known.append((t >= 0).sum(0))
-        whole = (t >= 0).all(1)
-        at_once += np.bincount(t[whole].sum(1), minlength=num_tools + 1)
-        for k in range(num_tools):
-            both = follows & (t[:-1, k] >= 0) & (t[1:, k] >= 0)
-            if num_phases == 0:
-                np.add.at(tool_moves[k], (t[:-1, k][both], t[1:, k][both]), 1)
-            elif p is not None:
-                both &= p[1:] >= 0
-                np.add.at(tool_moves[k], (p[1:][both], t[:-1, k][both], t[1:, k][both]), 1)
-        if p is not None:
-            for q in range(num_phases):
-                by_phase[q] += (t[p == q] == 1).sum(0)
-                known_by[q] += (t[p == q] >= 0).sum(0)
+    num_phases, num_tools = (_num_classes(aligned, names, kind) for kind in ("phases", "tools"))
+    sampled = [_sample(video, step) for video in videos]
+    phases = _count_phases(sampled, num_phases)
+    tools = _count_tools(sampled, num_phases, num_tools)
     return Exploration(
         ids=tuple(v.id for v in videos),
         step_seconds=step / videos[0].fps,
-        frames=np.array(kept),
+        frames=np.array([len(video.follows) + 1 for video in sampled]),
         phase_names=_named(names["phases"], num_phases, "phase", 0),
         tool_names=_named(names["tools"], num_tools, "tool", 1),
-        phase_frames=np.array(phase_frames) if num_phases else None,
-        phase_moves=phase_moves if num_phases else None,
-        phase_ends=phase_ends if num_phases else None,
-        orders=tuple(orders.most_common()),
-        tool_frames=np.array(tool_frames) if num_tools else None,
-        tool_known=np.array(tool_known) if num_tools else None,
-        tools_by_phase=by_phase if num_phases and num_tools else None,
-        known_by_phase=known_by if num_phases and num_tools else None,
-        tools_at_once=at_once if num_tools else None,
-        tool_moves=tool_moves if num_tools else None,
         notices=tuple(dict.fromkeys(n for x in (*annotations, *videos) for n in x.notices)),
+        **phases,
+        **tools,
     )
 
 
+class _Sampled(NamedTuple):
+    """Labels of a video at one frame per step; whether each frame but the first directly follows the one before it."""
+
+    phases: np.ndarray | None
+    tools: np.ndarray | None
+    follows: np.ndarray
+
+
+def _sample(video: Video, step: int) -> _Sampled:
+    keep = (video.frames - video.frames[0]) % step == 0
+    phases, tools = (None if t is None else t.values[keep] for t in (video.phases, video.tools))
+    return _Sampled(phases, tools, np.diff(video.frames[keep]) == step)
+
+
+def _count_phases(videos: Sequence[_Sampled], num_phases: int) -> dict[str, Any]:
+    """Count frames, transitions, final phases and orders."""
+    moves, ends = np.zeros((num_phases, num_phases)), np.zeros(num_phases)
+    frames = np.zeros((len(videos), num_phases), int)
+    orders: Counter[tuple[int, ...]] = Counter()
+    for video, count in zip(videos, frames, strict=True):
+        p = video.phases
+        if p is None:
+            continue
+        count += np.bincount(p[p >= 0], minlength=num_phases)
+        known = video.follows & (p[:-1] >= 0) & (p[1:] >= 0)
+        np.add.at(moves, (p[:-1][known], p[1:][known]), 1)
+        if p[-1] >= 0:
+            ends[p[-1]] += 1
+        if (p >= 0).all():
+            orders[tuple(dict.fromkeys(p.tolist()))] += 1
+    if not num_phases:
+        return {"phase_frames": None, "phase_moves": None, "phase_ends": None, "orders": ()}
+    return {"phase_frames": frames, "phase_moves": moves, "phase_ends": ends, "orders": tuple(orders.most_common())}
+
+
+def _count_tools(videos: Sequence[_Sampled], num_phases: int, num_tools: int) -> dict[str, Any]:
+    """Count frames and transitions of each tool, per phase if phases are annotated."""
+    moves = np.zeros((num_tools, num_phases, 2, 2) if num_phases else (num_tools, 2, 2))
+    by_phase, known_by_phase = np.zeros((num_phases, num_tools)), np.zeros((num_phases, num_tools))
+    at_once = np.zeros(num_tools + 1)
+    frames, known_frames = np.zeros((2, len(videos), num_tools), int)
+    for i, video in enumerate(videos):
+        p, t = video.phases, video.tools
+        if t is None:
+            continue
+        frames[i], known_frames[i] = (t == 1).sum(0), (t >= 0).sum(0)
+        complete = (t >= 0).all(1)
+        at_once += np.bincount(t[complete].sum(1), minlength=num_tools + 1)
+        for k in range(num_tools):
+            known = video.follows & (t[:-1, k] >= 0) & (t[1:, k] >= 0)
+            if num_phases == 0:
+                np.add.at(moves[k], (t[:-1, k][known], t[1:, k][known]), 1)
+            elif p is not None:
+                known &= p[1:] >= 0
+                np.add.at(moves[k], (p[1:][known], t[:-1, k][known], t[1:, k][known]), 1)
+        for q in range(num_phases if p is not None else 0):
+            by_phase[q] += (t[p == q] == 1).sum(0)
+            known_by_phase[q] += (t[p == q] >= 0).sum(0)
+    both = num_phases and num_tools
+    return {
+        "tool_frames": frames if num_tools else None,
+        "tool_known": known_frames if num_tools else None,
+        "tools_by_phase": by_phase if both else None,
+        "known_by_phase": known_by_phase if both else None,
+        "tools_at_once": at_once if num_tools else None,
+        "tool_moves": moves if num_tools else None,
+    }
+
+
 def _spacing(videos: Sequence[Video]) -> int:
-    """The frames from one row to the next, which must be the same in all videos: minutes are counted in them."""
+    """Return the frames per step, which must be the same in all videos."""
     found: dict[int, str] = {}
     for video in videos:
         if own := most_common_step(video.frames):
             found.setdefault(own, video.id)
     if len(found) > 1:
-        rows = " and ".join(f"each {own} frames in {video}" for own, video in found.items())
+        rows = " and ".join(f"every {own} frames in {video}" for own, video in found.items())
         raise FormatError(
             f"videos are annotated at different rates ({rows})",
-            fix="say a step that all of them have (--step), or explore them apart",
+            fix="pass a step that all of them share (--step), or explore them separately",
         )
     return next(iter(found), 1)
 
 
-def _count(tracks: Sequence[Track], names: dict[str, tuple[str, ...] | None], kind: str) -> int:
+def _num_classes(tracks: Sequence[Track], names: dict[str, tuple[str, ...] | None], kind: str) -> int:
     own = [t for t in tracks if t.track == kind]
     if not own:
         return 0

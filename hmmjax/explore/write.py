@@ -1,4 +1,4 @@
-"""The exploration as a page, figures and tables."""
+"""Write an exploration as a page, plots and tables."""
 
 import os
 from collections.abc import Sequence
@@ -17,25 +17,25 @@ from hmmjax.report.write import save_pictures
 from hmmjax.stabilize import finite_or_none
 
 PARTS = ("explore.html", "pictures", "tables")
-"""What an exploration's folder holds."""
+"""The files and folders that `write_exploration` creates."""
 
 
 def write_exploration(
-    found: Exploration, folder: str | os.PathLike[str], *, title: str = "What the annotations say", force: bool = False
+    found: Exploration, folder: str | os.PathLike[str], *, title: str = "Annotations", force: bool = False
 ) -> list[Path]:
     """Write ``explore.html``, ``pictures/`` (PNG and SVG) and ``tables/`` (csv).
 
     Args:
-        found: from `explore`.
-        folder: where to.
-        title: of the page.
-        force: overwrite.
+        found: the exploration.
+        folder: the output folder.
+        title: title of the page.
+        force: overwrite existing files.
 
     Returns:
         The files written, the page first.
 
     Raises:
-        FileExistsError: when the page or one of its folders exists and `force` is False.
+        FileExistsError: if the page or one of its folders exists and `force` is False.
     """
     folder = Path(folder)
     page = folder / "explore.html"
@@ -50,7 +50,7 @@ def write_exploration(
         "explore.html.j2",
         title=title,
         subtitle=f"{len(found.ids)} video{'s' * (len(found.ids) != 1)}, {int(found.frames.sum()):,} annotated frames, "
-        f"{found.frames.sum() * found.step_seconds / 3600:.1f} hours, a frame every {found.step_seconds:g} s",
+        f"{found.frames.sum() * found.step_seconds / 3600:.1f} hours, one frame per {found.step_seconds:g} s",
         pictures=[
             {"caption": p.caption, "source": embed(p.figure), "title": p.section, "csv": f"tables/{p.name}.csv"}
             for p in drawn
@@ -91,7 +91,7 @@ def _pictures(found: Exploration) -> list[Picture]:
 def _phases(found: Exploration, names: Sequence[str], frames: np.ndarray, moves: np.ndarray) -> list[Picture]:
     total = frames.sum(1, keepdims=True)
     known = total[:, 0] > 0
-    shares = frames[known] / total[known]
+    fractions = frames[known] / total[known]
     minutes = frames * found.step_seconds / 60
     ids = [found.ids[i] for i in np.flatnonzero(known)]
     pooled = (frames.sum(0) / max(frames.sum(), 1))[None]
@@ -103,15 +103,15 @@ def _phases(found: Exploration, names: Sequence[str], frames: np.ndarray, moves:
     note = f" Of {int(known.sum())} videos, {missing}." if missing else ""
     return [
         Picture(
-            "phase_proportions", "Phases", f"Share of all frames in each phase, all videos pooled.{note}",
-            plots.plot_shares(pooled, row_names=["all videos"], part_names=names),
+            "phase_proportions", "Phases", f"Fraction of frames in each phase, all videos pooled.{note}",
+            plots.plot_proportions(pooled, row_names=["all videos"], part_names=names),
             [{"phase": n, "frames": int(f), "share": float(s)}
              for n, f, s in zip(names, frames.sum(0), pooled[0], strict=True)],
         ),
         Picture(
-            "phase_proportions_by_video", "Phases of each video", "Share of each video's frames in each phase.",
-            plots.plot_shares(shares, row_names=ids, part_names=names, label="share of the video's frames"),
-            matrix_rows(shares, ids, names, "video", "phase", "share"),
+            "phase_proportions_by_video", "Phases of each video", "Fraction of the frames of each video in each phase.",
+            plots.plot_proportions(fractions, row_names=ids, part_names=names, label="fraction of the video's frames"),
+            matrix_rows(fractions, ids, names, "video", "phase", "share"),
         ),
         Picture(
             "phase_minutes", "Durations", "Minutes of each phase in the videos that have it: the line is the median, "
@@ -120,9 +120,9 @@ def _phases(found: Exploration, names: Sequence[str], frames: np.ndarray, moves:
             matrix_rows(minutes[known], ids, names, "video", "phase", "minutes"),
         ),
         Picture(
-            "phase_transitions", "How phases follow each other", "Counted from one annotated frame to the next. Left: "
-            "of the stays in each phase (row), the share that ended in each other phase, or with the operation; a "
-            "point: never seen. Right: the mean length of these stays; the end of the operation ends a stay.",
+            "phase_transitions", "Phase transitions", "Counted between consecutive annotated frames. Left: the "
+            "fraction of the times that each phase (row) ended with each other phase, or with the operation; a point: "
+            "never observed. Right: the mean duration of each phase.",
             plots.plot_phase_moves(moves, ends=found.phase_exits[:, -1], frames=frames.sum(0), names=names,
                                    step_seconds=found.step_seconds),
             [*matrix_rows(moves, names, names, "from", "to", "count"),
@@ -132,22 +132,24 @@ def _phases(found: Exploration, names: Sequence[str], frames: np.ndarray, moves:
 
 
 def _tools(found: Exploration, names: Sequence[str], frames: np.ndarray, known: np.ndarray) -> list[Picture]:
-    share = frames.sum(0) / np.maximum(known.sum(0), 1)
+    fractions = frames.sum(0) / np.maximum(known.sum(0), 1)
     absent = [int(((frames[:, k] == 0) & (known[:, k] > 0)).sum()) for k in range(len(names))]
     drawn = [
         Picture(
-            "tool_presence", "Tools", "Share of annotated frames that show each tool, all videos pooled. Beside it: "
-            "videos that never show it.",
-            plots.plot_presence(share, names=names, notes=[f"absent in {n} of {len(known)} videos" for n in absent]),
+            "tool_presence", "Tools", "Fraction of annotated frames with each tool, all videos pooled, and the number "
+            "of videos without it.",
+            plots.plot_presence(
+                fractions, names=names, notes=[f"absent in {n} of {len(known)} videos" for n in absent]
+            ),
             [{"tool": n, "frames": int(f), "annotated_frames": int(a), "share": float(s), "videos_without": v}
-             for n, f, a, s, v in zip(names, frames.sum(0), known.sum(0), share, absent, strict=True)],
+             for n, f, a, s, v in zip(names, frames.sum(0), known.sum(0), fractions, absent, strict=True)],
         )
     ]  # fmt: skip
     if found.tools_at_once is not None and found.tools_at_once.sum():
         counts = found.tools_at_once
         drawn.append(
             Picture(
-                "tools_at_once", "Tools at once", "Share of fully annotated frames with so many tools in view.",
+                "tools_at_once", "Tools at once", "Fraction of fully annotated frames with 0, 1, 2, ... tools.",
                 plots.plot_presence(counts / counts.sum(), names=[str(n) for n in range(len(counts))]),
                 [{"tools": n, "frames": int(c)} for n, c in enumerate(counts)],
             )
@@ -161,9 +163,9 @@ def _tools(found: Exploration, names: Sequence[str], frames: np.ndarray, known: 
         )
         drawn.append(
             Picture(
-                "tools_by_phase", "Which tool in which phase", "Of the frames of each phase (row), the share that show "
+                "tools_by_phase", "Which tool in which phase", "The fraction of the frames of each phase (row) with "
                 "each tool (column).",
-                plots.plot_matrices({"share of the phase's frames": table}, row_names=found.phase_names,
+                plots.plot_matrices({"fraction of the phase's frames": table}, row_names=found.phase_names,
                                     column_names=names, row_label="phase", column_label="tool", counts=False),
                 [{**row, "frames": int(n), "annotated_frames": int(known)} for row, n, known in zip(
                     matrix_rows(table, found.phase_names, names, "phase", "tool", "share"),
@@ -177,10 +179,9 @@ def _tools(found: Exploration, names: Sequence[str], frames: np.ndarray, known: 
     phases = found.phase_names if moves.ndim == 4 else None
     drawn.append(
         Picture(
-            "tool_transitions", "How tools come and go",
-            f"A block for each tool{' in each phase' if phases else ''}: upper row, a tool that is off; lower row, one "
-            f"that is on; columns, what it does {found.step_seconds:g} s later. A point: never seen; gray: the tool "
-            "was never so.",
+            "tool_transitions", "Tool transitions",
+            f"One block per tool{' and phase' if phases else ''}. Rows: the tool is off or on; columns: off or on "
+            f"{found.step_seconds:g} s later. A point: never observed; gray: no observation of this row.",
             plots.plot_tool_transitions(moves, tool_names=names, phase_names=phases),
             [{"tool": names[k], "phase": phases[q] if phases else "", "before": i, "after": j,
               "share": finite_or_none(float(full[k, q, i, j])), "count": int(counts[k, q, i, j])}

@@ -192,7 +192,7 @@ def test_permuted_header_gives_the_same_named_results(annotations):
         (phase_file, lambda rows: [*rows[:5], "4\tSuturing", *rows[6:]], 6, "unknown phase 'Suturing'"),
         (tool_file, lambda rows: [*rows[:3], rows[3][:-2], *rows[4:]], 4, "8 columns expected"),
         (tool_file, lambda rows: [*rows[:3], rows[3][:-1] + "2", *rows[4:]], 4, "out of range"),
-        (tool_file, lambda rows: [*rows[:3], rows[3][:-1] + "-1", *rows[4:]], 4, "unknown label in a complete"),
+        (tool_file, lambda rows: [*rows[:3], rows[3][:-1] + "-1", *rows[4:]], 4, "has an unknown label"),
         (tool_file, lambda rows: [rows[0].replace("Clipper", "Stapler"), *rows[1:]], 1, "unknown tool 'Stapler'"),
     ],
 )
@@ -301,7 +301,7 @@ def test_two_folders_of_one_video_are_refused(layout, tmp_path):
         (tmp_path / name).mkdir()
     with pytest.raises(FormatError, match="the same video as"):
         cholec80(root, images=tmp_path, naming="frame")
-    with pytest.raises(FormatError, match="no such folder"):
+    with pytest.raises(FormatError, match="does not exist"):
         cholec80(root, images=tmp_path / "absent", naming="frame")
 
 
@@ -394,9 +394,10 @@ def test_missing_files_are_differences(annotations):
     root, _ = annotations
     tool_file(root, 2).rename(root / "tool_annotations" / "video90-tool.txt")
     lines = cholec80_check.check(root)
-    assert "tool_annotations: no file of 79 videos: video02, video03, video04, video05, video06 ..." in lines
+    assert "tool_annotations: 79 videos have no file: video02, video03, video04, video05, video06 ..." in lines
     assert (
-        "tool_annotations: 1 files of no video: video90" in lines and "number of videos: 1 found, 80 expected" in lines
+        "tool_annotations: 1 files belong to no video of Cholec80: video90" in lines
+        and "number of videos: 1 found, 80 expected" in lines
     )
     phase_file(root, 1).unlink()
     with pytest.raises(FormatError, match="no video has both"):
