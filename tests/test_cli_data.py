@@ -144,7 +144,7 @@ def test_data_check_lists_differences(simulated):
 def test_data_check_names_damage(simulated, tmp_path):
     folder, _ = simulated
     assert "only cholec80 is supported" in run("data", "check", "cholec90", folder, code=2).stderr
-    assert "no such folder" in run("data", "check", "cholec80", tmp_path, code=2).stderr
+    assert "does not exist" in run("data", "check", "cholec80", tmp_path, code=2).stderr
 
 
 @pytest.mark.slow

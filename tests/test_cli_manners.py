@@ -27,7 +27,7 @@ from hmmjax.cli import app
         (("said", "--annotations", "truth"), "unknown tool 'Fork'"),
         (("said/video01-phase.txt", "--annotations", "truth", "--tool-names", "Knife,Fork"), "unknown phase 'Alpha'"),
         (("said", "--kind", "logits", *NAMES), "holds labels, not logits"),
-        (("said", "--videos", "7-9", *NAMES), "no video 7-9"),
+        (("said", "--videos", "7-9", *NAMES), "no video matches '7-9'"),
         (("said", "--rename", "video01", *NAMES), "old=new"),
         (("said", "--transition-videos", "1", *NAMES), "--transitions-from, which is missing"),
         (("said", "--model", "labels.npz", *NAMES), "no hmmjax model"),

@@ -1,4 +1,4 @@
-"""Read and write anybody's predictions, annotations and models. NumPy only; pickles are never opened.
+"""Read and write predictions, annotations and models. Needs only NumPy; pickles are never opened.
 
 tracks = hmmjax.io.read("predictions/", phase_names="cholec80")
 videos = hmmjax.io.join(tracks)
@@ -12,7 +12,8 @@ from hmmjax.io.atomic import write_atomically
 from hmmjax.io.batch import BatchIndex, to_batch
 from hmmjax.io.errors import FormatError
 from hmmjax.io.folder import check_free, claim, is_unfinished, lock, refuse_existing
-from hmmjax.io.join import align_classes, join, label_rows, match_annotations, sample
+from hmmjax.io.join import align_classes, join, sample
+from hmmjax.io.labels import label_rows, match_annotations, merge_labels
 from hmmjax.io.model_file import ModelFile, load_params, save_params
 from hmmjax.io.names import (
     CHOLEC80_PHASES,
@@ -22,10 +23,9 @@ from hmmjax.io.names import (
     TF_CHOLEC80_PHASES,
     resolve_names,
 )
-from hmmjax.io.read import find_files, natural, read, read_annotations, rename_videos
-from hmmjax.io.records import Layout, Track, Video
-from hmmjax.io.select import select
-from hmmjax.io.spec import array_suffix, video_id
+from hmmjax.io.read import find_files, read, read_annotations
+from hmmjax.io.tracks import Layout, Track, Video
+from hmmjax.io.videos import array_suffix, natural, rename_videos, select, video_id
 from hmmjax.io.write import plan_files, save_npz, write, write_csv, write_posteriors
 
 __all__ = [
@@ -51,6 +51,7 @@ __all__ = [
     "load_params",
     "lock",
     "match_annotations",
+    "merge_labels",
     "natural",
     "plan_files",
     "read",

@@ -1,7 +1,7 @@
-"""Answers to `hmmjax suggest`, filled in by a person: partial labels of some frames, beside or instead of annotations.
+"""Read filled-in answer sheets of `hmmjax suggest`: partial labels of some frames, with or instead of annotations.
 
-One row per frame: video, frame, fps, second, why; then Phase (a name), a column per tool (0 or 1), and for phases the
-names to choose among. Blank and "?" are unknown.
+One row per frame with the columns video, frame, fps, second, why; then Phase (a name), one column per tool (0 or 1),
+and for phases the names to choose from. Blank and "?" mean unknown.
 """
 
 import csv
@@ -13,45 +13,48 @@ import numpy as np
 
 from hmmjax.io.errors import FormatError
 from hmmjax.io.names import find_name, fold, resolve_names, unknown_name
-from hmmjax.io.records import Layout, Track
-from hmmjax.io.spec import Spec, video_id
+from hmmjax.io.spec import Spec
+from hmmjax.io.tracks import Layout, Track
+from hmmjax.io.videos import video_id
 
 #: The layout's name.
 ANSWERS = "answers"
-#: Columns of every file; of phases' answers; of the phases' names, which older files lack.
+#: The columns of every file, the column of phases, and the column of phase names, which older files lack.
 FIXED, PHASE, PHASES = ("video", "frame", "fps", "second", "why"), "Phase", "phases"
-#: Between the names in the last column.
+#: Separates the names in the last column.
 BAR = " | "
 _BLANK = ("", "?")
 
 
 def is_answers(first_line: str) -> bool:
-    """Whether this is the header of a file that `hmmjax suggest` wrote."""
+    """Whether a file starts with the header of an answer sheet."""
     return tuple(cell.strip() for cell in first_line.split(",")[: len(FIXED)]) == FIXED
 
 
 def read_answers(file: str, text: str, spec: Spec) -> list[Track]:
-    """Tracks of labels with -1 for unknown, for the videos with any answer; `notices` say what is still open.
+    """Read tracks of labels, -1 for unknown, of the videos with any answer; `notices` count the open questions.
 
     Raises:
-        FormatError: naming the line of a cell that is no answer, of a repeated frame, of an unknown phase, of a frame
-            rate other than the video's; a column that is there twice; phases that nobody names.
+        FormatError: if a cell is not a valid answer, a frame or column is repeated, a phase is unknown, or the frame
+            rate changes within a video; the message names the line.
     """
     if not spec.unknown:
         raise FormatError(
-            "these are a person's answers, not predictions", file=file, fix="give them as annotations (--annotations)"
+            "this is an answer sheet, not predictions", file=file, fix="pass it as annotations (--annotations)"
         )
     try:
         reader = csv.DictReader(io.StringIO(text, newline=""), restkey="")
         columns = tuple(reader.fieldnames or ())
         rows = [(reader.line_num, row) for row in reader]
     except csv.Error as error:
-        raise FormatError(f"the file cannot be read ({error})", file=file) from None
+        raise FormatError(f"the file cannot be parsed ({error})", file=file, fix="save it as csv again") from None
     if columns[:3] != FIXED[:3]:
-        raise FormatError(f"the columns {', '.join(FIXED)}, ... expected", file=file, line=1)
+        raise FormatError(
+            f"the first columns are not {', '.join(FIXED)}", file=file, line=1, fix="keep the header of the sheet"
+        )
     folded = [fold(column) if column not in (PHASE, PHASES) else column for column in columns]
     if twice := [column for column, name in zip(columns, folded, strict=True) if folded.count(name) > 1]:
-        raise FormatError(f"the column {twice[0]} is there twice", file=file, line=1, fix="keep one")
+        raise FormatError(f"the column {twice[0]} is repeated", file=file, line=1, fix="keep one of them")
     tools = tuple(c for c in columns if c not in (*FIXED, PHASE, PHASES))
     phases: tuple[str, ...] = spec.names.get("phases") or ()
     answers: dict[str, list[tuple[int, float, int, np.ndarray]]] = {}
@@ -59,13 +62,22 @@ def read_answers(file: str, text: str, spec: Spec) -> list[Track]:
     still_open: dict[str, int] = {}
     for line, row in rows:
         if "" in row or None in row.values():
-            raise FormatError(f"{len(columns)} cells expected", file=file, line=line)
+            raise FormatError(
+                f"the row does not have {len(columns)} cells", file=file, line=line, fix="restore the row"
+            )
         video, frame, fps = _place(row, file, line)
         first = seen.setdefault((video, frame), line)
         if first != line:
-            raise FormatError(f"frame {frame} of {video} is also on line {first}", file=file, line=line)
+            raise FormatError(
+                f"frame {frame} of {video} is also on line {first}", file=file, line=line, fix="keep one of the rows"
+            )
         if video in answers and fps != answers[video][0][1]:
-            raise FormatError(f"fps is {fps:g}, and {answers[video][0][1]:g} above", file=file, line=line)
+            raise FormatError(
+                f"fps is {fps:g} here, but {answers[video][0][1]:g} in earlier rows of {video}",
+                file=file,
+                line=line,
+                fix="use one frame rate per video",
+            )
         phases = phases or _names(row.get(PHASES, ""))
         phase = _phase(row.get(PHASE, ""), phases, file, line)
         present = np.array([_presence(row[tool], tool, file, line) for tool in tools], np.int32)
@@ -97,9 +109,9 @@ def _tracks(
         ("phases", np.array([row[2] for row in rows], np.int32), phases),
         ("tools", np.stack([row[3] for row in rows]), tools),
     ):
-        told = (values >= 0).reshape(len(rows), -1).any(1)
-        if told.any():
-            tracks.append(Track(video, track, frames[told], values[told], names, fps, layout, source, notices))
+        known = (values >= 0).reshape(len(rows), -1).any(1)
+        if known.any():
+            tracks.append(Track(video, track, frames[known], values[known], names, fps, layout, source, notices))
     return tracks
 
 
@@ -111,9 +123,16 @@ def _place(row: dict[str, str], file: str, line: int) -> tuple[str, int, float]:
     try:
         frame, fps = int(row["frame"]), float(row["fps"])
     except ValueError:
-        raise FormatError(f"frame {row['frame']!r} or fps {row['fps']!r} is no number", file=file, line=line) from None
+        raise FormatError(
+            f"frame {row['frame']!r} or fps {row['fps']!r} is not a number", file=file, line=line, fix="restore the row"
+        ) from None
     if not row["video"].strip() or not 0 <= frame < 2**63 or not 0 < fps < math.inf:
-        raise FormatError("a row needs video, frame and fps", file=file, line=line)
+        raise FormatError(
+            f"video {row['video']!r}, frame {frame} or fps {fps:g} is missing or out of range",
+            file=file,
+            line=line,
+            fix="restore the row",
+        )
     return video_id(row["video"].strip()), frame, fps
 
 
@@ -122,7 +141,7 @@ def _presence(cell: str, tool: str, file: str, line: int) -> int:
     if text in _BLANK:
         return -1
     if text not in ("0", "1"):
-        raise FormatError(f"{tool} is {text!r}", file=file, line=line, fix="write 1, 0, or nothing when unsure")
+        raise FormatError(f"{tool} is {text!r}", file=file, line=line, fix="enter 1 or 0, or leave the cell blank")
     return int(text)
 
 
@@ -132,10 +151,10 @@ def _phase(cell: str, names: Sequence[str], file: str, line: int) -> int:
         return -1
     if not names:
         raise FormatError(
-            f"the phase {text!r}, and the file does not say which phases there are",
+            f"the phase is {text!r}, but the file does not list the phase names",
             file=file,
             line=line,
-            fix="say phase_names='cholec80' or a list",
+            fix="pass phase_names='cholec80' or a list",
         )
     found = find_name(text, names)
     if found is None:
@@ -144,12 +163,12 @@ def _phase(cell: str, names: Sequence[str], file: str, line: int) -> int:
 
 
 def answers_spec(phase_names: str | Sequence[str]) -> Spec:
-    """How answers are read on their own.
+    """Return the options for reading an answer sheet by itself.
 
     Args:
-        phase_names: the phases' names and order; empty for what the file says.
+        phase_names: names and order of the phases; empty to take those of the file.
 
     Returns:
-        The declarations.
+        The options, as `hmmjax.io.read` would build them.
     """
     return Spec(names={"phases": resolve_names(phase_names or None, "phases")}, unknown=True)

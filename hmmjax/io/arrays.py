@@ -1,8 +1,8 @@
-"""NPZ and NPY files. Pickles are never opened.
+"""Read NPZ and NPY files. Pickles are never opened.
 
-An NPZ holds one array per video and track, ``<what>_<video>``: ``phase_01``, ``phases_41``, ``tools_41``,
-``score_61``, ``logits_71`` ...; next to them, all optional, ``frames_<video>`` (n,) frame numbers, ``phase_names``,
-``tool_names``, and ``fps``, the frames per second of the counter that ``frames_*`` count with.
+An NPZ holds one array per video and track, named ``<what>_<video>``: ``phase_01``, ``phases_41``, ``tools_41``,
+``score_61``, ``logits_71`` ... It may also hold ``frames_<video>`` (n,) frame numbers, ``phase_names``, ``tool_names``,
+and ``fps``, the frames per second of the frame counter.
 """
 
 import dataclasses
@@ -13,26 +13,27 @@ import numpy as np
 
 from hmmjax.io.errors import FormatError
 from hmmjax.io.names import find_name, fold, unknown_name
-from hmmjax.io.records import Layout, Track
-from hmmjax.io.spec import Spec, check_frames, check_labels, check_scores, video_id
+from hmmjax.io.spec import Spec, check_frames, check_labels, check_scores
+from hmmjax.io.tracks import Layout, Track
+from hmmjax.io.videos import video_id
 
 _KEY = re.compile(r"(phases?|tools?|scores?|logits?|probs?|probabilit(?:y|ies)|labels?|pred(?:iction)?s?)_(.+)")
 _NAMES = {"phase_names": "phases", "phases_names": "phases", "tool_names": "tools", "tools_names": "tools"}
-#: Keys of our own result files that are no predictions.
-_OURS = re.compile(
+#: Keys of the library's own result files that do not hold predictions.
+_OWN_KEYS = re.compile(
     r"(frames|log_likelihood|fold|(filtered|raw\d*|truth)_(phases|tools))_.+|fps|convention|step_seconds|protocol|notices"
 )
 
 
 def load_arrays(file: str, wanted: Callable[[str], bool] = lambda key: True) -> dict[str, np.ndarray]:
-    """The arrays of an NPZ, or of an NPY under the key "". Object arrays are refused.
+    """Load the arrays of an NPZ, or that of an NPY under the key "". Arrays of Python objects are refused.
 
     Args:
         file: the file.
-        wanted: whether an array is to be loaded, by its key; the others are there, empty.
+        wanted: tells by its key whether to load an array; the others are returned empty.
 
     Raises:
-        FormatError: for a file that is damaged, not what its name says, or pickled.
+        FormatError: if the file is damaged, pickled, or not the kind of file that its suffix tells.
     """
     try:
         with open(file, "rb") as handle:
@@ -41,33 +42,33 @@ def load_arrays(file: str, wanted: Callable[[str], bool] = lambda key: True) -> 
                 return {"": data}
             arrays = {key: data[key] if wanted(key) else np.zeros(0) for key in data.files}
             if strange := [key for key, array in arrays.items() if not isinstance(array, np.ndarray)]:
-                raise ValueError(f"{strange[0]} is no array")
+                raise ValueError(f"{strange[0]} is not an array")
             return arrays
     except Exception as error:
-        # Damage shows in every shape: impossible sizes (MemoryError, OverflowError), headers that do not parse
+        # Damaged files raise all kinds of errors: impossible sizes (MemoryError, OverflowError), unparsable headers
         # (SyntaxError, tokenize.TokenError), zip flags that mean encryption (RuntimeError, NotImplementedError).
         if "allow_pickle" in str(error) or "pickled" in str(error):
-            raise pickle_error(file, "it holds Python objects, or is no NumPy file") from None
+            raise pickle_error(file, "the file holds Python objects, or is not a NumPy file") from None
         raise FormatError(
-            f"the file is damaged or cut short ({error})", file=file, fix="copy or export it again"
+            f"the file is damaged or truncated ({error})", file=file, fix="copy or export it again"
         ) from None
 
 
-def pickle_error(file: str, cause: str = "pickles can run any code when they are opened") -> FormatError:
-    """The refusal of a pickle, with the way out."""
+def pickle_error(file: str, cause: str = "pickles can execute arbitrary code when they are opened") -> FormatError:
+    """Return the error for a pickle, with the way to convert it."""
     return FormatError(
         cause,
         file=file,
-        fix="where you trust the file, load it yourself and save plain arrays: "
+        fix="if you trust the file, load it yourself and save plain arrays: "
         "np.savez('predictions.npz', phases_41=..., frames_41=..., phase_names=[...])",
     )
 
 
 def read_arrays(file: str, spec: Spec) -> list[Track]:
-    """The tracks of an NPZ (many videos) or NPY (one video).
+    """Read the tracks of an NPZ (many videos) or NPY (one video).
 
     Raises:
-        FormatError: naming file, array, row, cause and fix.
+        FormatError: if the file is damaged or ambiguous; the message names file, array, row, cause and fix.
     """
     arrays = load_arrays(file, _is_used)
     if "" in arrays:
@@ -75,7 +76,7 @@ def read_arrays(file: str, spec: Spec) -> list[Track]:
     names = {_NAMES[key]: _strings(file, key, arrays[key]) for key in arrays if key in _NAMES}
     chosen, ignored = [], []
     for key in arrays:
-        if key in _NAMES or _OURS.fullmatch(key):
+        if key in _NAMES or _OWN_KEYS.fullmatch(key):
             continue
         match = _KEY.fullmatch(key)
         if match is None:
@@ -84,9 +85,9 @@ def read_arrays(file: str, spec: Spec) -> list[Track]:
             chosen.append((key, *match.groups()))
     if not chosen:
         raise FormatError(
-            f"no predictions among its arrays ({', '.join(arrays) or 'there are none'})",
+            f"none of the arrays holds predictions ({', '.join(arrays) or 'the file has no arrays'})",
             file=file,
-            fix="name them phases_<video> or tools_<video>, for instance phases_41",
+            fix="name the arrays phases_<video> or tools_<video>, for instance phases_41",
         )
     tracks = []
     for key, what, name in chosen:
@@ -94,17 +95,21 @@ def read_arrays(file: str, spec: Spec) -> list[Track]:
         if spec.track in (None, track):
             tracks.append(_track(file, key, video_id(name), track, arrays, names, spec))
     if not tracks:
-        raise FormatError(f"no {spec.track} among its arrays ({', '.join(arrays)})", file=file)
-    notices = [f"{file}: arrays not understood and not used: {', '.join(ignored)}"] if ignored else []
+        raise FormatError(
+            f"none of the arrays holds {spec.track} ({', '.join(arrays)})",
+            file=file,
+            fix=f"name the arrays {spec.track}_<video>",
+        )
+    notices = [f"{file}: ignored arrays with unknown names: {', '.join(ignored)}"] if ignored else []
     used = {track.layout.frames_key for track in tracks}
     if spec.track is None and (alone := [k for k in arrays if k.startswith("frames_") and k not in used]):
-        notices.append(f"{file}: frame numbers of no predictions: {', '.join(alone)}")
+        notices.append(f"{file}: ignored frame numbers without predictions: {', '.join(alone)}")
     tracks[0] = dataclasses.replace(tracks[0], notices=(*tracks[0].notices, *notices))
     return tracks
 
 
 def _is_used(key: str) -> bool:
-    """Whether an array of an NPZ says anything about predictions; others may be of any size."""
+    """Whether an array of an NPZ has to be loaded; others may be of any size."""
     return key in _NAMES or key == "fps" or key.startswith("frames_") or _KEY.fullmatch(key) is not None
 
 
@@ -116,7 +121,11 @@ def _npy_track(file: str, values: np.ndarray, spec: Spec) -> str:
         return guess[0]
     if values.ndim == 1:
         return "phases"
-    raise FormatError("are these phases or tools?", file=file, fix="say track='phases' or track='tools'")
+    raise FormatError(
+        "the file name does not tell whether these are phases or tools",
+        file=file,
+        fix="pass track='phases' or track='tools'",
+    )
 
 
 def _key_track(
@@ -133,14 +142,16 @@ def _key_track(
     if values.ndim == 1:
         return "phases"
     raise FormatError(
-        f"does the array {key} hold phases or tools?", file=file, fix="say track='phases' or track='tools'"
+        f"the name of the array {key} does not tell whether it holds phases or tools",
+        file=file,
+        fix="pass track='phases' or track='tools'",
     )
 
 
 def _rate(file: str, value: np.ndarray) -> float:
     if value.ndim or value.dtype.kind not in "iuf" or not np.isfinite(value) or value <= 0:
         raise FormatError(
-            f"fps is {value.tolist()!r}", file=file, fix="store one positive number, what the counter counts per second"
+            f"fps is {value.tolist()!r}", file=file, fix="store one positive number, the counter's frames per second"
         )
     return float(value)
 
@@ -172,37 +183,45 @@ def _track(
     wanted = (1, 2) if track == "phases" else (2,)
     if values.ndim not in wanted or values.dtype.kind not in "biuf":
         shape = "(frames,) labels or (frames, phases) scores" if track == "phases" else "(frames, tools)"
-        raise FormatError(f"an array of numbers {shape} expected, {values.dtype} {values.shape} found", file=place)
+        raise FormatError(
+            f"found an array {values.dtype} {values.shape}, expected numbers of shape {shape}",
+            file=place,
+            fix="save the array in that shape",
+        )
     if len(values) == 0:
-        raise FormatError("no frames", file=place, fix="leave this video out")
+        raise FormatError("the array has no frames", file=place, fix="leave this video out")
     frames, frames_key, fps, notices = _frames(file, key, arrays, len(values), spec)
     check_frames(frames, lambda row: row + 1, place)
     classes = _class_names(file, track, names, spec)
     if classes is not None and values.ndim == 2 and values.shape[1] != len(classes):
-        raise FormatError(f"{values.shape[1]} columns but {len(classes)} class names", file=place)
+        raise FormatError(
+            f"the array has {values.shape[1]} columns, but there are {len(classes)} class names",
+            file=place,
+            fix=f"store or declare one name per column ({track[:-1]}_names)",
+        )
     kind = spec.kind.get(track)
     if kind is None:
         whole = values.dtype.kind in "biu" and track == "tools"
         kind = "labels" if whole or values.ndim == 1 else "logits" if key.startswith("logit") else "probabilities"
         if kind == "logits":
-            notices.append(f"{place}: taken as logits by its name")
+            notices.append(f"{place}: read as logits because of its name")
     if (kind == "labels") != (values.ndim == 1) and track == "phases":
-        raise FormatError(f"an array {values.shape} of phases cannot hold {kind}", file=place, fix="correct the kind")
+        raise FormatError(f"a phase array of shape {values.shape} cannot hold {kind}", file=place, fix="correct kind")
 
-    def where(row: int) -> int:
+    def line_of(row: int) -> int:
         return row + 1
 
     if kind == "labels":
         numbers = values.astype(np.int64) if values.dtype.kind in "biu" else values
-        checked = check_labels(numbers, track, None if classes is None else len(classes), spec, where, place)
+        checked = check_labels(numbers, track, None if classes is None else len(classes), spec, line_of, place)
     else:
-        checked = check_scores(values, track, kind, where, place)
+        checked = check_scores(values, track, kind, line_of, place)
     layout = Layout(format="npz" if key else "npy", kind=kind, key=key or None, frames_key=frames_key)
     return Track(video, track, frames, checked, classes, fps, layout, file, tuple(notices))
 
 
 def _class_names(file: str, track: str, names: Mapping[str, tuple[str, ...]], spec: Spec) -> tuple[str, ...] | None:
-    """The file's own class names, else the declared order; spelt as declared where both are there."""
+    """Return the file's class names, spelled as declared if names are declared, else the declared order."""
     own, declared = names.get(track), spec.names.get(track)
     if own is None or declared is None:
         return own or declared
@@ -215,28 +234,32 @@ def _class_names(file: str, track: str, names: Mapping[str, tuple[str, ...]], sp
 def _frames(
     file: str, key: str, arrays: Mapping[str, np.ndarray], count: int, spec: Spec
 ) -> tuple[np.ndarray, str | None, float, list[str]]:
-    """Frame numbers, the key they came from, the counter's rate, and what to tell."""
+    """Return frame numbers, the key of their array, frames per second of the counter, and notices."""
     suffix = key.split("_", 1)[1] if "_" in key else ""
     frames_key = f"frames_{suffix}"
     if frames_key not in arrays:
-        # "phases_01" and "frames_1" are of one video.
+        # "phases_01" and "frames_1" belong to the same video.
         same = [k for k in arrays if k.startswith("frames_") and video_id(k[len("frames_") :]) == video_id(suffix)]
         frames_key = same[0] if len(same) == 1 else frames_key
     fps = spec.counter_fps
     if "fps" in arrays:
         fps = _rate(file, arrays["fps"])
         if spec.fps is not None and spec.fps != fps:
-            raise FormatError(f"the file counts {fps:g} frames per second, {spec.fps:g} were declared", file=file)
+            raise FormatError(
+                f"the file stores fps {fps:g}, but {spec.fps:g} was declared", file=file, fix="omit fps, or correct it"
+            )
     if frames_key in arrays:
         frames = arrays[frames_key]
         if frames.shape != (count,) or frames.dtype.kind not in "iu":
             raise FormatError(
-                f"{frames_key} must be {count} whole numbers like {key}, {frames.dtype} {frames.shape} found", file=file
+                f"{frames_key} is {frames.dtype} {frames.shape}, but {key} needs {count} whole numbers",
+                file=file,
+                fix="store one frame number per row",
             )
         return frames.astype(np.int64), frames_key, fps, []
     offset = spec.offset or 0
     notice = (
-        f"{file}: no frame numbers; rows are taken as frames {offset}, {offset + spec.step}, {offset + 2 * spec.step} "
-        f"... of a counter at {fps:g} per second"
+        f"{file}: no frame numbers; rows are read as frames {offset}, {offset + spec.step}, {offset + 2 * spec.step} "
+        f"... at {fps:g} frames per second"
     )
     return spec.row_frames(count), None, fps, [notice]

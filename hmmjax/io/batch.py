@@ -1,4 +1,4 @@
-"""From videos of different lengths to padded arrays, and back to exactly the frames that were read."""
+"""Pad videos of different lengths to one batch, and map arrays back to the frames that were read."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -7,23 +7,25 @@ from typing import Any
 import numpy as np
 
 from hmmjax.io.errors import FormatError
-from hmmjax.io.join import align_classes, label_rows, match_annotations, merge_labels
-from hmmjax.io.records import Track, Video
+from hmmjax.io.join import align_classes
+from hmmjax.io.labels import label_rows, match_annotations, merge_labels
+from hmmjax.io.tracks import Track, Video
 from hmmjax.types import Labels, Observations
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BatchIndex:
-    """Where each row that was read went in the padded arrays.
+    """The position of each row of the files in the padded arrays.
 
     Attributes:
-        ids: (B,) the videos.
-        frames: for each video its (n,) frame numbers as read.
-        rows: for each video the (n,) positions of those frames on the padded time axis; unread frames lie between.
+        ids: (B,) video identifiers.
+        frames: per video, the (n,) frame numbers of the file.
+        rows: per video, the (n,) positions of these frames on the padded time axis; positions between them were not
+            observed.
         length: T, the padded length.
-        step: counter frames from one position to the next.
-        fps: the counter's frames per second.
-        notices: what was inserted, left out or not found.
+        step: counter frames per time step.
+        fps: frames per second of the frame counter.
+        notices: messages about frames that were inserted, dropped or not found.
     """
 
     ids: tuple[str, ...]
@@ -36,34 +38,37 @@ class BatchIndex:
 
     @property
     def step_seconds(self) -> float:
-        """Seconds from one position to the next."""
+        """Seconds per time step."""
         return self.step / self.fps
 
     def split(self, array: Any) -> list[np.ndarray]:
-        """The inverse of padding: each video at the frames that were read.
+        """Undo the padding: return each video at the frames of its file.
 
         Args:
-            array: (B, T, ...).
+            array: (B, T, ...) array.
 
         Returns:
             One (n, ...) array per video.
 
         Raises:
-            ValueError: another B or T.
+            ValueError: if the array has another B or T.
         """
         array = np.asarray(array)
         if array.shape[:2] != (len(self.ids), self.length):
-            raise ValueError(f"an array ({len(self.ids)}, {self.length}, ...) expected, {array.shape} found")
+            raise ValueError(
+                f"the array has shape {array.shape}, but the index is for ({len(self.ids)}, {self.length}, ...): "
+                "pass an array of the same batch"
+            )
         return [array[i, rows] for i, rows in enumerate(self.rows)]
 
     def select(self, positions: Sequence[int]) -> "BatchIndex":
-        """The index of some of the videos.
+        """Return the index of some of the videos.
 
         Args:
-            positions: of the videos, in the wanted order.
+            positions: positions of the videos in the batch, in the desired order.
 
         Returns:
-            The index of those; T and notices stay.
+            The index of these videos, with the same T and notices.
         """
         return dataclasses.replace(
             self,
@@ -74,7 +79,7 @@ class BatchIndex:
 
 
 MOST_GAPS = 1000
-"""Unobserved frames per row beyond which a frame number is a slip of the pen, not a gap."""
+"""Maximum number of unobserved frames per row; more indicate a wrong frame number rather than a gap."""
 
 
 def to_batch(
@@ -85,73 +90,47 @@ def to_batch(
 ) -> tuple[Observations, Labels, np.ndarray, BatchIndex]:
     """Pad videos to (B, T) arrays with a mask.
 
-    Classes are brought into the order of the first video's, wherever files name them.
+    If files name their classes, all are brought into the order of the first video.
 
     Args:
-        videos: from `join`, all with the same tracks.
-        annotations: tracks of labels for some of the videos; matched by video, then by frame. Several of one video add
-            up: a person's answers to what a file leaves open.
-        step: counter frames per time step. None takes the spacing that the files have; frames missing between two
+        videos: videos from `join`, all with the same tracks.
+        annotations: tracks of labels of some of the videos, matched by video and frame. Several annotations of one
+            video are merged.
+        step: counter frames per time step. None takes the spacing of the rows; frames that are missing between two
             rows are inserted as unobserved (mask False), so that time passes there.
 
     Returns:
-        Observations (int32 labels or float32 probabilities), Labels (int32, -1 unknown; a track without any
-        annotation is None), mask (B, T) bool, and the index that undoes it all.
+        Observations (int32 labels or float32 probabilities), Labels (int32, -1 unknown; None for a track without
+        annotations), mask (B, T) bool, and the index that maps padded arrays back to the frames of the files.
 
     Raises:
-        FormatError: when videos disagree in rate, tracks, classes, or labels against probabilities, when annotations
-            contradict each other or have other classes, or when a frame does not fall on the step.
+        FormatError: if videos differ in rate, tracks, classes or kind, annotations contradict each other or have
+            other classes, or a frame does not fall on a time step.
     """
     if not videos:
-        raise FormatError("no videos", fix="give at least one prediction file")
+        raise FormatError("there are no videos", fix="pass at least one prediction file")
     if step is not None and step < 1:
-        raise FormatError(f"a time step of {step} frames", fix="give at least 1")
-    videos, names = _one_order(videos)
+        raise FormatError(f"step is {step}", fix="pass a number of frames, at least 1")
+    videos, names = _align_videos(videos)
     fps = videos[0].fps
     for video in videos:
         if video.fps != fps:
             raise FormatError(
-                f"{video.id} counts {video.fps:g} frames per second, {videos[0].id} {fps:g}",
+                f"{video.id} is counted at {video.fps:g} frames per second, {videos[0].id} at {fps:g}",
                 file=video.tracks[0].source,
-                fix="read them with their own fps and convert with Track.at_fps",
+                fix="read each with its own fps and convert with Track.at_fps",
             )
     step = _step(videos) if step is None else step
     rows = tuple(_rows(video, step) for video in videos)
     length = max(int(r[-1]) for r in rows) + 1
-    for video, r in zip(videos, rows, strict=True):
-        if r[-1] + 1 > max(MOST_GAPS * r.size, 100_000):
-            raise FormatError(
-                f"{video.id} has {r.size} rows but its last frame, {int(video.frames[-1])}, is step {int(r[-1])}",
-                file=video.tracks[0].source,
-                fix="correct the frame number, or give the time step (step=) if rows are really that far apart",
-            )
-    notices = [notice for video in videos for notice in video.notices]
-    inserted = {v.id: int(r[-1]) + 1 - r.size for v, r in zip(videos, rows, strict=True) if r[-1] + 1 > r.size}
-    if inserted:
-        some = ", ".join(f"{name} ({count})" for name, count in list(inserted.items())[:5])
-        notices.append(f"unobserved frames inserted where files have none: {some}")
+    inserted = _inserted(videos, rows)
     mask = np.zeros((len(videos), length), bool)
     for i, r in enumerate(rows):
         mask[i, r] = True
     observations = Observations(
         phases=_pad([v.phases for v in videos], rows, length), tools=_pad([v.tools for v in videos], rows, length)
     )
-    found, told = match_annotations(videos, merge_labels(annotations))
-    labels: dict[str, np.ndarray] = {}
-    for i, (video, r) in enumerate(zip(videos, rows, strict=True)):
-        for annotation in found.get(video.id, []):
-            annotation = _in_order(annotation, names[annotation.track], getattr(video, annotation.track))
-            values, more = label_rows(annotation, video.frames, fps)
-            told += more
-            shape = (len(videos), length, *values.shape[1:])
-            everything = labels.setdefault(annotation.track, np.full(shape, -1, np.int32))
-            if everything.shape != shape:
-                raise FormatError(
-                    f"{values.shape[-1]} {annotation.track} are annotated here, {everything.shape[-1]} elsewhere",
-                    file=annotation.source,
-                    fix="give annotations of the same classes",
-                )
-            everything[i, r] = values
+    labels, label_notices = _pad_labels(videos, annotations, names, rows, length)
     index = BatchIndex(
         ids=tuple(v.id for v in videos),
         frames=tuple(v.frames for v in videos),
@@ -159,13 +138,72 @@ def to_batch(
         length=length,
         step=step,
         fps=fps,
-        notices=(*notices, *told),
+        notices=(*(notice for video in videos for notice in video.notices), *inserted, *label_notices),
     )
-    return observations, Labels(labels.get("phases"), labels.get("tools")), mask, index
+    return observations, labels, mask, index
 
 
-def _one_order(videos: Sequence[Video]) -> tuple[list[Video], dict[str, tuple[str, ...] | None]]:
-    """Videos with classes in the order of the first that names them, and that order."""
+def most_common_step(frames: np.ndarray) -> int:
+    """Return the most common difference of consecutive frame numbers; 0 for a single frame.
+
+    Args:
+        frames: (n,) increasing frame numbers.
+
+    Returns:
+        The difference; the smallest of equally common ones.
+    """
+    differences, counts = np.unique(np.diff(frames), return_counts=True)
+    return int(differences[counts.argmax()]) if counts.size else 0
+
+
+def _inserted(videos: Sequence[Video], rows: Sequence[np.ndarray]) -> list[str]:
+    """Return a notice about inserted frames; raise FormatError if there are implausibly many."""
+    inserted: dict[str, int] = {}
+    for video, r in zip(videos, rows, strict=True):
+        steps = int(r[-1]) + 1
+        if steps > max(MOST_GAPS * r.size, 100_000):
+            raise FormatError(
+                f"{video.id} has {r.size} rows, but its last frame, {int(video.frames[-1])}, is time step {steps - 1}",
+                file=video.tracks[0].source,
+                fix="correct the frame number, or pass a larger time step (step=) if rows are that far apart",
+            )
+        if steps > r.size:
+            inserted[video.id] = steps - r.size
+    if not inserted:
+        return []
+    some = ", ".join(f"{name} ({count})" for name, count in list(inserted.items())[:5])
+    return [f"inserted unobserved frames between rows that are more than a step apart: {some}"]
+
+
+def _pad_labels(
+    videos: Sequence[Video],
+    annotations: Sequence[Track],
+    names: dict[str, tuple[str, ...] | None],
+    rows: Sequence[np.ndarray],
+    length: int,
+) -> tuple[Labels, list[str]]:
+    """Pad the annotations of each video like its predictions; also return notices."""
+    found, notices = match_annotations(videos, merge_labels(annotations))
+    padded: dict[str, np.ndarray] = {}
+    for i, (video, r) in enumerate(zip(videos, rows, strict=True)):
+        for annotation in found.get(video.id, []):
+            annotation = _align_annotation(annotation, names[annotation.track], getattr(video, annotation.track))
+            values, more = label_rows(annotation, video.frames, video.fps)
+            notices += more
+            shape = (len(videos), length, *values.shape[1:])
+            track = padded.setdefault(annotation.track, np.full(shape, -1, np.int32))
+            if track.shape != shape:
+                raise FormatError(
+                    f"{values.shape[-1]} {annotation.track} are annotated here, but {track.shape[-1]} in other files",
+                    file=annotation.source,
+                    fix="annotate the same classes in all files",
+                )
+            track[i, r] = values
+    return Labels(padded.get("phases"), padded.get("tools")), notices
+
+
+def _align_videos(videos: Sequence[Video]) -> tuple[list[Video], dict[str, tuple[str, ...] | None]]:
+    """Bring classes into the order of the first video that names them; also return that order."""
     names: dict[str, tuple[str, ...] | None] = {"phases": None, "tools": None}
     ordered: dict[str, list[Track]] = {}
     for name in names:
@@ -179,22 +217,22 @@ def _one_order(videos: Sequence[Video]) -> tuple[list[Video], dict[str, tuple[st
     return moved, names
 
 
-def _in_order(annotation: Track, names: tuple[str, ...] | None, predicted: Track | None) -> Track:
-    """The annotation with its classes in the predictions' order, where both are named; else as many of them."""
+def _align_annotation(annotation: Track, names: tuple[str, ...] | None, predicted: Track | None) -> Track:
+    """Bring an annotation's classes into the order of the predictions; without names, check their number."""
     if names is not None and annotation.names is not None:
         return annotation.reorder(names)
     here, there = annotation.num_classes, None if predicted is None else predicted.num_classes
     if here is not None and there is not None and here != there:
         raise FormatError(
-            f"{here} {annotation.track} are annotated, {there} are predicted",
+            f"{here} {annotation.track} are annotated, but {there} are predicted",
             file=annotation.source,
-            fix="give annotations of the predicted classes, or name the classes of both",
+            fix="annotate the predicted classes, or declare the class names of both",
         )
     return annotation
 
 
 def _step(videos: Sequence[Video]) -> int:
-    """The spacing that the files have: in each video the most common difference, the same in all."""
+    """Return the most common spacing of rows, which must be the same in all videos."""
     steps: dict[int, str] = {}
     for video in videos:
         if own := most_common_step(video.frames):
@@ -202,26 +240,20 @@ def _step(videos: Sequence[Video]) -> int:
     if len(steps) > 1:
         (one, first), (other, second) = list(steps.items())[:2]
         raise FormatError(
-            f"{first} has a row each {one} frames, {second} each {other}",
-            fix="read them with the right fps each, or say which step to use",
+            f"{first} has one row per {one} frames, {second} one per {other}",
+            fix="read each with its own fps, or pass the step to use (step=, --step)",
         )
     return next(iter(steps), 1)
-
-
-def most_common_step(frames: np.ndarray) -> int:
-    """The most common difference of frame numbers, the smallest of equally common ones; 0 of a single frame."""
-    differences, counts = np.unique(np.diff(frames), return_counts=True)
-    return int(differences[counts.argmax()]) if counts.size else 0
 
 
 def _rows(video: Video, step: int) -> np.ndarray:
     rows, rest = np.divmod(video.frames - video.frames[0], step)
     if rest.any():
         raise FormatError(
-            f"{video.id}: frame {video.frames[int(np.argmax(rest > 0))]} does not fall on steps of {step} frames from "
+            f"{video.id}: frame {video.frames[int(np.argmax(rest > 0))]} is not a multiple of {step} frames after "
             f"frame {video.frames[0]}",
             file=video.tracks[0].source,
-            fix="give a step that divides all distances between frames",
+            fix="pass a step that divides all distances between frames (step=, --step)",
         )
     return rows
 
@@ -233,13 +265,13 @@ def _pad(tracks: Sequence[Track | None], rows: Sequence[np.ndarray], length: int
     first = present[0]
     for track in tracks:
         if track is None:
-            raise FormatError(f"some videos have no {first.track}", fix="give both tracks for all videos")
+            raise FormatError(f"some videos have no {first.track}", fix="pass both tracks for all videos")
         if track.is_labels != first.is_labels or track.values.shape[1:] != first.values.shape[1:]:
-            what = [f"{'labels' if t.is_labels else 'probabilities'} {t.values.shape[1:]}" for t in (track, first)]
+            what = [f"{'labels' if t.is_labels else 'probabilities'} {t.values.shape}" for t in (track, first)]
             raise FormatError(
-                f"{track.video} holds {what[0]}, {first.video} {what[1]}",
+                f"{track.video} has {what[0]}, {first.video} has {what[1]}",
                 file=track.source,
-                fix="give one kind of file",
+                fix="pass files of one kind with the same classes",
             )
     dtype = np.int32 if first.is_labels else np.float32
     padded = np.zeros((len(tracks), length, *first.values.shape[1:]), dtype)

@@ -1,4 +1,4 @@
-"""The one exception that reading, joining and writing files raises about their content."""
+"""The exception that readers and writers raise about the content of files."""
 
 import os
 
@@ -6,12 +6,12 @@ import os
 class FormatError(ValueError):
     """A file, or a set of files, that cannot be used as it is.
 
-    The message reads ``file, line: cause. Fix: what to do``.
+    The message reads ``file, line: cause. Fix: fix``.
 
     Attributes:
         cause: what is wrong.
-        file: the file it is about, or None when it is about a set of files.
-        line: 1-based line (text) or row (arrays), or None.
+        file: the file, or None if the error concerns a set of files.
+        line: 1-based line of a text file or row of an array, or None.
         fix: what the user can do about it.
     """
 

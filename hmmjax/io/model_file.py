@@ -1,9 +1,9 @@
-"""Parameters as a file: an NPZ with arrays and a JSON description of the tree. No pickle, no code.
+"""Save and load parameters: an NPZ with arrays and a JSON description of the tree, without pickles.
 
 The array ``header`` is a JSON string ``{"format": "hmmjax-params", "version": 1, "params": tree, "phase_names": ...,
 "tool_names": ..., "fps": ..., "metadata": ...}``. A tree is ``{"class": name, "fields": {...}}`` for a dataclass that
 `hmmjax.emissions`, `hmmjax.transitions` or `hmmjax.types` exports, ``{"array": key}``, ``{"tuple": [...]}``,
-``{"dict": {...}}`` or ``{"value": plain JSON value}``. New families need no change here.
+``{"dict": {...}}`` or ``{"value": plain JSON value}``. New exported families need no change here.
 """
 
 import dataclasses
@@ -21,21 +21,21 @@ from hmmjax.io.write import save_npz
 
 FORMAT = "hmmjax-params"
 VERSION = 1
-"""Of the layout. Whoever raises it keeps reading the older ones, of which tests/fixtures holds a file each."""
+"""Version of the format. If you increase it, keep reading older versions; tests/fixtures holds a file of each."""
 
 PathLike = str | os.PathLike[str]
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelFile:
-    """What a model file holds.
+    """The content of a model file.
 
     Attributes:
         params: the parameters.
         phase_names: (L,) class names, or None.
         tool_names: (K,) class names, or None.
-        fps: time steps per second that the transitions belong to (1.0 for one frame per second), or None.
-        metadata: what else was saved.
+        fps: time steps per second of the transitions (1.0 for one frame per second), or None.
+        metadata: further values saved with the model.
     """
 
     params: Any
@@ -46,7 +46,7 @@ class ModelFile:
 
 
 def registry() -> dict[str, type]:
-    """The dataclasses that may stand in a model file, by name."""
+    """Return the dataclasses that a model file can contain, by name."""
     from hmmjax import emissions, transitions, types
 
     classes: dict[str, type] = {}
@@ -68,26 +68,26 @@ def save_params(
     metadata: dict[str, Any] | None = None,
     force: bool = False,
 ) -> None:
-    """Save parameters, to be read by `load_params`.
+    """Save parameters in a file for `load_params`.
 
     Args:
         path: the file, usually ``.npz``.
-        params: `hmmjax.Params` with any families.
-        phase_names: (L,) names, so that a model meets predictions by name.
-        tool_names: (K,) names.
-        fps: time steps per second that the transitions belong to.
-        metadata: anything that JSON can hold.
-        force: overwrite.
+        params: `hmmjax.Params` with exported families.
+        phase_names: (L,) class names, by which the model is later matched with predictions.
+        tool_names: (K,) class names.
+        fps: time steps per second of the transitions.
+        metadata: further values; anything that JSON can hold.
+        force: overwrite an existing file.
 
     Raises:
-        FileExistsError: when `path` exists and `force` is False.
-        TypeError: for a class that the library does not export.
-        ValueError: when the number of names and of classes differ.
+        FileExistsError: if `path` exists and `force` is False.
+        TypeError: if `params` contains a class that the library does not export.
+        ValueError: if the numbers of names and classes differ.
     """
     for names, track in ((phase_names, "phases"), (tool_names, "tools")):
         count = getattr(params, f"num_{track}", None)
         if names is not None and count and count != len(names):
-            raise ValueError(f"{len(names)} names for {count} {track}")
+            raise ValueError(f"{len(names)} {track[:-1]} names were given for {count} {track}: pass one name per class")
     arrays: dict[str, np.ndarray] = {}
     header = {
         "format": FORMAT,
@@ -102,38 +102,41 @@ def save_params(
 
 
 def load_params(path: PathLike) -> ModelFile:
-    """Read what `save_params` wrote.
+    """Load a file written by `save_params`.
 
     Args:
         path: the file.
 
     Returns:
-        The parameters, checked, and what was saved beside them.
+        The validated parameters, and what was saved with them.
 
     Raises:
-        FormatError: for a file that is missing, damaged, of another kind, of a newer version, or that names a class
-            this version does not know.
+        FormatError: if the file is missing, damaged, not a model, of a newer version, or contains an unknown class.
     """
     file = os.fspath(path)
     if not os.path.isfile(file):
-        raise FormatError("no such model file", file=file)
+        raise FormatError("the model file does not exist", file=file, fix="check the path")
     arrays = load_arrays(file)
     if "header" not in arrays:
-        raise FormatError("this is no hmmjax model", file=file, fix="give a file that hmmjax.io.save_params wrote")
+        raise FormatError(
+            "the file is not an hmmjax model", file=file, fix="pass a file written by hmmjax.io.save_params"
+        )
     try:
         header = json.loads(str(arrays["header"][()]))
         kind, version = header["format"], header["version"]
     except (ValueError, KeyError, TypeError, IndexError, RecursionError):
-        raise FormatError("its header cannot be read", file=file, fix="save the model again") from None
+        raise FormatError("the header of the model file is damaged", file=file, fix="save the model again") from None
     if kind != FORMAT:
-        raise FormatError(f"this is a {kind!r} file, not a model", file=file)
+        raise FormatError(
+            f"the file is a {kind!r} file, not a model", file=file, fix="pass a file written by hmmjax.io.save_params"
+        )
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise FormatError(f"its format has the impossible version {version!r}", file=file, fix="save the model again")
+        raise FormatError(f"the model format version {version!r} is invalid", file=file, fix="save the model again")
     if version > VERSION:
         raise FormatError(
-            f"made by a newer hmmjax (model format {version}, this one reads up to {VERSION})",
+            f"the model was saved by a newer hmmjax (model format {version}, this one reads up to {VERSION})",
             file=file,
-            fix="upgrade: pip install --upgrade hmmjax",
+            fix="upgrade it with pip install --upgrade hmmjax",
         )
     try:
         params = _decode(header["params"], arrays, registry(), file)
@@ -146,14 +149,16 @@ def load_params(path: PathLike) -> ModelFile:
     except FormatError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise FormatError(f"its contents do not fit together ({error})", file=file, fix="save it again") from None
+        raise FormatError(
+            f"the parts of the model do not fit together ({error})", file=file, fix="save the model again"
+        ) from None
 
 
 def _names(names: Any, count: int) -> tuple[str, ...] | None:
     if names is None:
         return None
     if not isinstance(names, list) or not all(isinstance(n, str) for n in names) or len(names) != count:
-        raise ValueError(f"names {names!r} for {count} classes")
+        raise ValueError(f"the names of {count} classes are {names!r}")
     return tuple(names)
 
 
@@ -163,7 +168,9 @@ def _encode(tree: Any, arrays: dict[str, np.ndarray], classes: dict[str, type], 
     if dataclasses.is_dataclass(tree):
         name = type(tree).__name__
         if classes.get(name) is not type(tree):
-            raise TypeError(f"{name} is not exported by hmmjax.emissions or hmmjax.transitions and cannot be saved")
+            raise TypeError(
+                f"{name} cannot be saved: use classes that hmmjax.emissions, hmmjax.transitions or hmmjax.types export"
+            )
         fields = {
             field.name: _encode(getattr(tree, field.name), arrays, classes, f"{path}.{field.name}")
             for field in dataclasses.fields(tree)
@@ -175,13 +182,13 @@ def _encode(tree: Any, arrays: dict[str, np.ndarray], classes: dict[str, type], 
         return {"dict": {str(k): _encode(v, arrays, classes, f"{path}.{k}") for k, v in tree.items()}}
     array = np.asarray(tree)
     if array.dtype.kind not in "biuf":
-        raise TypeError(f"{path} is a {type(tree).__name__}, which cannot be saved")
+        raise TypeError(f"{path} is a {type(tree).__name__}, which cannot be saved: use arrays, numbers or strings")
     arrays[path] = array
     return {"array": path}
 
 
 def _native(array: np.ndarray) -> np.ndarray:
-    """In this machine's byte order, the only one that JAX takes: files may come from elsewhere."""
+    """Convert to this machine's byte order, the only one that JAX accepts."""
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
@@ -190,7 +197,9 @@ def _decode(tree: Any, arrays: dict[str, np.ndarray], classes: dict[str, type], 
         return tree["value"]
     if "array" in tree:
         if tree["array"] not in arrays:
-            raise FormatError(f"the array {tree['array']} is missing", file=file, fix="copy or save the model again")
+            raise FormatError(
+                f"the array {tree['array']} of the model is missing", file=file, fix="copy or save the model again"
+            )
         return _native(arrays[tree["array"]])
     if "tuple" in tree:
         return tuple(_decode(item, arrays, classes, file) for item in tree["tuple"])
@@ -199,6 +208,8 @@ def _decode(tree: Any, arrays: dict[str, np.ndarray], classes: dict[str, type], 
     name = tree["class"]
     if name not in classes:
         raise FormatError(
-            f"unknown model part {name!r}", file=file, fix=f"update hmmjax; this version knows {', '.join(classes)}"
+            f"the model contains the unknown class {name!r}",
+            file=file,
+            fix=f"update hmmjax; this version has {', '.join(classes)}",
         )
     return classes[name](**{key: _decode(value, arrays, classes, file) for key, value in tree["fields"].items()})

@@ -1,8 +1,7 @@
-"""Find files, tell their layouts apart, and read them into tracks."""
+"""Find files, detect their layouts, and read them into tracks."""
 
 import dataclasses
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -10,14 +9,16 @@ import numpy as np
 
 from hmmjax.io.answers import ANSWERS, is_answers, read_answers
 from hmmjax.io.arrays import pickle_error, read_arrays
+from hmmjax.io.cadene import is_cadene, read_cadene
+from hmmjax.io.detections import is_detections, read_detections
 from hmmjax.io.errors import FormatError
 from hmmjax.io.folder import is_unfinished
-from hmmjax.io.join import merge_labels
+from hmmjax.io.labels import merge_labels
 from hmmjax.io.names import Names, resolve_names
-from hmmjax.io.records import Track
-from hmmjax.io.spec import KINDS, TRACKS, Spec, video_id
-from hmmjax.io.special import is_cadene, is_detections, read_cadene, read_detections
+from hmmjax.io.spec import KINDS, TRACKS, Spec
 from hmmjax.io.text import read_text
+from hmmjax.io.tracks import Track
+from hmmjax.io.videos import check_no_duplicates, natural, renamed
 
 PathLike = str | os.PathLike[str]
 
@@ -25,64 +26,66 @@ _TEXT = (".txt", ".csv", ".tsv")
 _ARRAYS = (".npz", ".npy")
 _PICKLES = (".pkl", ".pickle", ".p", ".pt", ".pth")
 
+#: Text layouts other than plain tables: a test of the first line, and the reader. To add a layout, add its pair here.
+_LAYOUTS: tuple[tuple[Callable[[str], bool], Callable[[str, str, Spec], list[Track]]], ...] = (
+    (is_answers, read_answers),
+    (is_cadene, read_cadene),
+    (is_detections, read_detections),
+)
 
 RESULTS = "stabilized.npz"
-"""The file of posteriors that makes a folder one of results."""
+"""The file of posteriors by which a folder of results is recognized."""
+
+_SHORTEST_SURGERY = 600.0
+"""Seconds; all videos of Cholec80 and M2CAI16 are longer."""
 
 
 def find_files(paths: PathLike | Sequence[PathLike]) -> tuple[list[str], list[str]]:
-    """The prediction files among `paths`, folders searched (not their subfolders).
+    """List the prediction files among paths; folders are searched without their subfolders.
 
     Args:
         paths: a file, a folder, or several of either. A folder of results stands for its file of posteriors.
 
     Returns:
-        The files, those of a folder in natural order, and notices about files in folders that were passed over.
+        The files, those of a folder in natural order, and notices about files in folders that were ignored.
 
     Raises:
-        FormatError: for a path that does not exist, a folder without any readable file, and a file given twice.
+        FormatError: if a path does not exist, a folder has no readable file, or a file is given twice.
     """
     found: list[str] = []
     notices: list[str] = []
-    for path in [paths] if isinstance(paths, str | os.PathLike) else paths:
-        path = Path(path)
+    for path in map(Path, [paths] if isinstance(paths, str | os.PathLike) else paths):
         if path.is_dir():
-            if (path / RESULTS).is_file():
-                # A folder that `hmmjax stabilize` wrote: everything it found is in this one file.
-                found.append(str(path / RESULTS))
-                if is_unfinished(path):
-                    notices.append(f"{path}: results of a run that did not finish, or still runs")
-                continue
-            # Hidden files are nobody's predictions: systems leave them, and writes that were killed.
-            shown = (p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
-            inside = sorted(shown, key=lambda p: natural(p.name))
-            files = [p for p in inside if p.suffix.lower() in (*_TEXT, *_ARRAYS) and "timestamp" not in p.name]
-            if not files:
-                raise FormatError("no txt, csv, npz or npy file in this folder", file=path)
-            passed = [p.name for p in inside if p not in files]
-            if passed:
-                notices.append(f"{path}: passed over {', '.join(passed[:5])}{' ...' if len(passed) > 5 else ''}")
-            found += [str(p) for p in files]
-        elif not path.exists():
-            raise FormatError("no such file or folder", file=path)
-        else:
+            files, more = _search(path)
+            found += files
+            notices += more
+        elif path.exists():
             found.append(str(path))
-    twice = {os.path.realpath(file): file for file in found}
-    if len(twice) < len(found):
-        raise FormatError("a file is given twice", file=next(f for f in found if found.count(f) > 1 or f not in twice))
+        else:
+            raise FormatError("the file or folder does not exist", file=path, fix="check the path")
+    unique = {os.path.realpath(file): file for file in found}
+    if len(unique) < len(found):
+        twice = next(f for f in found if found.count(f) > 1 or f not in unique.values())
+        raise FormatError("the file is given twice", file=twice, fix="pass it once")
     return found, notices
 
 
-def natural(name: str) -> list[tuple[int, int, str]]:
-    """Sort key that puts video9 before video10.
-
-    Args:
-        name: of a file or a video.
-
-    Returns:
-        A part for each run of digits and of others; upper and lower case are the same.
-    """
-    return [(0, int(part), "") if part.isdigit() else (1, 0, part.lower()) for part in re.split(r"(\d+)", name) if part]
+def _search(folder: Path) -> tuple[list[str], list[str]]:
+    """Return the files of a folder, and notices."""
+    if (folder / RESULTS).is_file():
+        # A folder written by `hmmjax stabilize`: this file holds all its results.
+        unfinished = [f"{folder}: results of a run that has not finished"] if is_unfinished(folder) else []
+        return [str(folder / RESULTS)], unfinished
+    # Hidden files are not predictions: operating systems and killed writers leave them.
+    shown = (p for p in folder.iterdir() if p.is_file() and not p.name.startswith("."))
+    inside = sorted(shown, key=lambda p: natural(p.name))
+    files = [p for p in inside if p.suffix.lower() in (*_TEXT, *_ARRAYS) and "timestamp" not in p.name]
+    if not files:
+        raise FormatError("the folder has no txt, csv, npz or npy file", file=folder, fix="check the path")
+    ignored = [p.name for p in inside if p not in files]
+    more = " ..." if len(ignored) > 5 else ""
+    notices = [f"{folder}: ignored {', '.join(ignored[:5])}{more}"] if ignored else []
+    return [str(p) for p in files], notices
 
 
 def read(
@@ -104,97 +107,95 @@ def read(
     """Read predictions or annotations, one track per video and file (or array).
 
     Args:
-        paths: a file, a folder, or several of either. Layouts are told apart by content: Cholec80 and M2CAI16 txt,
-            MTRCNet, TMRNet and Surgformer txt, csv with a Frame column, NPZ (`hmmjax.io.arrays`), NPY (one video
-            each), Cadene's csv, Faster R-CNN detection csv; and, among annotations, answers to `hmmjax suggest`.
-        track: "phases" or "tools", where the file does not say.
+        paths: a file, a folder, or several of either. Layouts are detected from the content: Cholec80 and M2CAI16 txt,
+            MTRCNet, TMRNet and Surgformer txt, csv with a Frame column, NPZ (`hmmjax.io.arrays`), NPY (one video per
+            file), Cadene's csv, Faster R-CNN detection csv, and, among annotations, answers to `hmmjax suggest`.
+        track: "phases" or "tools", if the file does not tell.
         kind: "labels", "probabilities" or "logits" (softmax over phases, sigmoid per tool), for both tracks or as
-            ``{"phases": ..., "tools": ...}``. None takes whole-number tools and single columns of phases as labels
-            and the rest as probabilities, which must then lie in [0, 1].
-        phase_names: the classes: for files with indices only, their order; for files with names, the names to expect
-            (default Cholec80's). A list, "cholec80", "tf-cholec80", "m2cai16", or a file with one name a line.
-        tool_names: likewise ("cholec80", "cholect50").
-        fps: frames per second of the counter in the Frame column; 25 on Cholec80, also when only each 25th is there;
-            1 where frames number seconds. None means 25, or what an NPZ says of itself.
-        step: frames from row to row in files without a Frame column (NPY, most NPZ, Cadene).
-        offset: frame of their first row; None means 0, and 24 for Cadene.
-        header: "yes", "no" or "auto", for text.
-        strict: refuse damaged rows of a detection csv; False leaves their frames out and says so in `notices`.
-        unknown: allow -1, unknown, among labels (annotations).
-        rename: videos to rename, e.g. ``{"tool_video_11": "video61"}``.
+            ``{"phases": ..., "tools": ...}``. With None, whole-number tools and single columns of phases are labels;
+            everything else must be probabilities in [0, 1].
+        phase_names: the phase classes. For files with indices, their order; for files with names, the names to expect
+            (default: Cholec80's). A list, "cholec80", "tf-cholec80", "m2cai16", or a file with one name per line.
+        tool_names: the tool classes, as a list, "cholec80", "cholect50", or a file with one name per line.
+        fps: frames per second of the counter in the Frame column: 25 on Cholec80, even if only every 25th frame is
+            listed; 1 if frames count seconds. None means 25, or the value stored in an NPZ.
+        step: frames between rows in files without a Frame column (NPY, most NPZ, Cadene).
+        offset: frame number of their first row. None means 0, and 24 for Cadene.
+        header: whether text files have a header: "yes", "no" or "auto".
+        strict: raise an error for damaged rows of a detection csv. With False, drop their frames and report them in
+            `Track.notices`.
+        unknown: allow the label -1 (unknown), as annotations may have it.
+        rename: new video names by old name, for instance ``{"tool_video_11": "video61"}``.
         progress: wraps the iteration over files, for a progress bar.
 
     Returns:
         Tracks in natural order of video, phases before tools.
 
     Raises:
-        FormatError: for anything that is not as it should be; the message names file, line, cause and fix.
+        FormatError: if an option is invalid or a file cannot be used; the message names file, line, cause and fix.
     """
-    if track not in (None, *TRACKS):
-        raise FormatError(f"unknown track {track!r}", fix="say 'phases' or 'tools'")
-    if header not in ("yes", "no", "auto"):
-        raise FormatError(f"unknown header declaration {header!r}", fix="say 'yes', 'no' or 'auto'")
-    if fps is not None and not fps > 0:
-        raise FormatError(f"fps must be positive, not {fps:g}")
-    if step < 1:
-        raise FormatError(f"step must be at least 1, not {step}")
-    kinds: dict[str, str | None] = dict(kind) if isinstance(kind, Mapping) else {name: kind for name in TRACKS}
-    for name, value in kinds.items():
-        if value not in (None, *KINDS) or name not in TRACKS:
-            raise FormatError(f"unknown kind {value!r} of {name}", fix=f"say one of {', '.join(KINDS)}")
-    names = {"phases": resolve_names(phase_names, "phases"), "tools": resolve_names(tool_names, "tools")}
-    spec = Spec(track, kinds, names, fps, step, offset, header, strict, unknown)
+    spec = _spec(track, kind, phase_names, tool_names, fps, step, offset, header, strict, unknown)
     files, notices = find_files(paths)
     tracks: list[Track] = []
     for file in files if progress is None else progress(files):
         tracks += _read_file(file, spec)
-    tracks = _renamed(tracks, rename or {})
-    _no_duplicates([track for track in tracks if track.layout.format != ANSWERS])
+    tracks = renamed(tracks, rename or {})
+    check_no_duplicates([track for track in tracks if track.layout.format != ANSWERS])
     if any(track.layout.format == ANSWERS for track in tracks):
         tracks = merge_labels(tracks)
     notices += _doubtful_rate(tracks) if fps is None else []
     if not tracks:
-        raise FormatError("no question is answered yet", file=files[0], fix="fill it in, or leave it out")
+        raise FormatError("the sheet has no answers yet", file=files[0], fix="fill it in, or leave it out")
     if notices:
         tracks[0] = dataclasses.replace(tracks[0], notices=(*tracks[0].notices, *notices))
     return sorted(tracks, key=lambda t: (natural(t.video), t.track))
 
 
-_SHORTEST_SURGERY = 600.0
-"""Seconds; no video of Cholec80 or M2CAI16 is as short."""
-
-
-def _doubtful_rate(tracks: Sequence[Track]) -> list[str]:
-    """A notice when rows numbered 1, 2, 3, ... make videos too short for the 25 frames a second that was assumed."""
-    text = [t for t in tracks if t.layout.format in ("text", "csv") and t.fps == 25 and t.frames.size > 25]
-    dense = [t for t in text if np.median(np.diff(t.frames)) == 1]
-    if not dense or len(dense) < len(text):
-        return []
-    lasts = float(np.median([t.frames.size for t in dense])) / 25
-    if lasts >= _SHORTEST_SURGERY:
-        return []
-    return [
-        f"frames are numbered one by one and taken as 25 a second, so that a video lasts {lasts:.0f} s: if they count "
-        "seconds say fps 1 (--fps 1)"
-    ]
-
-
 def read_annotations(paths: PathLike | Sequence[PathLike], **options: object) -> list[Track]:
-    """`read` for ground truth: labels only, and -1 may stand for unknown.
+    """Read annotations: labels only, of which -1 means unknown.
 
     Args:
-        paths: a file, a folder, or several of either; among them files that `hmmjax suggest` wrote and a person filled
-            in, whose answers add to what other files know of a video.
-        **options: of `read`, but `unknown`; `kind` is "labels" unless given.
+        paths: a file, a folder, or several of either. Answer sheets of `hmmjax suggest` may be among them; their
+            answers are merged with other annotations of the same video.
+        **options: options of `read` except `unknown`; `kind` defaults to "labels".
 
     Returns:
         Tracks of labels, in natural order of video, phases before tools.
 
     Raises:
-        FormatError: as `read`.
+        FormatError: if an option is invalid or a file cannot be used.
     """
     options.setdefault("kind", "labels")
     return read(paths, unknown=True, **options)  # type: ignore[arg-type]
+
+
+def _spec(
+    track: str | None,
+    kind: str | Mapping[str, str | None] | None,
+    phase_names: Names | None,
+    tool_names: Names | None,
+    fps: float | None,
+    step: int,
+    offset: int | None,
+    header: str,
+    strict: bool,
+    unknown: bool,
+) -> Spec:
+    """Check the options of `read`."""
+    if track not in (None, *TRACKS):
+        raise FormatError(f"unknown track {track!r}", fix="pass 'phases' or 'tools'")
+    if header not in ("yes", "no", "auto"):
+        raise FormatError(f"unknown header option {header!r}", fix="pass 'yes', 'no' or 'auto'")
+    if fps is not None and not fps > 0:
+        raise FormatError(f"fps is {fps:g}", fix="pass a positive number of frames per second")
+    if step < 1:
+        raise FormatError(f"step is {step}", fix="pass a number of frames, at least 1")
+    kinds: dict[str, str | None] = dict(kind) if isinstance(kind, Mapping) else {name: kind for name in TRACKS}
+    for name, value in kinds.items():
+        if value not in (None, *KINDS) or name not in TRACKS:
+            raise FormatError(f"unknown kind {value!r} of {name}", fix=f"pass one of {', '.join(KINDS)}")
+    names = {"phases": resolve_names(phase_names, "phases"), "tools": resolve_names(tool_names, "tools")}
+    return Spec(track, kinds, names, fps, step, offset, header, strict, unknown)
 
 
 def _read_file(file: str, spec: Spec) -> list[Track]:
@@ -203,59 +204,32 @@ def _read_file(file: str, spec: Spec) -> list[Track]:
         raise pickle_error(file)
     if suffix in _ARRAYS:
         return read_arrays(file, spec)
+    not_text = FormatError("the file is not UTF-8 text", file=file, fix="pass txt, csv, npz or npy files")
     try:
         text = Path(file).read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise FormatError("this is no text file", file=file, fix="give txt, csv, npz or npy files") from None
+        raise not_text from None
     except OSError as error:
-        raise FormatError(f"the file cannot be read ({error.strerror})", file=file) from None
+        raise FormatError(
+            f"the file cannot be read ({error.strerror})", file=file, fix="check the path and its permissions"
+        ) from None
     if "\0" in text:
-        raise FormatError("this is no text file", file=file, fix="give txt, csv, npz or npy files")
+        raise not_text
     first = next((line for line in text.splitlines() if line.strip()), "")
-    if is_answers(first):
-        return read_answers(file, text, spec)
-    if is_cadene(first):
-        return read_cadene(file, text, spec)
-    if is_detections(first):
-        return [read_detections(file, text, video_id(file), spec)]
-    return read_text(file, text, video_id(file), spec)
+    reader = next((read_layout for matches, read_layout in _LAYOUTS if matches(first)), read_text)
+    return reader(file, text, spec)
 
 
-def rename_videos(tracks: Sequence[Track], names: Mapping[str, str]) -> list[Track]:
-    """Tracks with some videos renamed.
-
-    Args:
-        tracks: as `read` gives them.
-        names: from old to new, for instance ``{"tool_video_11": "video61"}``.
-
-    Returns:
-        The tracks, in the same order.
-
-    Raises:
-        FormatError: when there is no such video, and when two tracks then are of the same video.
-    """
-    result = _renamed(tracks, names)
-    _no_duplicates(result)
-    return result
-
-
-def _renamed(tracks: Sequence[Track], names: Mapping[str, str]) -> list[Track]:
-    wanted = {video_id(old): video_id(new) for old, new in names.items()}
-    missing = set(wanted) - {track.video for track in tracks}
-    if missing:
-        have = ", ".join(dict.fromkeys(track.video for track in tracks))
-        raise FormatError(f"no video {', '.join(sorted(missing))} to rename", fix=f"the videos are {have}")
-    return [dataclasses.replace(track, video=wanted.get(track.video, track.video)) for track in tracks]
-
-
-def _no_duplicates(tracks: Sequence[Track]) -> None:
-    seen: dict[tuple[str, str], Track] = {}
-    for track in tracks:
-        other = seen.setdefault((track.video, track.track), track)
-        if other is not track:
-            raise FormatError(
-                f"{track.track} of {track.video} were already read from {other.source}"
-                + (f" (there as {other.layout.key}, here as {track.layout.key})" if track.layout.key else ""),
-                file=track.source,
-                fix="give one file per video and track, or rename one of the videos",
-            )
+def _doubtful_rate(tracks: Sequence[Track]) -> list[str]:
+    """Return a notice if frames are numbered consecutively and 25 per second would make videos too short."""
+    text = [t for t in tracks if t.layout.format in ("text", "csv") and t.fps == 25 and t.frames.size > 25]
+    dense = [t for t in text if np.median(np.diff(t.frames)) == 1]
+    if not dense or len(dense) < len(text):
+        return []
+    seconds = float(np.median([t.frames.size for t in dense])) / 25
+    if seconds >= _SHORTEST_SURGERY:
+        return []
+    return [
+        f"frames are numbered consecutively and read as 25 per second, so that videos last {seconds:.0f} s; if frames "
+        "count seconds, pass fps=1 (--fps 1)"
+    ]

@@ -1,4 +1,4 @@
-"""A text file as cells: separators, header and line numbers found out, every row of one length."""
+"""Split a text file into cells: detect separator and header, and check that all rows have the same length."""
 
 import csv
 import dataclasses
@@ -12,7 +12,7 @@ from hmmjax.io.spec import Spec
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Cells of a text file, all rows of one length."""
+    """The cells of a text file; all rows have the same length."""
 
     file: str
     header: list[str] | None
@@ -23,16 +23,16 @@ class Table:
     newline: str
     trailing: bool
 
-    def where(self, row: int) -> int:
-        """Line number of a row."""
+    def line_of(self, row: int) -> int:
+        """Return the line number of a row."""
         return self.lines[row]
 
 
 def split_table(file: str, text: str, spec: Spec) -> Table:
-    """Lines and cells, with the separator and the header found out.
+    """Split the text of a file into lines and cells, detecting separator and header.
 
     Raises:
-        FormatError: for an empty file, rows of different lengths, and a header that is not as declared.
+        FormatError: if the file is empty, its rows differ in length, or it does not have the declared header.
     """
     numbered = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip()]
     if not numbered:
@@ -42,14 +42,14 @@ def split_table(file: str, text: str, spec: Spec) -> Table:
 
     if delimiter == " " and ";" in sample:
         raise FormatError(
-            "cells are separated by ';'",
+            "cells are separated by semicolons",
             file=file,
             line=numbered[0][0],
-            fix="export with tabs or commas between cells, and points in numbers",
+            fix="export with tabs or commas between cells, and decimal points",
         )
 
     def split(line: str) -> list[str]:
-        if '"' in line:  # as R and spreadsheets write text
+        if '"' in line:  # R and spreadsheets quote text
             return [cell.strip() for cell in next(csv.reader([line.strip()], delimiter=delimiter))]
         if delimiter == ",":
             return [cell.strip() for cell in line.split(",")]
@@ -58,39 +58,39 @@ def split_table(file: str, text: str, spec: Spec) -> Table:
 
     first = split(numbered[0][1])
     numeric = all(is_number(cell) for cell in first)
-    # A first row such as "0<TAB>Preparation" is data although it is not all numbers.
+    # A first row such as "0<TAB>Preparation" is data although not all its cells are numbers.
     data = numeric or (len(first) > 1 and is_number(first[0]))
     if spec.header == "yes" and data:
         raise FormatError(
             f"a header was declared but the first line is data: {numbered[0][1].strip()!r}",
             file=file,
             line=numbered[0][0],
-            fix="say header='no' (a reader that skips this line loses the first frame)",
+            fix="pass header='no' or 'auto' (skipping this line would lose the first frame)",
         )
     if spec.header == "no" and not data:
         raise FormatError(
             f"no header was declared but the first line is not data: {numbered[0][1].strip()!r}",
             file=file,
             line=numbered[0][0],
-            fix="say header='yes' or 'auto'",
+            fix="pass header='yes' or 'auto'",
         )
     header = None if data else first
     rows = [(i, split(line)) for i, line in (numbered if data else numbered[1:])]
     if not rows:
-        raise FormatError("the file has a header and no rows", file=file, fix="export it again, or leave it out")
+        raise FormatError("the file has a header but no rows", file=file, fix="export it again, or leave it out")
     if delimiter == " " and not numeric and header is not None and len(header) == 2:
-        # "25 Calot Triangle Dissection": with spaces between cells, all after the frame number is the name.
+        # "25 Calot Triangle Dissection": if spaces separate cells, everything after the frame number is the name.
         rows = [(i, [cells[0], " ".join(cells[1:])] if len(cells) > 1 else cells) for i, cells in rows]
     width = len(rows[0][1]) if header is None else len(header)
     for i, cells in rows:
         if len(cells) != width:
             raise FormatError(
-                f"{width} columns expected{' from the header' if header else ''}, {len(cells)} found",
+                f"expected {width} columns{' as in the header' if header else ''}, found {len(cells)}",
                 file=file,
                 line=i,
-                fix="the row is damaged or the file was cut short: export it again"
+                fix="export the file again; the row is damaged or the file truncated"
                 if header is None or i != rows[0][0]
-                else "the header must name every column, the frame number's included",
+                else "name every column in the header, including the frame number",
             )
     return Table(
         file=file,
@@ -105,10 +105,10 @@ def split_table(file: str, text: str, spec: Spec) -> Table:
 
 
 def frame_numbers(table: Table, column: int) -> np.ndarray:
-    """(n,) int64 frame numbers of a column.
+    """Return the (n,) int64 frame numbers of a column.
 
     Raises:
-        FormatError: naming the line that holds something else.
+        FormatError: naming the first line without a whole number.
     """
     cells = table.cells[:, column]
     try:
@@ -116,18 +116,18 @@ def frame_numbers(table: Table, column: int) -> np.ndarray:
     except (ValueError, OverflowError):
         row = next(i for i, cell in enumerate(cells) if not re.fullmatch(r"[+-]?\d{1,18}", cell))
         raise FormatError(
-            f"frame number {str(cells[row])!r} is not a whole number",
+            f"the frame number {str(cells[row])!r} is not a whole number",
             file=table.file,
-            line=table.where(row),
-            fix="the first column must count frames (0, 25, 50 ... on Cholec80)",
+            line=table.line_of(row),
+            fix="put frame numbers (0, 25, 50, ... on Cholec80) into the first column",
         ) from None
 
 
 def floats(table: Table, cells: np.ndarray) -> np.ndarray:
-    """Cells (n, c) as float64.
+    """Return cells (n, c) as float64.
 
     Raises:
-        FormatError: naming the line that holds something else.
+        FormatError: naming the first line with a cell that is not a number.
     """
     try:
         return cells.astype(np.float64)
@@ -136,13 +136,13 @@ def floats(table: Table, cells: np.ndarray) -> np.ndarray:
         raise FormatError(
             f"{str(cells[row, column])!r} is not a number",
             file=table.file,
-            line=table.where(int(row)),
-            fix="the row is damaged or the file was cut short: export it again",
+            line=table.line_of(int(row)),
+            fix="export the file again; the row is damaged or the file truncated",
         ) from None
 
 
 def is_number(cell: str) -> bool:
-    """Whether Python reads it as a number (NaN included)."""
+    """Whether Python parses a cell as a number, including NaN."""
     try:
         float(cell)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Write tracks in the layout they were read in, and result files; never half a file, never over another one."""
+"""Write tracks in the layout in which they were read, and result files (NPZ, csv)."""
 
 import csv
 import dataclasses
@@ -12,34 +12,34 @@ import numpy as np
 from hmmjax.io.atomic import write_atomically
 from hmmjax.io.errors import FormatError
 from hmmjax.io.names import permutation
-from hmmjax.io.records import Layout, Track
-from hmmjax.io.spec import array_suffix
+from hmmjax.io.tracks import Layout, Track
+from hmmjax.io.videos import array_suffix
 
-#: Logits are written for probabilities clipped to this distance from 0 and 1.
+#: Probabilities are clipped to at least this before they are written as logits.
 LOGIT_CLIP = 1e-12
 
 PathLike = str | os.PathLike[str]
 
 
 def write(tracks: Sequence[Track], folder: PathLike, *, like: Sequence[Track], force: bool = False) -> list[Path]:
-    """Write results in the files' own layouts, under their own names.
+    """Write results in the layout and under the names of the files that were read.
 
-    Files that hold one track go to ``folder/phases`` or ``folder/tools``, files with both to ``folder/both``.
+    Files with one track are written to ``folder/phases`` or ``folder/tools``, files with both to ``folder/both``.
 
     Args:
-        tracks: results: probabilities, or labels, of the same videos and tracks as `like`; classes in any order.
-        folder: where to write.
-        like: the tracks as read: their layouts, kinds (a file of labels gets labels, at a threshold of 0.5; a file of
-            logits gets logits) and class order.
-        force: overwrite.
+        tracks: results, probabilities or labels, of the same videos and tracks as `like`; classes in any order.
+        folder: the output folder.
+        like: the tracks as read, which determine layout, kind (labels, probabilities or logits) and class order.
+            Tools are labeled at a threshold of 0.5.
+        force: overwrite existing files.
 
     Returns:
-        The files written. Detections have no boxes after stabilization and are written as a csv of probabilities.
+        The files written. Detections have no boxes after stabilization, so they become a csv of probabilities.
 
     Raises:
-        FileExistsError: when one of them exists and `force` is False.
-        FormatError: as `plan_files`, or when classes differ.
-        KeyError: a video and track in `like` that `tracks` lacks.
+        FileExistsError: if one of the files exists and `force` is False.
+        FormatError: if two files would be written to one path, an input would be overwritten, or classes differ.
+        KeyError: if `tracks` lacks a video and track of `like`.
     """
     results = {(track.video, track.track): track for track in tracks}
     targets = plan_files(folder, like)
@@ -54,17 +54,17 @@ def write(tracks: Sequence[Track], folder: PathLike, *, like: Sequence[Track], f
 
 
 def plan_files(folder: PathLike, like: Sequence[Track]) -> dict[str, Path]:
-    """Where `write` would write; writes nothing.
+    """Return the paths that `write` would write to, without writing.
 
     Args:
-        folder: as in `write`.
-        like: likewise.
+        folder: the output folder.
+        like: the tracks as read.
 
     Returns:
-        A path for each file in `like`.
+        The output path by input file.
 
     Raises:
-        FormatError: when two files in `like` would be written to one, or over one that was read.
+        FormatError: if two files would be written to one path, or an input would be overwritten.
     """
     files: dict[str, list[Track]] = {}
     for track in like:
@@ -72,10 +72,12 @@ def plan_files(folder: PathLike, like: Sequence[Track]) -> dict[str, Path]:
     targets = {source: _target(Path(folder), source, members) for source, members in files.items()}
     if len(set(targets.values())) < len(targets):
         twice = next(t for t in targets.values() if list(targets.values()).count(t) > 1)
-        raise FormatError(f"two input files would both be written to {twice}", fix="rename one, or write them apart")
+        raise FormatError(
+            f"two input files would be written to {twice}", fix="rename one of them, or stabilize them separately"
+        )
     read = {os.path.realpath(source) for source in files}
     if own := [t for t in targets.values() if os.path.realpath(t) in read]:
-        raise FormatError(f"the predictions {own[0]} would be written over", fix="choose another folder for results")
+        raise FormatError(f"the input {own[0]} would be overwritten", fix="choose another folder for the results")
     return targets
 
 
@@ -88,7 +90,7 @@ def _target(folder: Path, source: str, members: Sequence[Track]) -> Path:
 
 
 def _as_read(result: Track, original: Track) -> Track:
-    """The result in the original's class order, kind and layout."""
+    """Convert a result to the class order, kind and layout of the original."""
     if original.names is not None and result.names is not None:
         order = permutation(result.names, original.names, result.track, original.source)
         if result.values.ndim == 2:
@@ -138,7 +140,7 @@ def _write_text(path: str, members: Sequence[Track], layout: Layout) -> None:
 
 
 def _cells(track: Track) -> list[list[str]]:
-    """Values as text: names or indices for labels, nine significant digits (exact float32) for scores."""
+    """Format values: labels as names or indices, scores with nine significant digits (exact for float32)."""
     spelling = track.layout.spelling
     if spelling is not None and track.values.ndim == 1:
         return [[spelling[i] if i >= 0 else "-1"] for i in track.values]
@@ -166,7 +168,7 @@ def _write_arrays(path: str, members: Sequence[Track]) -> None:
         key = str(member.layout.key)
         arrays[key] = array(member)
         suffix = key.split("_", 1)[-1]
-        # Frames are always written: a result may have fewer rows than the file that numbered them by position.
+        # Always write frame numbers: in a result with fewer rows, positions would number other frames.
         arrays[f"frames_{suffix}"] = member.frames
         arrays["fps"] = np.float64(member.fps)
         if member.names is not None:
@@ -175,16 +177,16 @@ def _write_arrays(path: str, members: Sequence[Track]) -> None:
 
 
 def save_npz(path: PathLike, arrays: Mapping[str, Any], *, force: bool = False) -> None:
-    """An NPZ without Python objects, written atomically.
+    """Write an NPZ atomically, without Python objects.
 
     Args:
         path: the file.
-        arrays: by name; numbers, booleans and strings of any shape.
-        force: overwrite.
+        arrays: arrays by name, of numbers, booleans or strings.
+        force: overwrite an existing file.
 
     Raises:
-        FileExistsError: when `path` exists and `force` is False.
-        ValueError: an array of Python objects.
+        FileExistsError: if `path` exists and `force` is False.
+        ValueError: if an array holds Python objects.
     """
     with write_atomically(path, force=force) as temporary, open(temporary, "wb") as file:
         np.savez_compressed(file, allow_pickle=False, **{key: np.asarray(value) for key, value in arrays.items()})
@@ -198,25 +200,25 @@ def write_posteriors(
     extra: Mapping[str, Any] | None = None,
     force: bool = False,
 ) -> None:
-    """The result file: posteriors of all videos in one NPZ, which `hmmjax.io.read` reads back.
+    """Write posteriors of all videos to one NPZ, which `hmmjax.io.read` reads.
 
-    Its arrays, for each video (``41`` for "video41", else the whole identifier):
+    Arrays per video (``41`` for "video41", else the whole identifier):
 
     - ``phases_41`` (n, L) float32: P(phase | the whole video); ``tools_41`` (n, K) float32: P(tool present | ...);
     - ``frames_41`` (n,) int64: frame numbers;
-    - ``log_likelihood_41``: natural logarithm, in nats;
+    - ``log_likelihood_41``: log-likelihood in nats;
 
-    and once: ``phase_names``, ``tool_names`` (when known), ``fps`` (frames per second of the frame counter).
+    and for all videos: ``phase_names``, ``tool_names`` (if known), ``fps`` (frames per second of the frame counter).
 
     Args:
         path: the file.
         tracks: posteriors, or labels, of all videos.
-        log_likelihood: of each video by its identifier, in nats.
-        extra: more arrays by name.
-        force: overwrite.
+        log_likelihood: log-likelihood in nats by video identifier.
+        extra: further arrays by name.
+        force: overwrite an existing file.
 
     Raises:
-        FileExistsError: when `path` exists and `force` is False.
+        FileExistsError: if `path` exists and `force` is False.
     """
     arrays: dict[str, Any] = {}
     for track in tracks:
@@ -232,16 +234,16 @@ def write_posteriors(
 
 
 def write_csv(path: PathLike, rows: Sequence[Mapping[str, Any]], *, force: bool = False) -> None:
-    """Rows with the same keys as a csv with a header.
+    """Write rows to a csv with a header.
 
     Args:
         path: the file.
-        rows: from column to value; the first row's keys are the header, and what a later one lacks stays empty.
-        force: overwrite.
+        rows: values by column; the keys of the first row are the header, missing values stay empty.
+        force: overwrite an existing file.
 
     Raises:
-        FileExistsError: when `path` exists and `force` is False.
-        ValueError: a row with a key that the first has not.
+        FileExistsError: if `path` exists and `force` is False.
+        ValueError: if a row has a key that the first lacks.
     """
     with write_atomically(path, force=force) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]) if rows else [])

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from hmmjax.io import FormatError, Track, align_classes, natural
-from hmmjax.io.join import merge_labels
+from hmmjax.io.labels import merge_labels
 
 #: "positive": the tool is probably present, and few positive labels of it are known.
 #: "disagreement": the recognizer and the stabilized result differ.

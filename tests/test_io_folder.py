@@ -1,37 +1,15 @@
-"""Writing that can be interrupted, repeated and raced: the old or the new, never half, never a mixture."""
+"""Lock folders and reserve them for one run."""
 
 import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+from files import put
 
 from hmmjax import io
 from hmmjax.io.folder import MARKER
-
-# One process that forks its victims: importing the library twenty times would take longer than the test.
-KILLS = """
-import itertools, os, signal, sys, time
-import numpy as np
-from hmmjax import io
-
-path = sys.argv[1]
-for attempt in range(20):
-    before = os.stat(path).st_mtime_ns if attempt else 0
-    victim = os.fork()
-    if not victim:
-        for i in itertools.count(1):
-            io.save_npz(path, {"x": np.full(200_000, i), "y": np.full(200_000, i)}, force=True)
-    while not os.path.exists(path) or os.stat(path).st_mtime_ns == before:
-        time.sleep(0.001)
-    time.sleep(0.002 * attempt)  # somewhere in a later write
-    os.kill(victim, signal.SIGKILL)
-    os.waitpid(victim, 0)
-    with np.load(path) as data:
-        x, y = data["x"], data["y"]
-    assert (x == x[0]).all() and (y == x[0]).all(), attempt
-print("whole")
-"""
 
 
 def child(*arguments):
@@ -42,14 +20,6 @@ def child(*arguments):
 def end(process):
     process.kill()
     process.communicate()
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked processes")
-def test_a_killed_writer_leaves_a_whole_file(tmp_path):
-    """Twenty kills at different moments of writing a file over and over: it always reads, and is of one version."""
-    process = child(KILLS, tmp_path / "a.npz")
-    out, _ = process.communicate(timeout=240)
-    assert process.returncode == 0 and "whole" in out
 
 
 def test_claims(tmp_path):
@@ -77,17 +47,6 @@ def test_claims(tmp_path):
         pass
 
 
-def test_a_killed_run_gives_its_folder_up(tmp_path):
-    hold = "import sys, time; from hmmjax import io\nwith io.claim(sys.argv[1]):\n print(1, flush=True); time.sleep(60)"
-    process = child(hold, tmp_path / "out")
-    process.stdout.readline()
-    with pytest.raises(FileExistsError, match="another process"), io.claim(tmp_path / "out"):
-        pass
-    end(process)
-    with io.claim(tmp_path / "out") as overwrite:
-        assert overwrite
-
-
 def test_locks(tmp_path):
     """A folder or file that is locked cannot be locked again, and can be afterwards."""
     file = tmp_path / "file"
@@ -99,6 +58,17 @@ def test_locks(tmp_path):
             pass
     with pytest.raises(FileExistsError, match="another process"), io.lock(tmp_path / "removed"):
         pass
+
+
+def test_a_killed_run_gives_its_folder_up(tmp_path):
+    hold = "import sys, time; from hmmjax import io\nwith io.claim(sys.argv[1]):\n print(1, flush=True); time.sleep(60)"
+    process = child(hold, tmp_path / "out")
+    process.stdout.readline()
+    with pytest.raises(FileExistsError, match="another process"), io.claim(tmp_path / "out"):
+        pass
+    end(process)
+    with io.claim(tmp_path / "out") as overwrite:
+        assert overwrite
 
 
 RACE = """
@@ -128,3 +98,15 @@ def test_of_runs_at_once_one_writes(tmp_path):
     process = child(RACE, tmp_path / "out")
     out, _ = process.communicate(timeout=240)
     assert out.strip() == "[0, 3, 3, 3]" and len(list((tmp_path / "out").iterdir())) == 1
+
+
+def test_leftovers_of_a_killed_run_go_and_its_results_are_doubted(tmp_path):
+    put(tmp_path, MARKER, "")
+    put(tmp_path, "stabilized.npz", "")
+    np.savez(tmp_path / "stabilized.npz", phases_01=[0, 1], frames_01=[0, 25])
+    left = put(tmp_path / "pictures", ".video01.png.svkkr2f2.png", "half")
+    mine = put(tmp_path / "pictures", ".keep", "")
+    assert "has not finished" in " ".join(io.read(tmp_path)[0].notices)
+    with io.claim(tmp_path) as overwrite:
+        assert overwrite
+    assert not left.exists() and mine.exists()

@@ -1,4 +1,4 @@
-"""What a file says about one video, and what several files say of it together."""
+"""The records that readers return: a track per video and file, and the joined tracks of a video."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -11,22 +11,22 @@ from hmmjax.io.names import permutation
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """How a track was written in its file, so that results can be written the same way.
+    """How a file stores a track, so that results can be written in the same layout.
 
     Attributes:
         format: "text" (tabs or spaces), "csv", "npz", "npy", "cadene", "detections" or "answers".
-        kind: "labels", "probabilities" or "logits", as they stand in the file.
-        delimiter: between cells of a row.
-        header: the header line as read, or None without one.
-        header_columns: the number of columns in the table, Frame included.
-        frame_column: the position of the Frame column.
-        columns: the positions of this track's columns.
+        kind: what the file holds: "labels", "probabilities" or "logits".
+        delimiter: the separator between the cells of a row.
+        header: the header line as read, or None if the file has none.
+        header_columns: number of columns in the table, including the Frame column.
+        frame_column: position of the Frame column.
+        columns: positions of this track's columns.
         newline: line ending.
         trailing: whether rows end with a delimiter.
-        spelling: phase names as this file spells them, for files that hold names; None for indices.
-        key: the array's name in an npz, or None.
-        frames_key: the name of its frames' array, or None where there is none.
-        heads: (n,) beginnings of rows that are copied through unread.
+        spelling: phase names as spelled in the file; None if the file holds indices.
+        key: name of the array in an NPZ, or None.
+        frames_key: name of the array of frame numbers in an NPZ, or None.
+        heads: (n,) beginnings of rows that are copied unchanged.
     """
 
     format: str
@@ -46,19 +46,19 @@ class Layout:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Track:
-    """One video's phases or tools, frame by frame, from one file.
+    """The phases or the tools of one video, per frame, as read from one file.
 
     Attributes:
         video: the video's identifier, for instance "video41" (see `hmmjax.io.video_id`).
         track: "phases" or "tools".
-        frames: (n,) int64 frame numbers as on disk, strictly increasing.
-        values: phases are int32 labels (n,), -1 unknown, or float64 probabilities (n, L); tools are int32 0, 1 or -1
-            (n, K), or float64 probabilities of presence (n, K).
-        names: the classes in the order of `values`, or None where the file only has indices.
-        fps: how many of the counter's frames make a second (25 on Cholec80, also when only each 25th is there).
-        layout: how the file was written.
-        source: the file.
-        notices: what the reader thinks a person should know.
+        frames: (n,) int64 frame numbers from the file, strictly increasing.
+        values: for phases, int32 labels (n,) with -1 for unknown, or float64 probabilities (n, L); for tools, int32
+            presence (n, K) with -1 for unknown, or float64 probabilities of presence (n, K).
+        names: class names in the order of `values`, or None if the file holds indices only.
+        fps: frames per second of the frame counter: 25 on Cholec80, even if only every 25th frame is listed.
+        layout: how the file stores the track.
+        source: the file's path.
+        notices: messages for the user about how the file was read.
     """
 
     video: str
@@ -73,12 +73,12 @@ class Track:
 
     @property
     def is_labels(self) -> bool:
-        """Whether `values` are labels and not probabilities."""
+        """Whether `values` are labels rather than probabilities."""
         return self.values.dtype.kind == "i"
 
     @property
     def num_classes(self) -> int | None:
-        """L or K; None for phase indices without names, whose number is not in the file."""
+        """L or K; None for phase indices without names, since the file does not tell how many phases there are."""
         if self.names is not None:
             return len(self.names)
         return self.values.shape[1] if self.values.ndim == 2 else None
@@ -89,10 +89,10 @@ class Track:
         return self.frames / self.fps
 
     def labels(self, threshold: float = 0.5) -> np.ndarray:
-        """Labels as read, or of probabilities the most probable phase and the tools at or above `threshold`.
+        """Return labels: those read, or the most probable phase and the tools at or above a threshold.
 
         Args:
-            threshold: of tools' probabilities.
+            threshold: the probability from which a tool counts as present.
 
         Returns:
             int32 phases (n,) or tools (n, K).
@@ -104,13 +104,13 @@ class Track:
         return (self.values >= threshold).astype(np.int32)
 
     def take(self, rows: np.ndarray) -> "Track":
-        """The given rows only.
+        """Return a track with some of the rows.
 
         Args:
-            rows: positions, or a boolean mask (n,).
+            rows: row positions, or a boolean mask (n,).
 
         Returns:
-            The track of those frames.
+            The track at those frames.
         """
         layout = self.layout
         if layout.heads:
@@ -118,23 +118,23 @@ class Track:
         return dataclasses.replace(self, frames=self.frames[rows], values=self.values[rows], layout=layout)
 
     def reorder(self, names: Sequence[str]) -> "Track":
-        """The same track with its classes in the order of `names`, matched by name.
+        """Return the track with its classes in another order, matched by name.
 
         Args:
-            names: the classes in the wanted order; spelling may differ in case, spaces, underscores and hyphens.
+            names: the classes in the desired order; case, spaces, underscores and hyphens are ignored.
 
         Returns:
-            The track, with `names` for its own.
+            The track, with `names` as its class names.
 
         Raises:
-            FormatError: when the names differ, or when this file has indices only and their order was not given.
+            FormatError: if the sets of names differ, or if the file holds indices whose order was not declared.
         """
         if self.names is None:
             option = "phase_names" if self.track == "phases" else "tool_names"
             raise FormatError(
-                f"{self.track} are given by index only, and other files name theirs",
+                f"{self.track} are stored as indices, but other files use class names",
                 file=self.source,
-                fix=f"say which class each index means: {option}='cholec80' or a list in the file's own order",
+                fix=f"declare the class of each index: {option}='cholec80', or a list of names in this file's order",
             )
         order = permutation(self.names, names, self.track, self.source)
         if order == list(range(len(order))):
@@ -147,13 +147,13 @@ class Track:
         return dataclasses.replace(self, values=values, names=tuple(names))
 
     def at_fps(self, fps: float) -> "Track":
-        """The same track with frame numbers on a counter of `fps` frames per second; times do not change.
+        """Renumber the frames for a counter at another rate; times in seconds do not change.
 
         Args:
             fps: frames per second of the new counter, positive.
 
         Returns:
-            The track; frames that fall between two numbers of the new counter are left out.
+            The track; frames that fall between two numbers of the new counter are dropped.
         """
         if fps == self.fps:
             return self
@@ -165,15 +165,15 @@ class Track:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Video:
-    """Phases and tools of one video, on the same frames.
+    """Phases and tools of one video at the same frames.
 
     Attributes:
         id: the video's identifier.
         frames: (n,) int64 frame numbers common to both tracks.
-        fps: the counter's frames per second.
-        phases: the phase track, with exactly `frames`; None without one.
-        tools: the tool track, likewise.
-        notices: what was left out to make them agree.
+        fps: frames per second of the frame counter.
+        phases: the phase track at `frames`, or None.
+        tools: the tool track at `frames`, or None.
+        notices: messages about rows that were dropped to match the two tracks.
     """
 
     id: str
@@ -185,5 +185,10 @@ class Video:
 
     @property
     def tracks(self) -> tuple[Track, ...]:
-        """The tracks there are, phases first."""
+        """The tracks that are present, phases first."""
         return tuple(track for track in (self.phases, self.tools) if track is not None)
+
+
+def frame_span(frames: np.ndarray) -> str:
+    """Describe the range of frame numbers, for messages."""
+    return f"frame {frames[0]}" if frames.size == 1 else f"frames {frames[0]} to {frames[-1]}"

@@ -1,0 +1,148 @@
+"""Match annotations with predictions: merge them, look them up at frames, and assign them to videos."""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from hmmjax.io.errors import FormatError
+from hmmjax.io.tracks import Track, Video, frame_span
+
+
+def merge_labels(tracks: Iterable[Track]) -> list[Track]:
+    """Merge annotations that belong to the same video and track.
+
+    Args:
+        tracks: tracks of labels, several per video allowed.
+
+    Returns:
+        One track per video and kind, with the class names and source of the first.
+
+    Raises:
+        FormatError: if two annotations contradict each other, or their frame counters are incompatible.
+    """
+    merged: dict[tuple[str, str], Track] = {}
+    for track in tracks:
+        key = track.video, track.track
+        merged[key] = track if key not in merged else _merge(merged[key], track)
+    return list(merged.values())
+
+
+def _merge(one: Track, other: Track) -> Track:
+    if one.names is not None:
+        other = other.reorder(one.names)
+    elif other.names is not None:
+        one = one.reorder(other.names)  # raises: the order of the indices is unknown
+    fps = max(one.fps, other.fps)
+    for track in (one, other):
+        _check_labels(track)
+        if len(track.at_fps(fps).frames) < len(track.frames):
+            raise FormatError(
+                f"{track.video} is counted at {track.fps:g} frames per second here, but at {fps:g} in another file",
+                file=track.source,
+                fix="pass the fps of each file",
+            )
+    one, other = one.at_fps(fps), other.at_fps(fps)
+    frames = np.union1d(one.frames, other.frames)
+    values = np.full((len(frames), *one.values.shape[1:]), -1, np.int32)
+    values[np.searchsorted(frames, one.frames)] = one.values
+    rows = np.searchsorted(frames, other.frames)
+    clash = (values[rows] >= 0) & (other.values >= 0) & (values[rows] != other.values)
+    if clash.any():
+        frame = other.frames[int(np.argmax(clash.reshape(len(rows), -1).any(1)))]
+        raise FormatError(
+            f"{other.track} of {other.video} in frame {frame} differ from those in {one.source}",
+            file=other.source,
+            fix="keep the correct label in both files",
+        )
+    values[rows] = np.where(other.values >= 0, other.values, values[rows])
+    notices = tuple(dict.fromkeys((*one.notices, *other.notices)))
+    return dataclasses.replace(one, frames=frames, values=values, notices=notices)
+
+
+def label_rows(annotation: Track, frames: np.ndarray, fps: float) -> tuple[np.ndarray, list[str]]:
+    """Look up the labels of an annotation at given frames.
+
+    Args:
+        annotation: a track of labels.
+        frames: (n,) frame numbers.
+        fps: frames per second of the counter of `frames`.
+
+    Returns:
+        int32 labels (n,) or (n, K), -1 at frames without annotation; and notices about such frames and about annotated
+        frames after the last of `frames`.
+
+    Raises:
+        FormatError: if the annotation holds scores.
+    """
+    _check_labels(annotation)
+    track = annotation.at_fps(fps)
+    rows = np.searchsorted(track.frames, frames)
+    rows = np.minimum(rows, max(track.frames.size - 1, 0))
+    known = track.frames[rows] == frames if track.frames.size else np.zeros(frames.shape, bool)
+    values = np.full((frames.size, *track.values.shape[1:]), -1, np.int32)
+    values[known] = track.values[rows[known]]
+    notices = []
+    name = f"{track.video}: "
+    if not known.any():
+        return values, [f"{name}no predicted frame is annotated in {track.source}"]
+    step = np.diff(frames).min() if frames.size > 1 else 1
+    tail = track.frames > frames[-1] + (step - 1)
+    if tail.any():
+        notices.append(
+            f"{name}ignored {int(tail.sum())} annotated {track.track} row(s) after the last prediction, "
+            f"frame {frames[-1]}"
+        )
+    if not known.all():
+        lost = frames[~known]
+        notices.append(f"{name}{lost.size} predicted frame(s) without annotated {track.track} ({frame_span(lost)})")
+    return values, notices
+
+
+def match_annotations(
+    videos: Sequence[Video], annotations: Sequence[Track]
+) -> tuple[dict[str, list[Track]], list[str]]:
+    """Assign annotations to predicted videos by identifier.
+
+    Args:
+        videos: the predicted videos.
+        annotations: tracks of labels, of these or other videos.
+
+    Returns:
+        Annotations by video identifier, for the videos that have any, and notices.
+
+    Raises:
+        FormatError: if there are annotations, but none of a predicted video.
+    """
+    ids = {video.id for video in videos}
+    found: dict[str, list[Track]] = {}
+    for annotation in annotations:
+        if annotation.video in ids:
+            found.setdefault(annotation.video, []).append(annotation)
+    if annotations and not found:
+        have = list(dict.fromkeys(annotation.video for annotation in annotations))
+        raise FormatError(
+            f"the predictions belong to {_some(sorted(ids))}, the annotations to {_some(have)}: no video is in both",
+            file=annotations[0].source,
+            fix="rename videos whose names differ, for instance rename={'tool11': 'video61'} (--rename tool11=video61)",
+        )
+    notices = []
+    unused = {annotation.video for annotation in annotations} - ids
+    if unused:
+        notices.append(f"{len(unused)} annotated video(s) have no predictions and are ignored: {_some(sorted(unused))}")
+    missing = [video.id for video in videos if video.id not in found]
+    if missing and annotations:
+        notices.append(f"{len(missing)} predicted video(s) have no annotations: {_some(missing)}")
+    return found, notices
+
+
+def _check_labels(track: Track) -> None:
+    if not track.is_labels:
+        raise FormatError(
+            f"the annotation holds scores of {track.track}, not labels", file=track.source, fix="pass kind='labels'"
+        )
+
+
+def _some(names: Sequence[str], maximum: int = 5) -> str:
+    """List the first names, and the number of all of them if there are more."""
+    return ", ".join(names[:maximum]) + (f" ... ({len(names)} in all)" if len(names) > maximum else "")

@@ -1,0 +1,144 @@
+"""Video identifiers: derive them from file names, sort, rename and select videos by them."""
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+
+from hmmjax.io.errors import FormatError
+from hmmjax.io.tracks import Track
+
+_SUFFIX = re.compile(
+    r"[-_. ]*(phases?|tools?|pred(ictions?)?|gt|labels?|probs?|logits?|scores?|annotations?|image[-_]test|"
+    r"stabili[sz]ed|timestamps?)$",
+    re.IGNORECASE,
+)
+
+
+def video_id(name: str) -> str:
+    """Return a video's identifier from a file name or NPZ key, regardless of the naming scheme.
+
+    "video41-phase.txt", "video-41.txt", "VID41" and "41" all become "video41". Prefixes that number other recordings
+    are kept: "workflow_video_02_pred.txt" becomes "workflow02", "tool_video_11_image_test.csv" becomes "tool11".
+
+    Args:
+        name: a file name, a path, or the name of an array.
+
+    Returns:
+        The identifier. A name that does not end in a number is returned without its suffixes.
+    """
+    stem = re.sub(r"\.(txt|csv|tsv|npz|npy|png)$", "", PurePath(name).name, flags=re.IGNORECASE)
+    while (shorter := _SUFFIX.sub("", stem)) and shorter != stem:
+        stem = shorter
+    match = re.fullmatch(r"(.*?)[-_ ]*(\d+)", stem)
+    if not match:
+        return stem
+    prefix, number = match.groups()
+    prefix = re.sub(r"(?<![a-z])(video|vid)$", "", prefix, flags=re.IGNORECASE)
+    # A separator between two numbers is kept: "1_11" and "11_1" are different videos.
+    parts = re.split(r"[-_ ]+", prefix.lower())
+    prefix = ""
+    for part in (*filter(None, parts), f"{int(number):02d}"):
+        prefix += f"_{part}" if prefix[-1:].isdigit() and part[0].isdigit() else part
+    return prefix if not prefix.isdigit() else f"video{prefix}"
+
+
+def array_suffix(video: str) -> str:
+    """Return the suffix of a video's arrays in an NPZ ("41" in "phases_41").
+
+    Args:
+        video: a video identifier.
+
+    Returns:
+        The number of "video41", else the whole identifier; `video_id` maps it back to the identifier.
+    """
+    number = video.removeprefix("video")
+    return number if video_id(number) == video else video
+
+
+def natural(name: str) -> list[tuple[int, int, str]]:
+    """Return a sort key that orders video9 before video10.
+
+    Args:
+        name: the name of a file or a video.
+
+    Returns:
+        One tuple per run of digits or of other characters; case is ignored.
+    """
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part.lower()) for part in re.split(r"(\d+)", name) if part]
+
+
+def select(tracks: Sequence[Track], videos: str | None) -> list[Track]:
+    """Select the tracks of some videos.
+
+    Args:
+        tracks: tracks from `read`.
+        videos: numbers, ranges and identifiers, separated by commas: ``"1-40"``, ``"41-60,62"``, ``"workflow02"``. A
+            number selects every video whose identifier ends in it. None selects all.
+
+    Returns:
+        The tracks of the selected videos, in the given order.
+
+    Raises:
+        FormatError: if a part of `videos` matches no video.
+    """
+    if videos is None:
+        return list(tracks)
+    chosen: set[str] = set()
+    names = {track.video for track in tracks}
+    fix = f"choose among {', '.join(sorted(names))}"
+    for part in filter(None, (part.strip() for part in videos.split(","))):
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
+        if match:
+            low, high = int(match[1]), int(match[2] or match[1])
+            found = {name for name in names if (n := re.search(r"(\d+)$", name)) and low <= int(n[1]) <= high}
+        else:
+            found = names & {video_id(part)}
+        if not found:
+            raise FormatError(f"no video matches {part!r}", fix=fix)
+        chosen |= found
+    if not chosen:
+        raise FormatError(f"no video matches {videos!r}", fix=fix)
+    return [track for track in tracks if track.video in chosen]
+
+
+def rename_videos(tracks: Sequence[Track], names: Mapping[str, str]) -> list[Track]:
+    """Rename some videos.
+
+    Args:
+        tracks: tracks from `read`.
+        names: new names by old name, for instance ``{"tool_video_11": "video61"}``.
+
+    Returns:
+        The tracks, in the same order.
+
+    Raises:
+        FormatError: if an old name matches no video, or if two tracks then belong to the same video.
+    """
+    result = renamed(tracks, names)
+    check_no_duplicates(result)
+    return result
+
+
+def renamed(tracks: Sequence[Track], names: Mapping[str, str]) -> list[Track]:
+    """Rename some videos without checking for duplicates."""
+    wanted = {video_id(old): video_id(new) for old, new in names.items()}
+    missing = set(wanted) - {track.video for track in tracks}
+    if missing:
+        have = ", ".join(dict.fromkeys(track.video for track in tracks))
+        raise FormatError(f"no video {', '.join(sorted(missing))} to rename", fix=f"choose among {have}")
+    return [dataclasses.replace(track, video=wanted.get(track.video, track.video)) for track in tracks]
+
+
+def check_no_duplicates(tracks: Sequence[Track]) -> None:
+    """Raise FormatError if two tracks hold the same track of the same video."""
+    seen: dict[tuple[str, str], Track] = {}
+    for track in tracks:
+        other = seen.setdefault((track.video, track.track), track)
+        if other is not track:
+            raise FormatError(
+                f"{track.track} of {track.video} were already read from {other.source}"
+                + (f" (array {other.layout.key} there, {track.layout.key} here)" if track.layout.key else ""),
+                file=track.source,
+                fix="pass one file per video and track, or rename one of the videos",
+            )
