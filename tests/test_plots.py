@@ -1,5 +1,8 @@
 """Plots: every optional part may be missing, and the numbers in the margins are correct."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -130,3 +133,14 @@ def test_dollar_signs_in_names_are_no_formulas(tmp_path):
     with literal(figure):
         figure.savefig(tmp_path / "p.svg")
     assert (tmp_path / "p.png").stat().st_size > 1000
+
+
+def test_imports_are_lazy():
+    """Importing the library's upper modules does not import the packages that only some functions need."""
+    code = (
+        "import sys, jax; before = set(sys.modules)\n"
+        "import hmmjax.data.cholec80, hmmjax.explore, hmmjax.io, hmmjax.metrics, hmmjax.plots, hmmjax.simulate\n"
+        "print(*{name.split('.')[0] for name in set(sys.modules) - before})"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"matplotlib", "sklearn", "scipy", "yaml", "jinja2", "pandas", "PIL"} & set(loaded)
