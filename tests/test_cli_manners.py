@@ -30,7 +30,7 @@ from hmmjax.cli import app
         (("said", "--videos", "7-9", *NAMES), "no video matches '7-9'"),
         (("said", "--rename", "video01", *NAMES), "old=new"),
         (("said", "--transition-videos", "1", *NAMES), "--transitions-from, which is missing"),
-        (("said", "--model", "labels.npz", *NAMES), "no hmmjax model"),
+        (("said", "--model", "labels.npz", *NAMES), "not an hmmjax model"),
         (("said", "--model", "labels.npz", "--durations", *NAMES), "so --durations cannot apply"),
         (("said", "--unseen-phase-change", "-1", *NAMES), "is not a pseudo-count"),
         (("said", "--threshold", "2", *NAMES), "--threshold 2 is not a probability"),

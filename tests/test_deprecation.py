@@ -37,3 +37,5 @@ def test_old_arguments_warn():
         simulate.simulate_surgeries(1, recogniser=None, recognizer=None)
     with pytest.warns(DeprecationWarning, match="shares"):
         plots.plot_presence(shares=[0.5], names=["a"])
+    with pytest.warns(DeprecationWarning, match="candor="):
+        assert simulate.Recognizer(candour=0.5) == simulate.Recognizer(candor=0.5)

@@ -72,7 +72,7 @@ def test_one_track_alone(annotations, tmp_path):
 
 def test_probabilities_are_refused(tmp_path):
     np.savez(tmp_path / "p.npz", phases_01=np.full((4, 2), 0.5))
-    with pytest.raises(io.FormatError, match="labels are explored"):
+    with pytest.raises(io.FormatError, match="holds probabilities, not labels"):
         explore(io.read(tmp_path / "p.npz"))
     with pytest.raises(io.FormatError, match="no annotations"):
         explore([])

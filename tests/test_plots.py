@@ -98,9 +98,9 @@ def test_more_classes_than_colors(tmp_path):
 
 def test_nothing_to_draw():
     for data in ({"phases": None, "tools": None}, {"seconds": np.zeros(0), "phases": {"raw": np.zeros(0, int)}}):
-        with pytest.raises(ValueError, match="nothing to draw"):
+        with pytest.raises(ValueError, match="nothing to plot"):
             draw(**example(**data))
-    with pytest.raises(ValueError, match="raw has 3 frames, seconds 50"):
+    with pytest.raises(ValueError, match="raw has 3 frames, but seconds 50"):
         draw(**example(phases={"raw": np.zeros(3, int)}))
 
 

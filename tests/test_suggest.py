@@ -175,13 +175,13 @@ def test_unanswered_questions_stay_unknown(asked, tmp_path):
     [
         (lambda text: text.replace("?", "maybe", 1), r"line 2: \w+ is 'maybe'"),
         (lambda text: text + text.splitlines()[-1] + "\n", "is also on line"),
-        (lambda text: text.replace("video02,", "video02,x", 1), "is no number"),
-        (lambda text: text.replace("video,frame", "film,frame"), "columns video, frame"),
-        (lambda text: text.rstrip("\n") + ",1\n", "cells expected"),
-        (lambda text: text.replace(",25,", ",1,", 1), r"line 3: fps is 25, and 1 above"),
-        (lambda text: text.replace(",25,", ",inf,", 1), "a row needs video, frame and fps"),
-        (lambda text: text.replace("video02,", f"video02,{2**63}", 1), "a row needs video, frame and fps"),
-        (lambda text: text + "x" * 200_000, "the file cannot be read"),
+        (lambda text: text.replace("video02,", "video02,x", 1), "is not a number"),
+        (lambda text: text.replace("video,frame", "film,frame"), "columns are not video, frame"),
+        (lambda text: text.rstrip("\n") + ",1\n", "does not have"),
+        (lambda text: text.replace(",25,", ",1,", 1), r"line 3: fps is 25 here, but 1 in earlier rows"),
+        (lambda text: text.replace(",25,", ",inf,", 1), "is missing or out of range"),
+        (lambda text: text.replace("video02,", f"video02,{2**63}", 1), "is missing or out of range"),
+        (lambda text: text + "x" * 200_000, "the file cannot be parsed"),
     ],
 )
 def test_damaged_answers_name_the_line(asked, tmp_path, change, message):
@@ -359,7 +359,7 @@ def test_answers_are_annotations_among_others(asked, tmp_path):
     label.write_text("Frame\tHook\tGrasper\n" + "".join(f"{25 * n}\t0\t0\n" for n in range(100)))
     with pytest.raises(FormatError, match=r"answers\.csv: tools of video02 in frame \d+ differ from .*video02-tool"):
         io.read_annotations([tmp_path / "known", tmp_path / "answers.csv"], tool_names=TOOLS)
-    with pytest.raises(FormatError, match="answers, not predictions"):
+    with pytest.raises(FormatError, match="answer sheet, not predictions"):
         io.read(tmp_path / "answers.csv")
 
 
@@ -373,7 +373,7 @@ def test_two_rounds_of_answers_add_up(asked, tmp_path):
 
 def test_answers_without_any_answer_are_refused_alone(asked, tmp_path):
     suggest.write_answers(tmp_path / "answers.csv", asked)
-    with pytest.raises(FormatError, match="no question is answered yet"):
+    with pytest.raises(FormatError, match="no answers yet"):
         io.read_annotations(tmp_path / "answers.csv")
 
 

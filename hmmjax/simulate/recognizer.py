@@ -5,6 +5,7 @@ from statistics import NormalDist
 
 import numpy as np
 
+from hmmjax._core.deprecation import renamed_arguments
 from hmmjax.io.names import CHOLEC80_PHASES
 
 
@@ -41,6 +42,10 @@ class Recognizer:
     candor: float = 0.4
     hit_rate: tuple[float, ...] = (0.84, 0.75, 0.95, 0.70, 0.78, 0.74, 0.82)
     false_alarm_rate: tuple[float, ...] = (0.22, 0.012, 0.06, 0.006, 0.007, 0.012, 0.012)
+
+
+# The earlier spelling works for one release.
+Recognizer.__init__ = renamed_arguments(candour="candor")(Recognizer.__init__)
 
 
 def recognize_phases(rng: np.random.Generator, phases: np.ndarray, recognizer: Recognizer) -> np.ndarray:
