@@ -8,7 +8,7 @@ obs, labels, mask, index = hmmjax.io.to_batch(videos, hmmjax.io.read_annotations
 from typing import TYPE_CHECKING
 
 from hmmjax._core.deprecation import renamed
-from hmmjax.io.atomic import write_atomically
+from hmmjax.io.atomic_write import write_atomically
 from hmmjax.io.batch import BatchIndex, to_batch
 from hmmjax.io.errors import FormatError
 from hmmjax.io.folder import check_free, claim, is_unfinished, lock, refuse_existing

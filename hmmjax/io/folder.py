@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hmmjax.io.atomic import remove_partial_files
+from hmmjax.io.atomic_write import remove_partial_files
 
 try:
     import fcntl

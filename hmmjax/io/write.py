@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hmmjax.io.atomic import write_atomically
+from hmmjax.io.atomic_write import write_atomically
 from hmmjax.io.errors import FormatError
 from hmmjax.io.names import permutation
 from hmmjax.io.tracks import Layout, Track

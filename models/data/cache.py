@@ -16,7 +16,7 @@ import numpy as np
 
 from hmmjax.data.splits import CHOLEC80_SPLITS, cholec80_split
 from hmmjax.io import FormatError, write_atomically
-from hmmjax.io.atomic import remove_partial_files
+from hmmjax.io.atomic_write import remove_partial_files
 from models.data.cholec80 import cholec80
 from models.data.collections import Collection
 from models.data.collections_manifest import read_manifest
