@@ -121,7 +121,7 @@ def test_rates_that_differ_and_steps_that_are_none_are_refused(tmp_path):
     with pytest.raises(io.FormatError, match="every 1 frames in video01 and every 25 frames in video02"):
         explore(tracks)
     assert explore(tracks, step=25).frames.tolist() == [11, 11]
-    with pytest.raises(io.FormatError, match="step of 0"):
+    with pytest.raises(io.FormatError, match="step is 0"):
         explore(tracks, step=0)
     other = io.read_annotations(files[1], fps=1.0)
     with pytest.raises(io.FormatError, match="1 and 25 frames per second"):
