@@ -51,7 +51,7 @@ def test_readme_is_short():
 
 PUBLIC = (
     "hmmjax", "hmmjax.emissions", "hmmjax.transitions", "hmmjax.io", "hmmjax.stabilize", "hmmjax.metrics",
-    "hmmjax.report", "hmmjax.explore", "hmmjax.plots", "hmmjax.suggest",
+    "hmmjax.report", "hmmjax.explore", "hmmjax.plots", "hmmjax.suggest", "hmmjax.simulate",
 )  # fmt: skip
 
 
