@@ -9,6 +9,7 @@ import numpy as np
 from hmmjax import io
 from hmmjax.comparison import Ranking, check_families, comparable
 from hmmjax.comparison import compare as compare_families
+from hmmjax.initialize import estimate
 from hmmjax.io import FormatError, Track
 from hmmjax.stabilize.examples import TRACKS, Examples, label_coverage
 from hmmjax.stabilize.folds import describe_protocol
