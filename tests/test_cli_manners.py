@@ -21,7 +21,7 @@ from hmmjax.cli import app
     ("arguments", "message"),
     [
         ((), "there are no predictions"),
-        (("nowhere.txt",), "nowhere.txt: no such file"),
+        (("nowhere.txt",), "nowhere.txt: the file or folder does not exist"),
         (("said", "--emissions", "gauss"), "choose among confusion, probability"),
         (("said", "--folds", "1", "--annotations", "truth", *NAMES), "at least 2 parts, or --leave-one-out"),
         (("said", "--annotations", "truth"), "unknown tool 'Fork'"),
@@ -34,7 +34,7 @@ from hmmjax.cli import app
         (("said", "--model", "labels.npz", "--durations", *NAMES), "so --durations cannot apply"),
         (("said", "--unseen-phase-change", "-1", *NAMES), "is not a pseudo-count"),
         (("said", "--threshold", "2", *NAMES), "--threshold 2 is not a probability"),
-        (("said", "--annotations", "truth", "--rename", "1=99", "--videos", "99", *NAMES), "no annotation belongs"),
+        (("said", "--annotations", "truth", "--rename", "1=99", "--videos", "99", *NAMES), "belong to video99.*--rename tool11=video61"),
     ],
 )
 def test_bad_input_is_one_message_and_code_2(world, tmp_path, arguments, message):

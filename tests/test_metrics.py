@@ -369,6 +369,8 @@ def test_probabilities_and_unknown_options_are_refused(unchecked):
     for options in ({"mean": "macro"}, {"absent": "nan"}, {"mode": "relaxed"}, {"unpredicted": "one"}):
         with pytest.raises(ValueError, match="use one of"):
             metrics.jaccard(np.zeros(3, int), np.zeros(3, int), **options)
+        with pytest.raises(ValueError, match="use one of"):
+            metrics.accuracy(np.zeros(3, int), np.zeros(3, int), **options)
     with pytest.raises(ValueError, match="name every phase"):
         metrics.accuracy(np.array([0, 1]), np.array([0, 1]), names=["a"])
 
@@ -383,5 +385,3 @@ def test_single_metrics_equal_those_computed_together():
             together = metrics.phase_metrics(truth, predicted, modes=(mode,), mean=mean)
             alone = tuple(f(truth, predicted, mode=mode, mean=mean) for f in functions)
             assert repr(alone) == repr(together)  # NaN spreads are not equal
-    with pytest.raises(ValueError, match="use one of"):
-        metrics.accuracy(truth, predicted, mean="bogus")

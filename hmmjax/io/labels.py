@@ -124,7 +124,7 @@ def match_annotations(
         raise FormatError(
             f"the predictions belong to {_some(sorted(ids))}, the annotations to {_some(have)}: no video is in both",
             file=annotations[0].source,
-            fix="rename videos whose names differ, for instance rename={'tool11': 'video61'} (--rename tool11=video61)",
+            fix="rename videos whose names differ, for instance rename={'tool11': 'video61'}",
         )
     notices = []
     unused = {annotation.video for annotation in annotations} - ids

@@ -231,5 +231,5 @@ def _doubtful_rate(tracks: Sequence[Track]) -> list[str]:
         return []
     return [
         f"frames are numbered consecutively and read as 25 per second, so that videos last {seconds:.0f} s; if frames "
-        "count seconds, pass fps=1 (--fps 1)"
+        "count seconds, pass fps=1"
     ]

@@ -65,14 +65,14 @@ def split_table(file: str, text: str, spec: Spec) -> Table:
             f"a header was declared but the first line is data: {numbered[0][1].strip()!r}",
             file=file,
             line=numbered[0][0],
-            fix="pass header='no' or 'auto' (skipping this line would lose the first frame)",
+            fix="pass header='no' or header='auto' (skipping this line would lose the first frame)",
         )
     if spec.header == "no" and not data:
         raise FormatError(
             f"no header was declared but the first line is not data: {numbered[0][1].strip()!r}",
             file=file,
             line=numbered[0][0],
-            fix="pass header='yes' or 'auto'",
+            fix="pass header='yes' or header='auto'",
         )
     header = None if data else first
     rows = [(i, split(line)) for i, line in (numbered if data else numbered[1:])]
