@@ -301,7 +301,7 @@ def test_two_folders_of_one_video_are_refused(layout, tmp_path):
         (tmp_path / name).mkdir()
     with pytest.raises(FormatError, match="the same video as"):
         cholec80(root, images=tmp_path, naming="frame")
-    with pytest.raises(FormatError, match="does not exist"):
+    with pytest.raises(FormatError, match="no such folder"):
         cholec80(root, images=tmp_path / "absent", naming="frame")
 
 
