@@ -51,14 +51,14 @@ class Case:
     labels: hmmjax.Labels | None
     model: oracles.Model
     emissions: dict
-    evidence: list
+    emission_tables: list
 
     @property
     def args(self):
         return self.params, self.obs, self.mask, self.labels
 
     def answers(self, method=oracles.enumerate_paths):
-        return [method(self.model, e) for e in self.evidence]
+        return [method(self.model, e) for e in self.emission_tables]
 
 
 def make(
@@ -103,10 +103,10 @@ def make(
             known_phases = np.where(rng.uniform(size=num_frames) < known, hidden_phases, -1).astype(np.int32)
         if num_tools and known:
             known_tools = np.where(rng.uniform(size=hidden_tools.shape) < known, hidden_tools, -1).astype(np.int32)
-        evidence = oracles.evidence(
+        emission_tables = oracles.emission_table(
             num_frames, num_phases, num_tools, log_phases, log_tools, mask, (known_phases, known_tools)
         )
-        videos.append((seen_phases, seen_tools, mask, known_phases, known_tools, evidence))
+        videos.append((seen_phases, seen_tools, mask, known_phases, known_tools, emission_tables))
     seen_phases, seen_tools, mask, known_phases, known_tools = (stack(x) for x in list(zip(*videos, strict=True))[:5])
     if seen_phases is not None and seen_phases.dtype.kind == "f":
         seen_phases = seen_phases.astype(dtype)
@@ -119,7 +119,7 @@ def make(
         labels=hmmjax.Labels(known_phases, known_tools) if known else None,
         model=model,
         emissions=emissions,
-        evidence=[v[5] for v in videos],
+        emission_tables=[v[5] for v in videos],
     )
 
 
@@ -168,7 +168,7 @@ def check(case, method=oracles.enumerate_paths, tolerance=TIGHT, backend="auto")
         marginals, path = np.array(getattr(posterior, track)), np.array(getattr(decoded, track))
         assert path.dtype == np.int32
         for i, answer in enumerate(answers):
-            n = len(case.evidence[i])
+            n = len(case.emission_tables[i])
             assert_allclose(marginals[i, :n], getattr(answer, track), **tolerance)
             assert (marginals[i, n:] == 0).all() and (path[i, n:] == -1).all()
             if filtered is not None:
@@ -177,9 +177,12 @@ def check(case, method=oracles.enumerate_paths, tolerance=TIGHT, backend="auto")
                 assert (past[i, n:] == 0).all()
     for i, answer in enumerate(answers):
         # Paths may tie, so their probabilities are compared.
-        n = len(case.evidence[i])
+        n = len(case.emission_tables[i])
         path = [None if x is None else np.array(x)[i, :n] for x in (decoded.phases, decoded.tools)]
         path = [np.zeros(n, int) if path[0] is None else path[0], np.zeros((n, 0), int) if path[1] is None else path[1]]
         assert_allclose(
-            oracles.path_log_prob(case.model, case.evidence[i], *path), answer.path_log_prob, rtol=1e-5, atol=1e-5
+            oracles.path_log_prob(case.model, case.emission_tables[i], *path),
+            answer.path_log_prob,
+            rtol=1e-5,
+            atol=1e-5,
         )

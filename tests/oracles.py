@@ -2,7 +2,7 @@
 
 `enumerate_paths` adds up every hidden path and fits on a page; `dense` runs log-space forward-backward over the joint
 space of L * 2^K states and reaches real sizes. Both take the parameters as arrays in the library's axis order and the
-evidence as log-tables, and answer with one `Answer`. Without phases a dummy phase stands in, without tools K = 0.
+emission log-likelihoods as tables, and return one `Answer`. Without phases a dummy phase is used, without tools K = 0.
 """
 
 import dataclasses
@@ -46,16 +46,16 @@ class Model:
 
 
 @dataclasses.dataclass
-class Evidence:
+class EmissionTable:
     """Log-likelihoods of a video: phases (T, L), tools (T, K, 2), configurations (T, 2^K) or None."""
 
     phases: np.ndarray
     tools: np.ndarray
     configs: np.ndarray | None = None
 
-    def __getitem__(self, frames: slice) -> "Evidence":
+    def __getitem__(self, frames: slice) -> "EmissionTable":
         configs = None if self.configs is None else self.configs[frames]
-        return Evidence(self.phases[frames], self.tools[frames], configs)
+        return EmissionTable(self.phases[frames], self.tools[frames], configs)
 
     def __len__(self) -> int:
         return len(self.phases)
@@ -88,7 +88,7 @@ def _log(x):
         return np.log(x)
 
 
-def evidence(num_frames, num_phases, num_tools, phases=None, tools=None, mask=None, labels=None) -> Evidence:
+def emission_table(num_frames, num_phases, num_tools, phases=None, tools=None, mask=None, labels=None) -> EmissionTable:
     """Return log-likelihood tables of one video from emission tables, a mask and labels, up to the last observed frame.
 
     `phases` (T, L) and `tools` (T, K, 2) are log-densities or None; `labels` a pair of int arrays, -1 unknown.
@@ -111,10 +111,10 @@ def evidence(num_frames, num_phases, num_tools, phases=None, tools=None, mask=No
             for k, d in enumerate(row):
                 if d >= 0:
                     log_tools[t, k, 1 - d] = -np.inf
-    return Evidence(log_phases[:length], log_tools[:length])
+    return EmissionTable(log_phases[:length], log_tools[:length])
 
 
-def path_log_prob(model: Model, table: Evidence, phases, tools) -> np.ndarray:
+def path_log_prob(model: Model, table: EmissionTable, phases, tools) -> np.ndarray:
     """Log-probability of hidden paths together with the observations: phases (..., T), tools (..., T, K)."""
     m = model.full()
     phases, tools = np.asarray(phases), np.asarray(tools)
@@ -144,7 +144,7 @@ def config_of(tools) -> np.ndarray:
     return sum(2 ** (tools.shape[-1] - 1 - k) * tools[..., k] for k in range(tools.shape[-1]))
 
 
-def config_counts(model: Model, table: Evidence) -> tuple[np.ndarray, np.ndarray]:
+def config_counts(model: Model, table: EmissionTable) -> tuple[np.ndarray, np.ndarray]:
     """Posteriors of configurations (T, C) and expected counts of their moves into each phase (L, C, C)."""
     m = model.full()
     num_configs = 2 ** len(m.tool_initial)
@@ -191,7 +191,7 @@ def ridge_regression(counts, penalty) -> tuple[np.ndarray, np.ndarray]:
     return found, np.array([(slope(found + s) - slope(found - s)) / 2e-5 for s in steps])
 
 
-def _enumerate(model: Model, table: Evidence):
+def _enumerate(model: Model, table: EmissionTable):
     """Every path: phases (N, T), tools (N, T, K), log-probability (N,)."""
     m = model.full()
     num_phases, num_tools = len(m.initial), len(m.tool_initial)
@@ -201,7 +201,7 @@ def _enumerate(model: Model, table: Evidence):
     return phases, tools, path_log_prob(m, table, phases, tools)
 
 
-def enumerate_paths(model: Model, table: Evidence) -> Answer:
+def enumerate_paths(model: Model, table: EmissionTable) -> Answer:
     """Sum over every hidden path. There are (L * 2^K)^T of them: keep that under a few hundred thousand."""
     m = model.full()
     num_phases, num_tools, num_frames = len(m.initial), len(m.tool_initial), len(table)
@@ -247,7 +247,7 @@ def joint_transition(model: Model) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate(initial), np.concatenate(columns, axis=1)
 
 
-def dense(model: Model, table: Evidence) -> Answer:
+def dense(model: Model, table: EmissionTable) -> Answer:
     """Forward-backward, filter, Viterbi and expected counts over the whole joint space, in log-space."""
     m = model.full()
     num_phases, num_tools, num_frames = len(m.initial), len(m.tool_initial), len(table)

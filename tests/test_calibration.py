@@ -93,9 +93,9 @@ def test_held_out_folds_look_through_tables_of_the_other_videos():
         for i in part:
             outputs = oracles.phase_confusion(tables[0], states[2][i]), oracles.tool_confusion(tables[1:], obs.tools[i])
             known = labels.phases[i], labels.tools[i]
-            clamped = oracles.dense(model, oracles.evidence(40, 3, 1, *outputs, labels=known))
+            clamped = oracles.dense(model, oracles.emission_table(40, 3, 1, *outputs, labels=known))
             expected += (
-                clamped.log_likelihood - oracles.dense(model, oracles.evidence(40, 3, 1, *outputs)).log_likelihood
+                clamped.log_likelihood - oracles.dense(model, oracles.emission_table(40, 3, 1, *outputs)).log_likelihood
             )
     assert found.before == pytest.approx(expected, rel=1e-4)
 

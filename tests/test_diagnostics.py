@@ -68,7 +68,7 @@ def test_zeros_are_not_parameters():
 
 def test_bic_is_the_oracles():
     case = make(2, 2, 2, num_frames=4, batch=2, families=("PhaseConfusion", "ToolConfusion"), lengths=[4, 3])
-    likelihood = sum(oracles.enumerate_paths(case.model, e).log_likelihood for e in case.evidence)
+    likelihood = sum(oracles.enumerate_paths(case.model, e).log_likelihood for e in case.emission_tables)
     number = 1 + 2 + 2 + 4 + 8 + 4
     found = diagnostics.bic(*case.args[:3])
     outputs = Observations(np.full((5, 3), 1 / 3, np.float32))

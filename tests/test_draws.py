@@ -19,9 +19,9 @@ N = 4000
 def test_frequencies_of_paths_match_enumeration(shape):
     case = make(2, *shape, num_frames=3, batch=2, lengths=[3, 2], known=0.2)
     drawn = hmmjax.sample_posterior(case.params, jax.random.key(0), *case.args[1:], num_samples=N)
-    for i, evidence in enumerate(case.evidence):
-        n = len(evidence)
-        phases, tools, log_prob = oracles._enumerate(case.model, evidence)
+    for i, table in enumerate(case.emission_tables):
+        n = len(table)
+        phases, tools, log_prob = oracles._enumerate(case.model, table)
         weight = np.exp(log_prob - np.logaddexp.reduce(log_prob))
         code = _code(phases if shape[0] else None, tools if shape[1] else None)
         ours = [None if x is None else np.asarray(x)[:, i] for x in (drawn.phases, drawn.tools)]

@@ -43,7 +43,7 @@ def _staged(seed=0, stages=STAGES):
         oracles.observe(rng, "PhaseConfusion", emission["PhaseConfusion"], phases),
         oracles.observe(rng, "ToolConfusion", emission["ToolConfusion"], tools),
     )
-    table = oracles.evidence(
+    table = oracles.emission_table(
         FRAMES,
         3,
         1,

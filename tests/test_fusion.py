@@ -56,7 +56,7 @@ def _problem():
 
 def test_results_are_those_of_summed_log_likelihoods():
     params, obs, tables = _problem()
-    table = oracles.evidence(FRAMES, 3, 1, tables[0] + tables[1], tables[2] + tables[3])
+    table = oracles.emission_table(FRAMES, 3, 1, tables[0] + tables[1], tables[2] + tables[3])
     answer = oracles.dense(MODEL, table)
     found, past, path = (f(params, obs) for f in (hmmjax.posterior, hmmjax.filter, hmmjax.decode))
     assert float(found.log_likelihood) == pytest.approx(answer.log_likelihood, abs=2e-4)
@@ -66,7 +66,7 @@ def test_results_are_those_of_summed_log_likelihoods():
     assert float(path.log_prob) == pytest.approx(answer.path_log_prob, abs=2e-4)
     # A source may be None for all videos.
     one = Observations((obs.phases[0], None), (None, obs.tools[1]))
-    answer = oracles.dense(MODEL, oracles.evidence(FRAMES, 3, 1, tables[0], tables[3]))
+    answer = oracles.dense(MODEL, oracles.emission_table(FRAMES, 3, 1, tables[0], tables[3]))
     assert float(hmmjax.log_likelihood(params, one)) == pytest.approx(answer.log_likelihood, abs=2e-4)
 
 

@@ -52,7 +52,7 @@ def moments(features, weights, structure):
 def test_likelihood_and_one_em_step_are_the_oracles(structure):
     start = PhaseGaussian.from_data(FEATURES, L, structure=structure)
     table = oracles.phase_gaussian([np.asarray(start.mean, float), full(start.covariance, structure)], FEATURES)
-    answer = oracles.dense(MODEL, oracles.evidence(T, L, 0, table, None))
+    answer = oracles.dense(MODEL, oracles.emission_table(T, L, 0, table, None))
     params, obs = chain_with(start), Observations(FEATURES)
     assert float(hmmjax.log_likelihood(params, obs)) == pytest.approx(answer.log_likelihood, rel=1e-5)
     result = hmmjax.fit(params, obs, max_iterations=1, tolerance=0.0)
@@ -175,7 +175,7 @@ def test_fused_with_labels_and_missing_frames():
         oracles.phase_gaussian([np.asarray(x, float) for x in jax.tree.leaves(families[1])], FEATURES),
     ]
     tables[0][::3], tables[1][1::3] = 0, 0
-    answer = oracles.dense(MODEL, oracles.evidence(T, L, 0, sum(tables), None))
+    answer = oracles.dense(MODEL, oracles.emission_table(T, L, 0, sum(tables), None))
     assert value == pytest.approx(answer.log_likelihood, rel=1e-5)
 
 

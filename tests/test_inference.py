@@ -35,7 +35,7 @@ def test_enumeration_of_every_shape(num_phases, num_tools, variant):
 @pytest.mark.parametrize(("num_phases", "num_tools"), [(2, 2), (0, 3), (4, 0)])
 def test_log_likelihood(num_phases, num_tools):
     case = cases.make(2, num_phases, num_tools, **LABELED)
-    expected = [oracles.enumerate_paths(case.model, e).log_likelihood for e in case.evidence]
+    expected = [oracles.enumerate_paths(case.model, e).log_likelihood for e in case.emission_tables]
     assert_allclose(hmmjax.log_likelihood(*case.args), expected, **TIGHT)
 
 
@@ -83,9 +83,11 @@ def test_any_mask_and_any_labels(data):
     families = case.params.phases.emission, case.params.tools.emission
     outputs = case.obs.phases, case.obs.tools
     tables = [np.asarray(f.log_prob(x), float) for f, x in zip(families, outputs, strict=True)]
-    evidence = [oracles.evidence(5, 2, 1, tables[0][i], tables[1][i], mask[i], (phases[i], tools[i])) for i in (0, 1)]
+    emission_tables = [
+        oracles.emission_table(5, 2, 1, tables[0][i], tables[1][i], mask[i], (phases[i], tools[i])) for i in (0, 1)
+    ]
     posterior = hmmjax.posterior(case.params, case.obs, mask, hmmjax.Labels(phases, tools))
-    for i, table in enumerate(evidence):
+    for i, table in enumerate(emission_tables):
         n = len(table)
         assert (np.array(posterior.phases)[i, n:] == 0).all()
         if n == 0:
@@ -121,8 +123,8 @@ def test_tools_only_are_independent_chains():
     for k in range(20):
         model = oracles.Model(tool_initial=case.model.tool_initial[k : k + 1])
         model.tool_transition = case.model.tool_transition[k : k + 1]
-        for i, evidence in enumerate(case.evidence):
-            answer = oracles.dense(model, oracles.Evidence(evidence.phases, evidence.tools[:, k : k + 1]))
+        for i, table in enumerate(case.emission_tables):
+            answer = oracles.dense(model, oracles.EmissionTable(table.phases, table.tools[:, k : k + 1]))
             assert_allclose(posterior.tools[i, :, k], answer.tools[:, 0], **TIGHT)
             assert_array_equal(decoded.tools[i, :, k], answer.path_tools[:, 0])
             total[i] += answer.log_likelihood
@@ -226,7 +228,7 @@ def test_deterministic_chain_with_overwhelming_observations_against_it():
     emissions = case.emissions | {"PhaseDirichlet": 1 + 60 * np.eye(3)}
     params = cases.to_params(model, emissions, "PhaseDirichlet", "ToolBeta")
     obs = dataclasses.replace(case.obs, phases=contrary)
-    evidence = oracles.evidence(
+    table = oracles.emission_table(
         40,
         3,
         1,
@@ -234,7 +236,7 @@ def test_deterministic_chain_with_overwhelming_observations_against_it():
         oracles.tool_beta(emissions["ToolBeta"], case.obs.tools[0]),
     )
     check(
-        dataclasses.replace(case, params=params, obs=obs, model=model, emissions=emissions, evidence=[evidence]),
+        dataclasses.replace(case, params=params, obs=obs, model=model, emissions=emissions, emission_tables=[table]),
         oracles.dense,
         {"rtol": 1e-5, "atol": 1e-4},
     )

@@ -36,19 +36,19 @@ def make(num_phases, known=0.0, num_tools=2):
     tools = dataclasses.replace(
         case.params.tools, transition=Interacting(jnp.asarray(eta)), emission=ToolLogistic(jnp.asarray(zeta))
     )
-    evidence = []
-    for i, old in enumerate(case.evidence):
+    emission_tables = []
+    for i, old in enumerate(case.emission_tables):
         n, mask = len(old), case.mask[i]
         labels = None if case.labels is None else (case.labels.phases, case.labels.tools)
         labels = None if labels is None else tuple(None if x is None else x[i] for x in labels)
-        new = oracles.evidence(len(mask), num_phases, num_tools, None, None, mask, labels)
+        new = oracles.emission_table(len(mask), num_phases, num_tools, None, None, mask, labels)
         predicted = oracles.tool_logistic(zeta, case.obs.tools[i, :n]).sum(1)
-        evidence.append(oracles.Evidence(old.phases, new.tools, np.where(mask[:n, None], predicted, 0)))
+        emission_tables.append(oracles.EmissionTable(old.phases, new.tools, np.where(mask[:n, None], predicted, 0)))
     return dataclasses.replace(
         case,
         params=dataclasses.replace(case.params, tools=tools),
         model=dataclasses.replace(case.model, interactions=eta),
-        evidence=evidence,
+        emission_tables=emission_tables,
     )
 
 
@@ -97,7 +97,7 @@ def regressions(case, penalty=(0.7, 0.7, 0.7)):
     num_tools, num_phases = 2, max(case.params.num_phases, 1)
     own = np.array([[0, 0, 1, 1], [0, 1, 0, 1]])  # (K, C)
     predicted, moved = np.zeros((num_tools, 4, 2)), np.zeros((num_phases, num_tools, 4, 2))
-    for i, table in enumerate(case.evidence):
+    for i, table in enumerate(case.emission_tables):
         posterior, moves = oracles.config_counts(case.model, table)
         for k in range(num_tools):
             for j in (0, 1):

@@ -113,7 +113,7 @@ def test_gradient_of_log_parameters_is_expected_counts():
     # Emissions: posterior weights summed per output symbol.
     phases, tools = np.zeros((2, 2)), np.zeros((2, 2, 2))
     for i, answer in enumerate(answers):
-        for t in range(len(case.evidence[i])):
+        for t in range(len(case.emission_tables[i])):
             if case.mask[i, t]:
                 phases[:, case.obs.phases[i, t]] += answer.phases[t]
                 for k in range(2):

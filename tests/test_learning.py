@@ -78,7 +78,7 @@ def test_one_iteration_is_normalized_expected_counts(pseudo, known):
         tools = oracles.log_densities(CONFUSION[1], tables[CONFUSION[1]], case.obs.tools[i])
         labels = (case.labels.phases[i], case.labels.tools[i]) if known else None
         end += oracles.enumerate_paths(
-            after, oracles.evidence(5, 2, 2, phases, tools, case.mask[i], labels)
+            after, oracles.emission_table(5, 2, 2, phases, tools, case.mask[i], labels)
         ).log_likelihood
     assert_allclose(result.log_likelihood, [start, end], rtol=1e-5)
 

@@ -26,7 +26,8 @@ def agree(case):
     for value in (posterior.log_likelihood, past.log_likelihood, hmmjax.log_likelihood(*case.args)):
         assert_allclose(value, [answer.log_likelihood], **LIKELIHOOD)
     decoded = hmmjax.decode(*case.args)
-    path = oracles.path_log_prob(case.model, case.evidence[0], np.array(decoded.phases[0]), np.array(decoded.tools[0]))
+    phases, tools = np.array(decoded.phases[0]), np.array(decoded.tools[0])
+    path = oracles.path_log_prob(case.model, case.emission_tables[0], phases, tools)
     assert_allclose(path, answer.path_log_prob, rtol=1e-6)
     assert_allclose(decoded.log_prob, [answer.path_log_prob], **LIKELIHOOD)
 
@@ -57,7 +58,7 @@ def test_ten_thousand_frames_near_deterministic_and_rare():
     wrong = np.where(rng.uniform(size=10_000) < 0.1, rng.integers(0, 7, 10_000), hidden_phases)
     seen_phases = oracles.observe(rng, "PhaseDirichlet", emissions["PhaseDirichlet"], wrong)
     seen_tools = oracles.observe(rng, "ToolBeta", emissions["ToolBeta"], hidden_tools)
-    evidence = oracles.evidence(
+    table = oracles.emission_table(
         10_000,
         7,
         3,
@@ -66,7 +67,7 @@ def test_ten_thousand_frames_near_deterministic_and_rare():
     )
     params = cases.to_params(model, emissions, "PhaseDirichlet", "ToolBeta")
     obs = hmmjax.Observations(seen_phases[None], seen_tools[None])
-    agree(dataclasses.replace(case, params=params, obs=obs, model=model, emissions=emissions, evidence=[evidence]))
+    agree(dataclasses.replace(case, params=params, obs=obs, model=model, emissions=emissions, emission_tables=[table]))
 
 
 def test_expected_counts_over_ten_thousand_frames():
@@ -106,7 +107,7 @@ def test_densities_that_float32_cannot_hold():
     model = oracles.Model(tool_initial=np.array([0.5]), tool_transition=np.full((1, 2, 2), 0.5))
     params = cases.to_params(model, {"ToolBeta": table}, "", "ToolBeta")
     outputs = np.array([[[0.02], [0.98]]], np.float32)
-    evidence = oracles.evidence(2, 0, 1, tools=oracles.tool_beta(table, outputs[0]))
-    expected = oracles.dense(model, evidence).log_likelihood
+    table = oracles.emission_table(2, 0, 1, tools=oracles.tool_beta(table, outputs[0]))
+    expected = oracles.dense(model, table).log_likelihood
     assert expected < -3000
     assert_allclose(hmmjax.log_likelihood(params, hmmjax.Observations(tools=outputs)), [expected], rtol=1e-5)

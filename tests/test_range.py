@@ -41,7 +41,7 @@ def _oracle(params, obs):
             np.asarray(params.tools.initial, float),
             np.asarray(params.tools.transition.matrix, float),
         ),
-        oracles.evidence(
+        oracles.emission_table(
             len(obs.phases),
             2,
             obs.tools.shape[-1],

@@ -41,7 +41,7 @@ def test_models_stay_valid_however_far_they_move(family):
 
 def test_the_objective_is_the_oracles_and_frozen_blocks_stay():
     case = make(3, 2, 2, num_frames=5, batch=2, known=0.6, families=("PhaseConfusion", "ToolBeta"))
-    known = [oracles.enumerate_paths(case.model, e).log_likelihood for e in case.evidence]
+    known = [oracles.enumerate_paths(case.model, e).log_likelihood for e in case.emission_tables]
     free = [float(x) for x in hmmjax.log_likelihood(case.params, case.obs, case.mask)]
     found = hmmjax.refine(*case.args, freeze=["phases", "tools.initial"], l2=0.1, max_iterations=3)
     assert found.before == pytest.approx(sum(known) - sum(free), rel=1e-4)

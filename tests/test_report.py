@@ -152,8 +152,8 @@ def test_the_longest_change_is_explained(result):
 def test_variances_of_minutes_are_exact(track):
     case = cases.make(3, 2, 2, num_frames=4, batch=2)
     found = occupancy_variance(case.params, case.obs, case.mask, track)
-    for i, evidence in enumerate(case.evidence):
-        phases, tools, log_prob = oracles._enumerate(case.model, evidence)
+    for i, table in enumerate(case.emission_tables):
+        phases, tools, log_prob = oracles._enumerate(case.model, table)
         weight = np.exp(log_prob - log_prob.max())
         weight /= weight.sum()
         counts = np.eye(2)[phases].sum(1) if track == "phases" else tools.sum(1)

@@ -76,7 +76,7 @@ def test_tools_that_cannot_switch_keep_their_only_path():
 
 def test_the_filter_is_the_oracles():
     case = make(5, 2, 2, num_frames=5, batch=1, families=("PhaseConfusion", "ToolConfusion"))
-    answer = oracles.enumerate_paths(case.model, case.evidence[0])
+    answer = oracles.enumerate_paths(case.model, case.emission_tables[0])
     stream = Stream(case.params)
     for t in range(5):
         now = stream.step(_frame(case, t))

@@ -304,7 +304,7 @@ def test_who_is_sure_is_not_uncertain():
     assert [s.frame for s in suggest.rank(pair, pair, reasons=["uncertain"])] == [225]
 
 
-# Answers beside annotations
+# Answers next to annotations
 
 
 @pytest.fixture

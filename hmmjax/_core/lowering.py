@@ -27,7 +27,7 @@ from hmmjax.types import Params
 
 @dataclasses.dataclass(frozen=True)
 class Structure:
-    """The kind of chain that a model is lowered to, and the way back from its states to phases and tools.
+    """The kind of chain that represents a model, and the maps from its states back to phases and tools.
 
     Attributes:
         has_phases: whether the model has phases; without them the chain has a single one.
