@@ -146,7 +146,7 @@ def mstcn() -> dict[str, Any]:
 
 
 def fused() -> dict[str, Any]:
-    """The first and the last stage of MS-TCN alone and as two recognizers of the same videos, calibrated."""
+    """Calibrate the first and the last stage of MS-TCN alone, and as two recognizers of the same videos."""
     videos = range(71, 76)
     with np.load(real.DATA / "mstcn" / "phase_logits_1fps.npz") as file:
         predicted = [[file[f"stages_{v}"][stage].argmax(-1).astype(np.int32) for v in videos] for stage in (0, 3)]
@@ -204,7 +204,7 @@ def frcnn() -> dict[str, Any]:
 
 
 def tool_scores(truth: Sequence[np.ndarray], tools: Sequence[np.ndarray]) -> dict[str, Any]:
-    """The tool metrics of `real`, and the expected calibration error."""
+    """Return the tool metrics of `real` and the expected calibration error."""
     return real.tool_scores(truth, tools) | {"calibration error (ECE)": metrics.tool_calibration(truth, tools).value}
 
 

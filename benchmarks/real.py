@@ -65,7 +65,7 @@ def tool_scores(truth: Sequence[np.ndarray], tools: Sequence[np.ndarray]) -> dic
 
 
 def tmrnet_videos() -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """True and predicted phases of videos 41-60."""
+    """Return the true and the predicted phases of videos 41-60."""
 
     def read(kind: str, video: int) -> np.ndarray:
         return np.loadtxt(DATA / "tmrnet" / f"{kind}-phase" / f"video{video}-phase.txt", dtype=int)[:, 1]
