@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 QUICK ?=
 
-.PHONY: demo test test-models lint docs smoke clean
+.PHONY: demo test test-all lint docs smoke clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/python -m models.demo --out demo-output $(if $(QUICK),--quick)
@@ -13,8 +13,16 @@ demo: $(VENV)/demo.stamp
 # Compilation takes most of the time. Tests marked `shipped` are compiled as users' programs are, the others with
 # less optimization, by those of the flags below that the installed jaxlib accepts.
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "shipped and not slow and not gpu" tests
-	XLA_FLAGS="$(call known,$(HASTY))" $(BIN)/python -m pytest -n 2 -m "not shipped and not slow and not gpu" tests
+	$(call pytest,not thorough and)
+
+# The tests of rare paths as well.
+test-all: test
+	$(call pytest,thorough and)
+
+define pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "$(1) shipped and not slow and not gpu" tests
+	XLA_FLAGS="$(call known,$(HASTY))" $(BIN)/python -m pytest -n 2 -m "$(1) not shipped and not slow and not gpu" tests
+endef
 
 HASTY := --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0
 known = $(shell for flag in $(1); do \

@@ -17,14 +17,19 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 import jax  # noqa: E402  (reads the three settings above)
 
+MAX_RESIDENT = 4 * 2**30
+"""Bytes of memory up to which a test process keeps its compiled programs."""
+
 DATA = Path(os.environ.get("HMMJAX_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 
 @pytest.fixture(autouse=True, scope="module")
 def forget_compiled_programs():
-    """Drop a module's compiled programs at its end: those of all modules would take gigabytes."""
+    """Drop compiled programs once they take gigabytes: those of all modules would not fit."""
     yield
-    jax.clear_caches()
+    resident = int(Path("/proc/self/statm").read_text().split()[1]) if Path("/proc/self/statm").exists() else None
+    if resident is None or resident * os.sysconf("SC_PAGE_SIZE") > MAX_RESIDENT:
+        jax.clear_caches()
 
 
 @pytest.fixture

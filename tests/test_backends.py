@@ -79,6 +79,7 @@ def assert_same(a, b):
     jax.tree.map(lambda x, y: assert_allclose(x, y, rtol=2e-5, atol=1e-5), a, b)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "shape"), [(b, s) for b in BACKENDS for s in CHAINS if b != "logspace" and runnable(b, *s[2:])]
 )
@@ -99,6 +100,7 @@ def test_derivatives_are_those_of_plain_differentiation(name, shape):
     assert_allclose(grads.transition[0, -1], slope, rtol=0.1)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["scan", "logspace"])
 def test_a_small_memory_budget_changes_nothing(name, monkeypatch):
     """Messages that exceed the budget are recomputed, chunk by chunk."""
@@ -115,6 +117,7 @@ def _kernel_answers(p):
     return derivatives(p, "gpu"), messages.filter(p, "gpu"), messages.viterbi(p, "gpu")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("stored", "group"), [(4_000, 2), (1_000, 0)])
 def test_kernels_in_groups_and_chunks(monkeypatch, stored, group):
     """As many videos as fit the budget, down to less than one, and counts of at most three frames per product."""
@@ -130,6 +133,7 @@ def test_kernels_in_groups_and_chunks(monkeypatch, stored, group):
         assert_allclose(*(z[real] if z.ndim > 1 else z for z in map(np.asarray, (x, y))), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", [name for name, b in BACKENDS.items() if b.derivatives_from])
 def test_answers_have_the_derivatives_of_the_recursion_in_logarithms(name):
     """Posteriors, filters, paths' log-probabilities and gradients, over more frames than a chunk has."""

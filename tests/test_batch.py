@@ -39,6 +39,7 @@ def test_results_of_lists_are_lists_of_the_results_of_the_padded_batch(mask):
     assert_array_equal(hmmjax.conditional_log_likelihood(*args), hmmjax.conditional_log_likelihood(*CASE.args))
 
 
+@pytest.mark.thorough
 def test_learning_from_lists_is_learning_from_the_padded_batch():
     for learn in (
         lambda *args: hmmjax.fit(*args, max_iterations=2).params,

@@ -144,6 +144,7 @@ def test_videos_without_annotations_are_stabilized_but_not_scored(world):
 # --- ways of learning --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_partly_labeled_videos_are_learned_by_em(world):
     predictions, annotations = read_both(world)
     predictions, annotations = (io.select(tracks, "1-4") for tracks in (predictions, annotations))
@@ -292,6 +293,7 @@ def test_real_detections(data_dir, tmp_path):
 # --- a folder of results is complete in itself -------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_calibrates_where_enough_videos_are_left_to_learn_from(world, monkeypatch):
     monkeypatch.setattr("hmmjax.stabilize.folds.ENOUGH_VIDEOS", 4)
     predictions, annotations = read_both(world)

@@ -108,6 +108,7 @@ def test_folders_that_hold_no_results(tmp_path, both):
         job.read_results(tmp_path)
 
 
+@pytest.mark.thorough
 def test_changes_are_compared_with_the_truth_although_a_frame_has_none(world):
     predictions, annotations = read_both(world)
     whole = {row.figure: row for row in job.stabilize(predictions, annotations).table}
@@ -134,6 +135,7 @@ def test_mismatched_names_cause_a_warning(tmp_path):
     assert "4 phase names are given (a, b, c, d), but no file has an index above 2" in told.replace("\n", " ")
 
 
+@pytest.mark.thorough
 def test_annotated_tracks_without_predictions_do_not_disturb_em(world):
     predictions, annotations = read_both(world)
     short = [dataclasses.replace(t, values=t.values[:-1], frames=t.frames[:-1]) for t in annotations]

@@ -16,6 +16,7 @@ def scores():
     return labels, obs, mask
 
 
+@pytest.mark.thorough
 def test_the_family_that_made_the_data_wins(scores):
     labels, obs, mask = jax.tree.map(np.asarray, scores)
     found = hmmjax.compare(obs, mask, labels, families=["inflated", "scaled"], folds=2, max_iterations=1)
@@ -47,6 +48,7 @@ def test_results_follow_from_estimate_and_log_likelihood(scores):
     assert found.marginal == pytest.approx(marginal / 240, rel=1e-4)
 
 
+@pytest.mark.thorough
 def test_a_family_that_finds_a_video_impossible_comes_last_not_nan():
     """Without pseudo-counts, a label that occurs in one video only is impossible if that video is held out."""
     labels = np.array([[0, 0, 1, 1]] * 3)

@@ -22,6 +22,7 @@ ELSEWHERE = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("page", [name for name, blocks in BLOCKS.items() if blocks and name not in ELSEWHERE])
 def test_code_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

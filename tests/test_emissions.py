@@ -317,6 +317,7 @@ def test_numpy_parameters_are_welcome(family):
     assert np.isfinite(built.log_prob(np.asarray(observed))).all()
 
 
+@pytest.mark.thorough
 @every_density
 def test_fit_with_the_family_goes_uphill(family):
     """From samples to fitted parameters."""
@@ -358,6 +359,7 @@ def test_scaled_likelihood_is_bayes_rule_and_counts_frequencies():
     assert_allclose(params.tools.emission.frequency, [2 / 6, 5 / 6], rtol=1e-6)
 
 
+@pytest.mark.thorough
 def test_identical_outputs_are_capped_with_a_warning():
     """The likelihood has no maximum there."""
     phases = np.tile(np.array([0.2, 0.3, 0.5], np.float32), (1, 50, 1))

@@ -3,6 +3,9 @@
 import importlib.util
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.thorough
 FOLDER = Path(__file__).parent.parent / "examples"
 
 

@@ -96,6 +96,7 @@ def test_counting_and_em_learn_each_source_on_its_own():
     assert (np.diff(result.history) > -1e-3).all()
 
 
+@pytest.mark.thorough
 def test_calibration_halves_the_power_of_a_duplicate(tmp_path):
     labels, obs, mask = hmmjax.sample(hmmjax.init_params(3, 0, emissions="confusion"), jax.random.key(1), [150] * 6)
     twice = Observations((obs.phases, obs.phases))
@@ -108,6 +109,7 @@ def test_calibration_halves_the_power_of_a_duplicate(tmp_path):
     assert_allclose(hmmjax.log_likelihood(loaded, twice, mask), hmmjax.log_likelihood(found.params, twice, mask))
 
 
+@pytest.mark.thorough
 def test_fused_sources_are_no_worse_than_the_better_one():
     labels, good, mask = hmmjax.sample(hmmjax.init_params(3, 0, emissions="confusion"), jax.random.key(2), [300] * 6)
     rng = np.random.default_rng(1)

@@ -111,6 +111,7 @@ def test_the_bound_on_variances_does_not_depend_on_units():
         assert_allclose(fitted.covariance[0], 1e-4 * scaled.astype(float).var(), rtol=1e-3)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_tools_have_features_of_their_own(structure):
     """Each tool as two phases would be fitted; sampled, fitted, streamed and calibrated."""

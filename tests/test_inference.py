@@ -111,6 +111,7 @@ def test_dense_seven_phases_three_tools():
     check(case, oracles.dense, {"rtol": 1e-5, "atol": 5e-5})
 
 
+@pytest.mark.thorough
 def test_dense_cholec80_size():
     check(cases.make(7, 7, 7, 50, batch=1, holes=0.2, sticky=0.8), oracles.dense, {"rtol": 1e-5, "atol": 5e-5})
 

@@ -39,6 +39,7 @@ def test_no_mask_is_all_observed():
     jax.tree.map(assert_array_equal, everything(case.params, case.obs, None, None), everything(*case.args))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("num_phases", "num_tools"), [(3, 2), (0, 3), (3, 0)])
 def test_batch_is_one_by_one(num_phases, num_tools):
     case = cases.make(12, num_phases, num_tools, 9, batch=3, holes=0.2, lengths=(9, 1, 6), known=0.2)
@@ -138,6 +139,7 @@ def test_gradient_of_observations_is_posterior_weighted():
     assert (np.array(grads.phases)[~case.mask] == 0).all()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("families", [FAMILIES[0], FAMILIES[-1]], ids="-".join)
 def test_gradient_is_finite_with_nan_in_masked_frames_and_zeros_in_tables(families):
     case = fill(cases.make(18, 2, 2, families=families, holes=0.3, lengths=(5, 3)), np.nan)

@@ -103,6 +103,7 @@ def test_one_iteration_of_a_single_track(num_phases, num_tools):
 # Monotonicity.
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("families", [(p, t) for p in cases.PHASE_FAMILIES for t in cases.TOOL_FAMILIES], ids="-".join)
 def test_em_is_monotone(families):
     case = cases.make(3, 3, 2, 40, batch=3, families=families, holes=0.1, lengths=(40, 25, 33), known=0.05, sticky=0.8)
@@ -364,6 +365,7 @@ def test_impossible_video_is_named():
     assert "video 0" not in str(error.value)
 
 
+@pytest.mark.thorough
 def test_learning_recovers_a_known_model():
     """With enough data, EM from a rough start recovers the transitions that generated the data."""
     case = cases.make(17, 3, 2, 1000, batch=2, families=PROBABILITY, sticky=0.9)

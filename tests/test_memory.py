@@ -13,6 +13,7 @@ from numpy.testing import assert_array_equal
 import hmmjax
 from hmmjax.messages import batching
 
+pytestmark = pytest.mark.thorough
 MILLION = Path(__file__).parents[1] / "benchmarks" / "million.py"
 
 

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 
 import hmmjax
 
-pytestmark = pytest.mark.shipped
+pytestmark = [pytest.mark.thorough, pytest.mark.shipped]
 
 POSTERIOR, LIKELIHOOD = {"rtol": 0, "atol": 1e-4}, {"rtol": 1e-5}
 

@@ -15,6 +15,7 @@ import hmmjax
 from hmmjax import durations, streaming
 
 
+@pytest.mark.thorough
 def test_inside_jit_vmap_and_grad():
     case = cases.make(23, 2, 2, lengths=(5, 3))
 
@@ -91,6 +92,7 @@ def test_results_of_fit_have_the_same_types_inside_jit():
             assert isinstance(a, jax.Array) and a.dtype == b.dtype and a.weak_type == b.weak_type and a.ndim == b.ndim
 
 
+@pytest.mark.thorough
 def test_twenty_lengths_compile_a_handful_of_programs(compiled):
     case = cases.make(27, 0, 2, 2000, batch=1)
     hmmjax.log_likelihood(case.params, cases.map_tracks(lambda x: x[:, :2000], case.obs))

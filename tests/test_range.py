@@ -12,7 +12,7 @@ import hmmjax
 from hmmjax._core import lowering
 from hmmjax.types import Labels, Observations, Params
 
-pytestmark = pytest.mark.shipped
+pytestmark = [pytest.mark.thorough, pytest.mark.shipped]
 
 
 def _never_switching(num_tools=3):

@@ -44,6 +44,7 @@ def test_tmrnet_phases_reach_the_target(tmrnet):
     assert smoothed[ACCURACY] >= 0.848 and smoothed[JACCARD] >= 0.725 and smoothed["phase changes"] < 480
 
 
+@pytest.mark.thorough
 def test_faster_rcnn_tools_reach_the_target(frcnn):
     raw, smoothed = frcnn["raw"], frcnn["coupled, phases unobserved, smoothed"]
     assert raw[MAP] == pytest.approx(0.7733, abs=5e-5) and raw["on/off changes"] == 2036
@@ -59,6 +60,7 @@ def test_committed_results_are_what_the_code_gives(tmrnet, frcnn):
                 assert now[system][name] == pytest.approx(value, abs=2e-3, rel=1e-2), (part, system, name)
 
 
+@pytest.mark.thorough
 def test_committed_calibration_is_what_the_code_gives():
     """Check what calibration is worth on TMRNet; one fold is recomputed, the others take `benchmarks/calibrated.py`."""
     committed = json.loads((ROOT / "benchmarks" / "results" / "calibrated.json").read_text())

@@ -56,6 +56,7 @@ def test_the_objective_is_the_oracles_and_frozen_blocks_stay():
         assert all(map(np.array_equal, new, old)) == (block not in ("tools.transition", "tools.emission"))
 
 
+@pytest.mark.thorough
 def test_refinement_recovers_from_a_wrong_table_on_held_out_videos():
     """Starting from emissions of a recognizer that is never wrong."""
     truth = hmmjax.init_params(3, 0, emissions="confusion", stay=0.9)

@@ -212,6 +212,7 @@ def worsened(result):
     return dataclasses.replace(result, raw=raw, smoothed=smooth, table=table)
 
 
+@pytest.mark.thorough
 def test_what_got_worse_comes_first(result, tmp_path):
     bad = worsened(result)
     report.write_report(bad, tmp_path, intervals=False, videos=False)

@@ -12,6 +12,8 @@ import pytest
 
 import hmmjax
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_eight_devices_are_one(processes):

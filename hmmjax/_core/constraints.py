@@ -108,7 +108,7 @@ def _map_blocks(params: Params, frozen: frozenset[str], function: Callable[[Any,
     """Return the model with ``function(value, constraint)`` in place of every parameter that may move."""
     for block in BLOCKS:
         track, field = block.split(".")
-        chain = getattr(params, track)
+        chain: Any = getattr(params, track)
         value = None if chain is None else getattr(chain, field)
         if block in frozen or value is None:
             continue

@@ -130,6 +130,7 @@ def test_equivalent_arithmetic_gives_the_same_result(option):
     np.testing.assert_allclose(apply(other, images), apply(network, images), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["resnet18", "swin"])
 def test_remat_preserves_loss_and_gradient(name):
     def loss_and_grads(remat):

@@ -31,6 +31,7 @@ from models.train import main as train_main
 from models.training.recognizer import Recognizer
 from models.training.run import read_metrics
 
+pytestmark = pytest.mark.thorough
 SMALL = Detection(
     sizes=(0.4, 0.8), ratios=(1.0, 2.0), width=16, candidates=40, proposals=12, anchors=24, regions=12, bins=4
 )

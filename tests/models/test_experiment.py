@@ -29,6 +29,7 @@ from models.selftrain import _open, pseudo_label
 from models.selftrain import main as selftrain_main
 from models.settings import read_config
 
+pytestmark = pytest.mark.thorough
 SURGERIES = simulate_surgeries(8, 0, minutes=2.0)
 PARTS = ("whole", "whole", "single", "single", "val", "val", "test", "test")
 PLAN = {

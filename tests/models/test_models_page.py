@@ -7,6 +7,7 @@ import pytest
 
 pytest.importorskip("flax", reason="needs the vision extra (flax)")
 
+pytestmark = pytest.mark.thorough
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "recognizers.md"
 
 

@@ -30,6 +30,8 @@ from models.training.recognizer import Recognizer
 from models.training.run import read_metrics
 from models.training.step import data_mesh, init_state
 
+pytestmark = pytest.mark.thorough
+
 
 class CutOff(Exception):
     """Stands for the signal that kills a process."""

@@ -28,6 +28,7 @@ from models.training.recognizer import Recognizer, cached_features
 from models.training.run import read_metrics
 from models.training.step import data_mesh, init_state, make_optimizer, make_program
 
+pytestmark = pytest.mark.thorough
 SMALL = {"lstm": "{width: 8}", "lapformer": "{width: 8, heads: 2, layers: 1}"}
 SMALL |= {"map_attention": SMALL["lapformer"], "conv_lstm": "{}"}
 SETTINGS = ["backbone=micro", "size=[16,24]", "dtype=float32", "optimizer.backbone_scale=1", "batch=2"]

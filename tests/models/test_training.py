@@ -68,6 +68,7 @@ def test_a_run_writes_all_files(run, capsys):
         train_main(["--quiet", *words])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stop", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_resuming_is_bit_equal(run, tmp_path, stop):
     folder, words = run
@@ -114,6 +115,7 @@ def test_predictions_are_read_by_hmmjax(run, tmp_path):
         predict_main([*words, "--naming", "frame"])
 
 
+@pytest.mark.thorough
 def test_a_batch_in_parts_is_the_batch(tmp_path):
     """Without randomness and batch statistics, accumulation gives the same losses, gradients and validations."""
     still = {f"augment.{name}": value for name, value in dataclasses.asdict(NOTHING).items()} | {
@@ -147,6 +149,7 @@ def test_two_devices_train_as_one(tmp_path):
     np.testing.assert_allclose(one, two, rtol=1e-4)
 
 
+@pytest.mark.thorough
 def test_event_files(tmp_path):
     pytest.importorskip("tensorboardX")
     train_main(["--quiet", *settings(tmp_path, epochs=1, tensorboard="true", patience=1)])
@@ -154,6 +157,7 @@ def test_event_files(tmp_path):
     assert b"train/loss" in events.read_bytes()
 
 
+@pytest.mark.thorough
 def test_early_stopping_and_nothing_to_resume(tmp_path):
     # With a learning rate of zero, no validation is better than the first.
     words = settings(tmp_path, epochs=9, patience=2, monitor="loss")

@@ -288,6 +288,7 @@ def test_combined_scenario_and_overlap(videos):
     check_overlap({"train": both, "test": ["video41"]})
 
 
+@pytest.mark.thorough
 def test_scenarios_are_labels_that_fit_takes(videos):
     surgeries = simulate_surgeries(6, seed=2, minutes=12.0)
     both = combined(continuous(videos[:3]), discrete(videos[3:], 4, 6))
