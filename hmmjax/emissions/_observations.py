@@ -34,7 +34,8 @@ def check_event_shape(name: str, values: Any, family: str, track: str, shape: tu
         return
     if len(given) == len(shape) == 1:
         raise ValueError(
-            f"{name} has {given[0]} classes in its last axis, but the model's {track} have {shape[0]} ({family})."
+            f"{name} has {given[0]} entries in its last axis, but {family} observes {shape[0]} per frame. Pass "
+            f"({', '.join(('B', 'T', *map(str, shape)))}), or a model of as many classes or features."
         )
     needed = ", ".join(("B", "T", *map(str, shape)))
     raise ValueError(

@@ -6,7 +6,16 @@ from typing import Any
 import numpy as np
 
 from hmmjax import plots
-from hmmjax.emissions import Tempered
+from hmmjax.emissions import (
+    Emission,
+    PhaseConfusion,
+    PhaseDirichlet,
+    PhaseInflatedDirichlet,
+    Tempered,
+    ToolBeta,
+    ToolConfusion,
+    ToolInflatedBeta,
+)
 from hmmjax.report.picture import Picture, matrix_rows
 from hmmjax.report.reasons import tool_matrix
 from hmmjax.stabilize import Stabilized
@@ -86,64 +95,87 @@ def emission_pictures(result: Stabilized, phase_names: Sequence[str], tool_names
         if isinstance(chain.emission, Tempered):
             weight = np.array2string(np.asarray(chain.emission.power), precision=3)
             power = f" Each frame is weighted by {weight} (1 = full weight)."
-        found += _emission(track, chain.emission.unwrapped, names, power)
+        found += _emission(chain.emission.unwrapped, names, power)
     return found
 
 
-def _emission(track: str, family: Any, names: Sequence[str], power: str) -> list[Picture]:
-    name = type(family).__name__
-    matrix, concentration = getattr(family, "matrix", None), getattr(family, "concentration", None)
-    if track == "phases" and matrix is not None:
-        caption = (
-            f"Errors of the recognizer ({name}): in each phase (row), how often it predicts each phase (column).{power}"
-        )
-        figure = plots.plot_matrices({"predicted phase": matrix}, row_names=names, row_label="phase", counts=False)
-        rows = matrix_rows(matrix, names, names, "phase", "said")
-        return [Picture("emission_phases", "recognizer", caption, figure, rows)]
-    if track == "phases" and concentration is not None:
-        table = np.asarray(concentration, float)
-        caption = (
-            f"Probabilities of the recognizer ({name}): in each phase (row), the mean predicted probability of each "
-            f"phase (column). Right: concentration; small values mean probabilities near 0 and 1.{power}"
-        )
-        figure = plots.plot_matrices(
-            {"mean probability": table}, row_names=names, row_label="phase", column_label="probability of"
-        )
-        rows = matrix_rows(table, names, names, "phase", "class", "concentration")
-        return [Picture("emission_phases", "recognizer", caption, figure, rows)]
-    if track == "tools" and matrix is not None:
-        table = np.asarray(matrix, float)
-        both = np.stack([table[:, 1, 1], table[:, 0, 1]], 1)
-        caption = (
-            f"Errors of the recognizer ({name}): how often it detects each tool if the tool is present, and if it is "
-            f"absent.{power}"
-        )
-        figure = plots.plot_matrices(
-            {"detected": both}, row_names=names, column_names=("present", "absent"), row_label="",
-            column_label="if the tool is", counts=False,
-        )  # fmt: skip
-        rows = [
-            {"tool": names[k], "present": i, "reported": j, "probability": float(table[k, i, j])}
-            for k, i, j in np.ndindex(table.shape)
-        ]
-        return [Picture("emission_tools", "recognizer", caption, figure, rows)]
-    if track == "tools" and concentration is not None:
-        from scipy.stats import beta
-
-        table = np.asarray(concentration, float)
-
-        def density(k: int, d: int) -> Callable[[np.ndarray], np.ndarray]:
-            return lambda x: np.asarray(beta.pdf(x, *table[k, d]))
-
-        states = ("absent", "present")
-        densities = {tool: {s: density(k, d) for d, s in enumerate(states)} for k, tool in enumerate(names)}
-        caption = (
-            f"Distribution of the recognizer's probability of each tool, in frames where it is absent and where it is "
-            f"present.{power}"
-        )
-        rows = [
-            {"tool": names[k], "present": d, "parameter": "ab"[j], "concentration": float(table[k, d, j])}
-            for k, d, j in np.ndindex(table.shape)
-        ]
-        return [Picture("emission_tools", "recognizer", caption, plots.plot_densities(densities), rows)]
+def _emission(family: Emission, names: Sequence[str], power: str) -> list[Picture]:
+    """Draw one family; none if there is no picture for it."""
+    for kinds, draw in _DRAW.items():
+        if isinstance(family, kinds):
+            return [draw(family, names, f"({type(family).__name__})", power)]
     return []
+
+
+def _phase_errors(family: PhaseConfusion, names: Sequence[str], kind: str, power: str) -> Picture:
+    caption = (
+        f"Errors of the recognizer {kind}: in each phase (row), how often it predicts each phase (column).{power}"
+    )
+    predicted = names if family.num_symbols == len(names) else [str(i) for i in range(family.num_symbols)]
+    figure = plots.plot_matrices(
+        {"predicted phase": family.matrix}, row_names=names, column_names=predicted, row_label="phase", counts=False
+    )
+    rows = matrix_rows(family.matrix, names, predicted, "phase", "said")
+    return Picture("emission_phases", "recognizer", caption, figure, rows)
+
+
+def _phase_probabilities(
+    family: PhaseDirichlet | PhaseInflatedDirichlet, names: Sequence[str], kind: str, power: str
+) -> Picture:
+    table = np.asarray(family.concentration, float)
+    caption = (
+        f"Probabilities of the recognizer {kind}: in each phase (row), the mean predicted probability of each "
+        f"phase (column). Right: concentration; small values mean probabilities near 0 and 1.{power}"
+    )
+    figure = plots.plot_matrices(
+        {"mean probability": table}, row_names=names, row_label="phase", column_label="probability of"
+    )
+    rows = matrix_rows(table, names, names, "phase", "class", "concentration")
+    return Picture("emission_phases", "recognizer", caption, figure, rows)
+
+
+def _tool_errors(family: ToolConfusion, names: Sequence[str], kind: str, power: str) -> Picture:
+    table = np.asarray(family.matrix, float)
+    both = np.stack([table[:, 1, 1], table[:, 0, 1]], 1)
+    caption = (
+        f"Errors of the recognizer {kind}: how often it detects each tool if the tool is present, and if it is "
+        f"absent.{power}"
+    )
+    figure = plots.plot_matrices(
+        {"detected": both}, row_names=names, column_names=("present", "absent"), row_label="",
+        column_label="if the tool is", counts=False,
+    )  # fmt: skip
+    rows = [
+        {"tool": names[k], "present": i, "reported": j, "probability": float(table[k, i, j])}
+        for k, i, j in np.ndindex(table.shape)
+    ]
+    return Picture("emission_tools", "recognizer", caption, figure, rows)
+
+
+def _tool_probabilities(family: ToolBeta | ToolInflatedBeta, names: Sequence[str], kind: str, power: str) -> Picture:
+    from scipy.stats import beta
+
+    table = np.asarray(family.concentration, float)
+
+    def density(k: int, d: int) -> Callable[[np.ndarray], np.ndarray]:
+        return lambda x: np.asarray(beta.pdf(x, *table[k, d]))
+
+    states = ("absent", "present")
+    densities = {tool: {s: density(k, d) for d, s in enumerate(states)} for k, tool in enumerate(names)}
+    caption = (
+        f"Distribution of the recognizer's probability of each tool, in frames where it is absent and where it is "
+        f"present.{power}"
+    )
+    rows = [
+        {"tool": names[k], "present": d, "parameter": "ab"[j], "concentration": float(table[k, d, j])}
+        for k, d, j in np.ndindex(table.shape)
+    ]
+    return Picture("emission_tools", "recognizer", caption, plots.plot_densities(densities), rows)
+
+
+_DRAW: dict[Any, Callable[..., Picture]] = {
+    PhaseConfusion: _phase_errors,
+    (PhaseDirichlet, PhaseInflatedDirichlet): _phase_probabilities,
+    ToolConfusion: _tool_errors,
+    (ToolBeta, ToolInflatedBeta): _tool_probabilities,
+}
