@@ -27,8 +27,8 @@ FOLDS = 5
 """Default number of parts into which labeled videos are split."""
 
 FEW_VIDEOS = 4
-"""With fewer labeled videos than this, tables learned from the other videos would differ from the model's own by more
-than powers can correct. Powers are then found on the videos that the tables were learned from."""
+"""With fewer labeled videos than this, there is no cross-fitting: tables learned from one or two videos differ too much
+from the model's own. Powers are then found with the given tables."""
 
 IMPOSSIBLE = (
     "the labels are impossible under params (conditional log-likelihood not finite): use pseudo-counts when estimating "
@@ -44,7 +44,7 @@ class Calibration:
     Attributes:
         params: the model with tempered emissions.
         before: conditional log-likelihood of the labels given the observations, in nats, with powers of one.
-        after: the same with the powers found.
+        after: conditional log-likelihood with the powers found, on the same videos.
         iterations: number of optimizer iterations.
         folds: number of parts into which videos were split, each scored with tables that were learned from the others;
             0 if powers were found with the given tables.
@@ -74,8 +74,8 @@ def calibrate(
     """Temper the emissions of the observed tracks so that the labels of labeled videos become most probable.
 
     Maximizes log P(labels | observations), the log-likelihood with labels minus that without, over one power for the
-    phases (or one per phase) and one per tool. Emissions that were learned from the same videos fit these better than
-    new ones. The videos are therefore split into folds, and each fold is scored with tables learned from the labeled
+    phases (or one per phase) and one per tool. Emissions fit the videos that they were learned from better than new
+    videos. Labeled videos are therefore split into folds, and each fold is scored with tables learned from the labeled
     frames of the others. The result keeps the given tables.
 
     Args:
@@ -83,11 +83,11 @@ def calibrate(
         obs: (B, T, ...) observations of labeled videos.
         mask: (B, T) bool, True where observed.
         labels: known states; -1 is unknown.
-        folds: number of parts of the labeled videos, each of every folds-th one. 0 uses the given tables, which should
-            then be learned from other videos. None means `FOLDS`, or one video per part if there are fewer videos, or
-            0 with fewer than `FEW_VIDEOS` labeled videos.
+        folds: number of parts into which labeled videos are split, each with every folds-th video. 0 uses the given
+            tables, which should then be learned from other videos. None means `FOLDS` (5), or one video per part if
+            there are fewer videos, or 0 with fewer than `FEW_VIDEOS` (4) labeled videos.
         per_phase: whether every phase has a power of its own.
-        l2: L2 penalty on log-powers: the precision of a normal prior with mean zero, times one half, in nats.
+        l2: L2 penalty on log-powers, in nats per unit squared: half the precision of a normal prior with mean zero.
         priors: pseudo-counts for the folds' emissions; use those with which `params` was learned.
         max_iterations: maximum number of quasi-Newton iterations.
         backend: "auto" or a name in `hmmjax.messages.BACKENDS`.
@@ -191,14 +191,14 @@ def _held_out_log_probs(
             continue
         pseudo = priors.phase_emission if source.track == "phases" else priors.tool_emission
         num_states = params.num_phases if source.track == "phases" else 2
-        total = None
+        combined = None
         for part in parts:
             others = np.ones(len(batch.observed), bool)
             others[part] = False
             pseudo_counts = of_source(pseudo, source.index)
             table = _log_prob(_learn(family, given, labels, batch, others, pseudo_counts, num_states), given)
-            total = table if total is None else jnp.where(_over_frames(others, table), total, table)
-        out[source] = total
+            combined = table if combined is None else jnp.where(_over_frames(others, table), combined, table)
+        out[source] = combined
     return out
 
 

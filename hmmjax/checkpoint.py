@@ -1,4 +1,4 @@
-"""EM that can be interrupted and resumed. Its state is the parameters, so a checkpoint is a model file."""
+"""Interrupt and resume EM. Its state is the parameters, so a checkpoint is a model file."""
 
 import hashlib
 import json
@@ -41,7 +41,7 @@ def fit_with_checkpoint(
         max_iterations: maximum number of EM iterations, including those of earlier calls.
         every: iterations between saves. Each save costs one additional E-step.
         callback: called after every iteration with its number and the objective in nats.
-        options: further keyword arguments of `fit`.
+        **options: further keyword arguments of `fit`.
 
     Returns:
         The result that `fit` returns without interruption: the same parameters and the complete history.

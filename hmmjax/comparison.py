@@ -41,16 +41,17 @@ class Rank:
     Attributes:
         family: a name in `hmmjax.emissions.FAMILIES`.
         conditional: log-probability of the labels given the observations, calibrated; higher is better.
-        uncalibrated: the same with powers of one.
-        marginal: log-probability (density) of the observations with powers of one. It compares only families that
-            observe the same numbers: "confusion" and "logistic" observe labels, the others probabilities. NaN for
-            "scaled", which is not a density.
+        uncalibrated: log-probability of the labels given the observations, with powers of one.
+        marginal: log-probability (density) of the observations with powers of one. It is comparable only between
+            families that observe the same outputs: "confusion" and "logistic" observe labels, the others probabilities.
+            NaN for "scaled", which is not a density.
         powers: powers of the phases and of each tool, learned from all videos.
-        as_it_is: agreement of posteriors with powers of one.
-        calibrated: agreement of calibrated posteriors.
-        videos: for each video the sum of which `conditional` is the mean, in nats, and the number of labeled frames.
-        behind: how much lower `conditional` is than the best family's.
-        error: standard error of `behind`, from its differences between videos; NaN if a video is impossible for one of
+        as_it_is: agreement of uncalibrated posteriors (with powers of one) with the labels.
+        calibrated: agreement of calibrated posteriors with the labels.
+        videos: per video, the calibrated log-probability of its labels given its observations, in nats, and the number
+            of labeled frames.
+        behind: difference between the best family's `conditional` and this one's.
+        error: standard error of `behind`, over videos; NaN if a video is impossible for one of
             the two families.
     """
 
@@ -122,7 +123,7 @@ _TITLES = {"phase_accuracy": "accuracy", "tool_f1": "F1"}
 
 
 def _format_nats(value: float) -> str:
-    """Return three significant digits: differences may be far below a hundredth of a nat."""
+    """Format with three significant digits: differences may be far below a hundredth of a nat."""
     if not math.isfinite(value):
         return "-" if math.isnan(value) else str(value)
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
@@ -201,7 +202,7 @@ def compare(
         mask: (B, T) bool, True where observed; None if all frames are.
         labels: phases (B, T) and/or tools (B, T, K); -1 is unknown.
         families: names in `hmmjax.emissions.FAMILIES`; by default all that accept `obs`, except the slow "logistic".
-        chains: start and transition probabilities; by default counted in the videos that are learned from.
+        chains: model whose start and transition probabilities are used; by default counted in the training videos.
         folds: number of folds; at most the number of videos.
         priors: pseudo-counts; by default half a count of everything, without which a video may be impossible.
         num_phases: L; by default as many as `obs` or the labels show.
@@ -269,7 +270,7 @@ def agreement(labels: Labels, predictions: Observations, mask: np.ndarray) -> Ag
 
 
 class _Videos(NamedTuple):
-    """Videos on a leading axis."""
+    """Labels, observations and mask of several videos, on a leading axis."""
 
     labels: Labels
     obs: Observations
@@ -286,7 +287,7 @@ class _Videos(NamedTuple):
 
 
 class _Learning(NamedTuple):
-    """How models are learned."""
+    """Options with which the model of every fold is learned."""
 
     chains: Params | None
     priors: Priors
@@ -294,7 +295,7 @@ class _Learning(NamedTuple):
     max_iterations: int
 
     def calibrated(self, name: str, videos: _Videos) -> Params:
-        """Return a model with the named family, counted and calibrated in these videos."""
+        """Return a model with the named family, counted and calibrated on these videos."""
         labels, obs, mask = videos
         params = estimate(labels, obs, mask, emissions=name, priors=self.priors, num_phases=self.num_phases)
         if self.chains is not None:
@@ -308,7 +309,7 @@ def _rank(name: str, videos: _Videos, learning: _Learning, parts: Sequence[np.nd
     if name in LABEL_FAMILIES:
         videos = videos._replace(obs=videos.obs.discretize())
     count, length = videos.mask.shape
-    # Of calibrated models, and of the same models with powers of one.
+    # Row 0 is for calibrated models, row 1 for the same models with powers of one.
     nats, marginal = np.zeros((2, count)), 0.0
     phases = np.zeros((2, count, length), int)
     labeled_tools = videos.labels.tools
@@ -324,7 +325,7 @@ def _rank(name: str, videos: _Videos, learning: _Learning, parts: Sequence[np.nd
                 tools[i, part] = found.tools
             nats[i, part] = conditional_log_likelihood(model, held_out.obs, held_out.mask, held_out.labels)
             log_likelihoods = np.asarray(found.log_likelihood, np.float64)
-        marginal += log_likelihoods.sum()  # of the model with powers of one, the last one
+        marginal += log_likelihoods.sum()  # of the last model, which has powers of one
     frames = videos.known_frames()
     total = max(frames.sum(), 1)
     conditional, uncalibrated = nats.sum(1) / total

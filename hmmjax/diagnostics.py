@@ -137,7 +137,7 @@ def held_out(
     """Return the log-likelihood per observed frame of held-out videos.
 
     Args:
-        learn: ``learn(obs, mask, labels)`` returns a model of some of the videos:
+        learn: ``learn(obs, mask, labels)`` returns a model learned from some of the videos, for example
             ``lambda o, m, l: hmmjax.fit(start, o, m, l).params``.
         obs: (B, T, ...) observations of at least two videos.
         mask: (B, T) bool, True where observed.
@@ -171,9 +171,9 @@ def held_out(
 
 
 def find_label_switching(params: Params) -> list[str]:
-    """Return hidden states that seem to have exchanged their names.
+    """Describe the hidden states that seem to be permuted (label switching).
 
-    Without labels EM may find the right states in the wrong order: marginals are then right except for the names. The
+    Without labels EM may find the right states in the wrong order: marginals are then right up to a permutation. The
     check compares emission log-likelihoods: phases are suspect if another assignment of phases to the recognizer's
     classes explains confident outputs better, and a tool is suspect if its absence explains a confident positive output
     better than its presence does.
@@ -183,7 +183,7 @@ def find_label_switching(params: Params) -> list[str]:
             other classes than the states are not checked.
 
     Returns:
-        One sentence per suspect state; empty if there is none.
+        One sentence per suspect state; an empty list if there are none.
 
     Source: Redner and Walker (1984) on the symmetry of mixtures; Kuhn (1955) for the assignment.
     """
@@ -203,7 +203,7 @@ __getattr__ = renamed(__name__, {"switched": "find_label_switching"})
 
 
 CONFIDENT = 0.9
-"""Probability of the outputs by which states are told apart."""
+"""Probability of the confident outputs under which the states are compared."""
 
 
 def _switched_phases(family: Emission) -> list[str]:

@@ -1,4 +1,4 @@
-"""Paths drawn from the posterior, and the start times and durations that follow from them.
+"""Sample paths from the posterior, and summarize start times and durations over them.
 
 Marginals quantify the uncertainty of single frames, but not that of "the gallbladder was packed at 34:10" or "the hook
 was in view for 12 minutes of dissection". For these, compute the quantity on each of many paths, and its interval.
@@ -55,24 +55,24 @@ def sample_posterior(
     if num_samples < 1:
         raise ValueError(f"num_samples must be at least 1, got {num_samples}.")
     batch = prepare(params, obs, mask, labels)
-    exact = not is_concrete(params) or not lowering.scaled_is_exact(params)
-    phases, tools = _draw(canonical(params), key, dataclasses.replace(batch, split=None), num_samples, exact)
+    in_logs = not is_concrete(params) or not lowering.scaled_is_exact(params)
+    phases, tools = _draw(canonical(params), key, dataclasses.replace(batch, split=None), num_samples, in_logs)
     return Labels(*batch.restore(None, (phases, tools), axis=1)[1])
 
 
-@partial(jax.jit, static_argnames=("num_samples", "exact"))
-def _draw(params: Params, key: jax.Array, batch: Batch, num_samples: int, exact: bool) -> tuple[Any, Any]:
+@partial(jax.jit, static_argnames=("num_samples", "in_logs"))
+def _draw(params: Params, key: jax.Array, batch: Batch, num_samples: int, in_logs: bool) -> tuple[Any, Any]:
     """Draw paths (N, B, T) and (N, B, T, K), one video at a time."""
 
     def draw(inputs: tuple) -> tuple[Any, Any]:
         key, video = inputs
-        return _draw_video(params, key, jax.tree.map(lambda x: x[None], video), num_samples, exact)
+        return _draw_video(params, key, jax.tree.map(lambda x: x[None], video), num_samples, in_logs)
 
     keys = jax.random.split(key, len(batch.observed))
     return jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), jax.lax.map(draw, (keys, batch)))
 
 
-def _draw_video(params: Params, key: jax.Array, batch: Batch, num_samples: int, exact: bool) -> tuple[Any, Any]:
+def _draw_video(params: Params, key: jax.Array, batch: Batch, num_samples: int, in_logs: bool) -> tuple[Any, Any]:
     table = tabulate(params, batch)
     structure = lowering.structure_of(params, table)
     length = batch.lengths[0]
@@ -81,7 +81,7 @@ def _draw_video(params: Params, key: jax.Array, batch: Batch, num_samples: int, 
         keys = jax.vmap(lambda key: jax.random.split(key, params.num_tools), out_axes=1)(keys)
 
     def draw(p: Potentials, keys: jax.Array) -> tuple[Array, Array, Array]:
-        chain = online.chain_of(p, exact)
+        chain = online.chain_of(p, in_logs)
         messages, value = online.filtered_messages(chain, p.phases[0], p.configs[0], length)
         phases, configs = jax.vmap(lambda key: online.sample_back(chain, messages, length, key))(keys)
         return phases, configs, value

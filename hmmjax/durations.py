@@ -1,7 +1,7 @@
 """Duration distributions of phases: each phase as a chain of stages.
 
-In a Markov chain the duration of a phase is geometric, so one frame is its most probable duration, which is
-unrealistic. A phase of n stages in a row, each left with the same probability, has a negative binomial duration: the
+In a Markov chain the duration of a phase is geometric, so its most probable duration is one frame, which is
+unrealistic. A phase of n consecutive stages, each left with the same probability, has a negative binomial duration: the
 sum of n geometric durations, at least n frames. `PhaseChain.stages` holds the numbers of stages; all other parameters
 keep their meaning and shape, inference stays exact, and results are over phases, summed over stages.
 

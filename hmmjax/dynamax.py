@@ -20,7 +20,7 @@ from hmmjax.transitions import PhaseConditioned
 from hmmjax.types import Observations, Params, PhaseChain, ToolChains
 
 DynamaxModel = Any
-"""A `dynamax.hidden_markov_model.CategoricalHMM`; dynamax is imported only if it is needed."""
+"""A `dynamax.hidden_markov_model.CategoricalHMM`; dynamax is imported only when needed."""
 
 DynamaxParams = Any
 """The parameters of a `DynamaxModel`."""
@@ -161,7 +161,8 @@ def from_dynamax(params: DynamaxParams) -> Params:
     """
     if not hasattr(getattr(params, "emissions", None), "probs"):
         raise TypeError(
-            f"{type(params).__name__} is not a ParamsCategoricalHMM. Pass what CategoricalHMM.initialize returns."
+            f"{type(params).__name__} is not a ParamsCategoricalHMM. Pass the parameters that "
+            "CategoricalHMM.initialize returns."
         )
     emission = np.asarray(params.emissions.probs)
     states, columns, classes = emission.shape

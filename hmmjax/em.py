@@ -18,7 +18,7 @@ from hmmjax.types import Params
 
 @pytree
 class Expected:
-    """Expected sufficient statistics of a batch; those of several batches are added."""
+    """Expected sufficient statistics of a batch; they are additive over batches."""
 
     phase_initial: Any
     phase_transition: Any
@@ -31,8 +31,8 @@ class Expected:
 def expectations(params: Params, batch: Batch, backend: str, freeze: Collection[str] = ()) -> tuple[Array, Expected]:
     """Return log-likelihoods (B,) and expected statistics: one E-step, a single forward-backward pass.
 
-    Frozen emissions need no statistics and get None. Of a batch that is split over devices, each device computes its
-    own videos, and statistics are added.
+    Frozen emissions need no statistics and get None. If the batch is split over devices, each device processes its own
+    videos, and statistics are summed.
 
     Source: the paper's Appendix S2.2; see `lowering.expected_counts`.
     """

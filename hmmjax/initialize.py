@@ -66,7 +66,7 @@ def init_params(
         if interacting:
             transition = transitions.Interacting.from_phase_conditioned(transition)
         tools = ToolChains(jnp.full(lead, 0.5), transition, tool_family.default(num_tools))
-    # Weakly typed arrays would be compiled for separately from those that learning returns.
+    # Weakly typed arrays would compile again once learning returns strongly typed ones.
     return jax.tree.map(lambda x: jnp.asarray(x, x.dtype), Params(phases, tools))
 
 
@@ -89,14 +89,14 @@ def estimate(
 
     Args:
         labels: phases (B, T) and/or tools (B, T, K); -1 is unknown and is not counted, nor are pairs with it.
-        obs: the recognizer's outputs, from which emissions are estimated. A track without observations gets the
-            default emissions of `init_params`.
+        obs: (B, T, ...) outputs of the recognizer, from which emissions are estimated. A track without observations
+            gets the default emissions of `init_params`.
         mask: (B, T) bool; frames after the last observed one are ignored, and unobserved ones do not count for
             emissions.
         emissions: emission family by name (one of `hmmjax.emissions.FAMILIES`) or as an object, such as
             ``PhaseGaussian.from_data(features, 7)``. If `obs` holds a tuple of sources, it may be a tuple with one
-            entry per source. A mapping from "phases" and "tools" gives each track its own; a track that it lacks, or
-            that an object is not about, has "confusion".
+            entry per source. A mapping with the keys "phases" and "tools" gives each track its own. A track
+            without an entry, or for which an object of the other track was passed, gets "confusion".
         priors: pseudo-counts, for rare transitions.
         num_phases: L; by default as many as `obs` or the labels show. Needed if the last phase may be absent.
         num_symbols: number of different labels that a "confusion" recognizer of phases outputs, if it is not L. For
@@ -155,7 +155,7 @@ def _start(
 
 
 def _named_for(track: str, emissions: Any) -> Any:
-    """Return the part of `emissions` that is about a track."""
+    """Return the part of `emissions` that applies to a track."""
     if isinstance(emissions, Mapping):
         if unknown := set(emissions) - {"phases", "tools"}:
             raise ValueError(f"emissions has the key {min(unknown)!r}, but only 'phases' and 'tools' are tracks.")

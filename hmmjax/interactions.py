@@ -113,7 +113,7 @@ def odds_ratios(
     given the videos, and p its probability under the weights. Frames of a tempered emission count as their power.
 
     These errors treat frames as independent and expected states as observed. They do not include the information lost
-    because states are hidden (Louis 1982), nor the effect of errors that come in runs: they are exact if every frame
+    because states are hidden (Louis 1982), nor the effect of correlated errors: they are exact if every frame
     is labeled, and too small if the tools are uncertain.
 
     Args:
@@ -122,7 +122,7 @@ def odds_ratios(
         mask: (B, T) bool, True where observed; None if all frames are.
         labels: known states; -1 is unknown.
         block: "tools.emission" or "tools.transition".
-        source: index of the recognizer, of several that are fused.
+        source: index of the recognizer among several fused ones, from 0.
         priors: the pseudo-counts with which `params` was learned; their ridge counts as information.
         tool_names: (K,) names; by default "tool 0" and so on.
         phase_names: (L,) names; by default "phase 0" and so on.

@@ -1,4 +1,4 @@
-"""Learning from partly labeled videos by expectation-maximization."""
+"""Learn parameters from partly labeled videos by expectation-maximization."""
 
 import dataclasses
 import warnings
@@ -68,7 +68,7 @@ def fit(
         mask: (B, T) bool, True where observed; None if all frames are.
         labels: known phases and tools, -1 for unknown. Known states are clamped.
         priors: pseudo-counts, for maximum a posteriori estimates; None for maximum likelihood.
-        freeze: blocks to leave unchanged, names from `BLOCKS`, or "phases" or "tools" for a whole track.
+        freeze: blocks to leave unchanged, names in `hmmjax.priors.BLOCKS`, or "phases" or "tools" for a whole track.
         max_iterations: maximum number of EM iterations.
         tolerance: EM stops when an iteration raises the objective by less than this, relative to its size.
         backend: "auto" or a name in `hmmjax.messages.BACKENDS`, see `hmmjax.log_likelihood`.
@@ -82,7 +82,7 @@ def fit(
 
     Warns:
         UserWarning: concentrations reached their cap (all outputs of a state are alike), or the starting parameters
-            do not tell states apart.
+            do not distinguish the states.
 
     Source: the paper's semi-supervised EM (section 3.2 and Appendix S2.2, with misprints corrected).
     """
@@ -105,7 +105,7 @@ def fit(
     likelihoods: list[float] = []
     converged = False
     while True:
-        # Learning may drive tables to zero, and so make another backend necessary.
+        # EM may drive probabilities to zero, for which the scaled recursions are no longer exact.
         name = lowering.choose_backend(backend, params)
         following, objective, likelihood, values = _em_step(params, batch, prior, name, frozen)
         _require_possible(np.asarray(values), history)
@@ -121,7 +121,7 @@ def fit(
         if converged or done >= max_iterations:
             break
         params = following
-    _warn_of_caps(params)
+    _issue_family_warnings(params)
     dtype = dtype_of(params)
     return FitResult(
         params,
@@ -205,7 +205,7 @@ def _warn_of_symmetry(params: Params, freeze: frozenset[str], labels: Labels | N
             )
 
 
-def _warn_of_caps(params: Params) -> None:
+def _issue_family_warnings(params: Params) -> None:
     for chain in (params.phases, params.tools):
         for warning in () if chain is None or chain.emission is None else chain.emission.warnings():
             warnings.warn(warning, stacklevel=3)

@@ -1,4 +1,4 @@
-"""Priors of MAP estimates, and the names of the blocks of a model that learning may leave alone."""
+"""Priors of MAP estimates, and the names of the blocks of a model that learning may freeze."""
 
 import dataclasses
 from collections.abc import Collection
@@ -25,7 +25,7 @@ BLOCKS = (
     "tools.transition",
     "tools.emission",
 )
-"""The parts of a model that `fit` can leave alone."""
+"""The parts of a model that `fit` can freeze."""
 
 
 @pytree

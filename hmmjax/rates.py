@@ -1,4 +1,4 @@
-"""Models at another frame rate, and videos with irregularly spaced frames.
+"""Rescale a model to another frame rate, and regularize videos with irregularly spaced frames.
 
 An unobserved frame is a frame with its mask at False: time passes and the chain moves. That is always exact, and
 `fill_gaps` inserts such frames according to timestamps. If all frames are equally far apart, a model whose transitions
@@ -25,10 +25,10 @@ MAX_STEPS_PER_FRAME = 1000
 def rescale(params: Params, factor: float) -> Params:
     """Return the model for frames `factor` times as far apart.
 
-    A factor of 5 leads from one frame per second to one frame every five seconds, 0.2 leads back. For phases alone and
-    tools alone this is exact: transitions become matrix powers, and results at the remaining frames are those of the
-    old model with the frames between unobserved. With both tracks, tools are assumed to spend each frame in a single
-    phase. Phases in stages keep their number of stages and their mean duration.
+    A factor of 5 converts from one frame per second to one frame every five seconds, 0.2 converts back. For phases
+    alone and tools alone this is exact: transitions become matrix powers, and results at the remaining frames equal
+    those of the old model with the frames in between unobserved. With both tracks, tools are assumed to spend each
+    frame in a single phase. Phases in stages keep their number of stages and their mean duration.
 
     Args:
         params: the model; the transitions of tools, if it has any, must be `PhaseConditioned`.
@@ -110,8 +110,8 @@ def fill_gaps(
         step: the model's time step.
 
     Returns:
-        Observations (T, ...), mask (T,), labels (T, ...) with -1 in the frames between, and (n,) the index of the frame
-        at each time, for selecting results: ``posterior.phases[frames]``.
+        Observations (T, ...), mask (T,), labels (T, ...) with -1 in inserted frames, and (n,) the index of the frame at
+        each time, for selecting results: ``posterior.phases[frames]``.
 
     Raises:
         TypeError: observations or labels that are not arrays, or labels that are not integers.

@@ -29,7 +29,7 @@ class Refinement:
     Attributes:
         params: the refined model.
         before: conditional log-likelihood of the labels given the observations, in nats, at the start.
-        after: the same for `params`, on the same videos; held-out videos gain less, or lose.
+        after: conditional log-likelihood under `params`, on the same videos; held-out videos gain less, or get worse.
         iterations: number of optimizer iterations.
     """
 
@@ -60,12 +60,12 @@ def refine(
     other videos.
 
     Args:
-        params: starting point, best a calibrated model (`calibrate`); powers are trained as well.
+        params: starting point, preferably a calibrated model (`calibrate`); powers are trained as well.
         obs: (B, T, ...) observations of labeled videos.
         mask: (B, T) bool, True where observed.
         labels: known states; -1 is unknown.
         freeze: blocks to keep, names in `hmmjax.priors.BLOCKS`, or "phases" or "tools" for a whole track.
-        l2: L2 penalty, in nats, on the distance of each parameter from its start, in logarithms for probabilities and
+        l2: L2 penalty, in nats per unit squared, on each parameter's change, in logarithms for probabilities and
             positive parameters.
         max_iterations: maximum number of quasi-Newton iterations, of one E-step each (and a few more in line searches).
         backend: "auto" or a name in `hmmjax.messages.BACKENDS`.

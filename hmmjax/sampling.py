@@ -1,4 +1,4 @@
-"""Drawing hidden states and observations from a model."""
+"""Sample hidden states and observations from a model."""
 
 from functools import partial
 from typing import Any
@@ -72,7 +72,7 @@ def _sample(params: Params, key: jax.Array, length: Any, num_frames: int) -> tup
 def _sample_states(params: Params, keys: jax.Array) -> tuple[Any, Any]:
     """Draw one path: phases (T,) and tools (T, K) int32, with one key per frame."""
     table = tabulate(params, Batch.unobserved(1))
-    # Phases by themselves are a chain too, over stages if they have any.
+    # Lower the phases alone, so that they are drawn over stages if they have any.
     alone = Params(phases=params.phases)
     structure = lowering.structure_of(alone)
     chain = None if params.phases is None else lowering.lower(alone, table, jnp.zeros((1,), jnp.int32))

@@ -1,4 +1,4 @@
-"""Videos split over devices, with JAX's own sharding: each device processes its videos, expected counts are summed."""
+"""Split videos over devices by JAX's sharding: each device processes its videos, and expected counts are summed."""
 
 from collections.abc import Sequence
 from typing import Any

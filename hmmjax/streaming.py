@@ -41,11 +41,13 @@ def start(params: Params, lag: int = 0) -> StreamState:
     Returns:
         The state, for `step`.
     """
-    return recursions.start(recursions.chain_tables(params, True), lag)
+    return recursions.start(recursions.chain_tables(params, in_logs=True), lag)
 
 
 def step(params: Params, state: StreamState, obs: Observations) -> tuple[StreamState, Moment]:
     """Process one frame. Pure and traceable; values are not checked.
+
+    It sums in logarithms, because it cannot inspect traced parameters; `Stream` is faster if the model allows it.
 
     Args:
         params: the model.
@@ -54,8 +56,8 @@ def step(params: Params, state: StreamState, obs: Observations) -> tuple[StreamS
             frame.
 
     Returns:
-        The state for the next frame, and the result for this one. From a frame on that is impossible given those
-        before it, the log-likelihood is -inf.
+        The state for the next frame, and the result for this one. Once a frame is impossible given those before it,
+        the log-likelihood is -inf.
 
     Raises:
         TypeError: `obs` is not `Observations`.
@@ -65,7 +67,7 @@ def step(params: Params, state: StreamState, obs: Observations) -> tuple[StreamS
     validation.check_observations(obs)
     seen = bool(jax.tree.leaves(obs))
     batch = collect(jax.tree.map(lambda x: jnp.asarray(x)[None], obs), jnp.full((1,), seen), None, params)
-    chain = recursions.chain_tables(params, True)
+    chain = recursions.chain_tables(params, in_logs=True)
     return recursions.step(params, chain, state, recursions.frame_log_probs(params, batch))
 
 
@@ -88,7 +90,7 @@ class Stream:
             raise ValueError(f"lag must be an integer number of frames, 0 or more, got {lag!r}.")
         self.params = canonical(params)
         self.lag = lag
-        self._chain = recursions.chain_tables(self.params, not lowering.scaled_is_exact(self.params))
+        self._chain = recursions.chain_tables(self.params, in_logs=not lowering.scaled_is_exact(self.params))
         self.state = recursions.start(self._chain, lag)
 
     def step(self, obs: Observations | None = None) -> Moment:
@@ -197,7 +199,7 @@ class Stream:
                 needed = ("a single label", "(classes,)", "(K, features)")[axes]
                 raise ValueError(f"{name} of one frame must be {needed}, got shape {x.shape}.")
             if x.dtype.kind in "biu":
-                # Values that do not fit int32 are out of any range, and must stay so when they are cast.
+                # Values that do not fit int32 are out of range; the cast must not wrap them to valid labels.
                 x = np.clip(x, np.iinfo(np.int32).min, np.iinfo(np.int32).max) if x.dtype.itemsize >= 4 else x
                 x = x.astype(np.int32)
             return x[None, None]

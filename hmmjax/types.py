@@ -25,7 +25,7 @@ def _fuse(chain: Any) -> None:
 
 @pytree
 class PhaseChain:
-    """The Markov chain of phases, and the emission family of what is observed of them.
+    """The Markov chain of phases, and the emission family of its observations.
 
     Attributes:
         initial: (L,) probabilities of the first frame's phase.
@@ -127,8 +127,8 @@ class Observations:
 
         Returns:
             Observations with phases (B, T) and tools (B, T, K), int32. Labels pass through unchanged. NaN becomes -1
-            in a track with several recognizers, where both mean missing; otherwise it becomes 0, and the frame must
-            be masked, as it had to be before.
+            in a track with several recognizers, where both mean missing. Otherwise it becomes 0, and its frame must be
+            masked.
         """
 
         def phases(x: Any) -> Any:

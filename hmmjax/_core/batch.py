@@ -1,4 +1,4 @@
-"""User inputs as one padded batch, and answers back in the form that the inputs had."""
+"""Normalize user inputs into one padded batch, and restore results to the form of the inputs."""
 
 import dataclasses
 from typing import Any
@@ -18,7 +18,7 @@ from hmmjax.types import Labels, Observations, Params
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """The form in which videos were passed, to answer in the same form.
+    """The form in which videos were passed, so that results can have the same form.
 
     All layouts compare equal: a program that was compiled for one batch also serves another batch of the same padded
     shape. A layout is therefore only read outside of compiled functions.
@@ -118,10 +118,10 @@ def canonical(params: Params) -> Params:
 
 
 def prepare(params: Params, obs: Observations, mask: Any, labels: Labels | None) -> Batch:
-    """Check inputs and make them one batch, padded to a bucketed length unless something is traced.
+    """Check inputs and collect them in one batch, padded to a bucketed length unless something is traced.
 
     Raises:
-        TypeError, ValueError: bad input, with its place and what to do. Values are checked of concrete arrays only.
+        TypeError, ValueError: bad input, with its place and what to do. The values of traced arrays are not checked.
     """
     obs, mask, labels, lengths = pad_lists(obs, mask, labels)
     validation.check_observations(obs)
@@ -143,13 +143,13 @@ def prepare(params: Params, obs: Observations, mask: Any, labels: Labels | None)
 
 
 def collect(obs: Observations, mask: Any, labels: Labels | None, params: Params | None = None) -> Batch:
-    """Make inputs one batch, without checking values or padding to a bucket.
+    """Collect inputs in one batch, without checking values or padding to a bucket.
 
     `params` declare the axes of observations that are neither labels nor probabilities.
 
     Raises:
         TypeError: something is not an array.
-        ValueError: axes disagree, or nothing tells the number of frames.
+        ValueError: axes disagree, or the number of frames is unknown because everything is None.
     """
     return _collect(*pad_lists(obs, mask, labels), params)
 
@@ -172,7 +172,7 @@ def _collect(
         return x if batched else x[None]
 
     def integers(x: Any) -> Any:
-        # Values that do not fit int32 are out of any range, and must stay so when they are cast.
+        # Values that do not fit int32 are out of range; without clipping, the cast could wrap them to valid labels.
         if xp is np and x is not None and np.asarray(x).dtype.itemsize >= 4:
             x = np.clip(x, -2, 2**31 - 1)
         return add_axis(x, np.int32)
@@ -220,7 +220,7 @@ def count_videos(obs: Observations, mask: Any, labels: Labels | None) -> int:
 
 
 def known_frames(batch: Batch) -> Any:
-    """Return (B, T) whether some state is known, on the host; False in padding."""
+    """Return (B, T) bool on the host: whether some state of the frame is known; False in padding."""
     known = np.zeros(batch.observed.shape, bool)
     for x in (batch.phase_labels, batch.tool_labels):
         if x is not None:

@@ -42,9 +42,9 @@ def apply_update(params: Params, theta: Array, frozen: frozenset[str]) -> Params
     """Move every parameter of the blocks that are not frozen by an unconstrained step.
 
     Args:
-        params: where to start.
+        params: the model before the step.
         theta: (n,) steps of all parameter arrays, flattened, in the order of `fields`. A step of zero changes nothing.
-        frozen: names of blocks that stay.
+        frozen: names of blocks to leave unchanged.
     """
     at = 0
 
@@ -77,7 +77,7 @@ def _positive(x: Array, step: Array) -> Array:
 
 
 def _positive_definite(x: Array, step: Array) -> Array:
-    # The Cholesky factor C moves to C T, with T lower triangular and its diagonal positive; the upper half is unused.
+    # The Cholesky factor C becomes C T, with T lower triangular and its diagonal positive; the upper half is unused.
     diagonal = jnp.exp(jnp.diagonal(step, axis1=-2, axis2=-1) / 2)
     moved = jnp.tril(step, -1) + diagonal[..., None] * jnp.eye(step.shape[-1], dtype=step.dtype)
     factor = num.einsum("...ij,...jk->...ik", jnp.linalg.cholesky(x), moved)

@@ -1,4 +1,4 @@
-"""Names, axes and lists of the arrays that callers pass: checked, and padded to (B, T, ...)."""
+"""Check the names and axes of user inputs, and pad lists of videos to (B, T, ...)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -89,7 +89,7 @@ def check_records(obs: Any, labels: Any) -> None:
 
 
 def _entries(obs: Observations, mask: Any, labels: Labels | None) -> Iterator[tuple[str, Any]]:
-    """Yield the name and the value of everything that is given."""
+    """Return an iterator over the name and value of every input that is not None."""
     labels = Labels() if labels is None else labels
     named = [("mask", mask), ("labels.phases", labels.phases), ("labels.tools", labels.tools)]
     for track in ("phases", "tools"):
@@ -102,7 +102,7 @@ def _entries(obs: Observations, mask: Any, labels: Labels | None) -> Iterator[tu
 
 
 def leading_axes(obs: Observations, mask: Any, labels: Labels, params: Params | None) -> tuple[int, ...]:
-    """Return (B, T), or (T,) of a single video; raise unless all arrays agree on it."""
+    """Return (B, T), or (T,) for a single video; raise unless all arrays agree on it."""
     first: tuple[str, tuple[int, ...]] | None = None
     for name, x in _entries(obs, mask, labels):
         check_array(name, x)
@@ -124,7 +124,7 @@ def leading_axes(obs: Observations, mask: Any, labels: Labels, params: Params | 
 
 
 def event_axes(name: str, x: Any, params: Params | None) -> int:
-    """Return the number of axes of one frame of an input: as its emission family declares, if it is of that kind."""
+    """Return the number of axes of one frame of an input, which its emission family declares if the kinds match."""
     if name in ("mask", "labels.phases"):
         return 0
     if name == "labels.tools":

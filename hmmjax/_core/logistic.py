@@ -18,7 +18,7 @@ from hmmjax._core.checks import check_array
 from hmmjax._core.typing import Array, Float
 
 MAX_TOOLS = 10
-"""Maximum number of interacting tools: the joint transition in each phase is then a matrix of a million numbers."""
+"""Maximum number of interacting tools, whose joint transition in each phase is a matrix of a million numbers."""
 
 MAX_WEIGHT = 20.0
 """Largest size of a fitted weight, in nats of log-odds. Events that never occur have no maximum likelihood estimate
@@ -118,7 +118,7 @@ def fit(
             odds = x @ w
             gradient = (yes - total * jax.nn.sigmoid(odds)) @ x - penalty * w
             hessian = _information(x, total, odds) + jnp.diag(penalty)
-            # Keeps directions without information; far smaller than the error of a Newton step.
+            # Makes the Hessian invertible if some direction has no information; far below the error of a Newton step.
             damping = 1e-6 * jnp.max(jnp.diagonal(hessian)) + jnp.finfo(w.dtype).tiny
             factor = jax.scipy.linalg.cho_factor(hessian + damping * jnp.eye(size, dtype=w.dtype))
             step = jax.scipy.linalg.cho_solve(factor, gradient)

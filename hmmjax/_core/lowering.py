@@ -1,4 +1,4 @@
-"""Models as chains, and results over chains as results over phases and tools.
+"""Lower models to chains, and lift results on chains to phases and tools.
 
 `lower` turns the tables of a model (see `hmmjax._core.tables`) into the potentials of a chain (see
 `hmmjax.messages.potentials`), and `Structure` lifts what is computed on the chain back to phases and tools.
@@ -43,9 +43,9 @@ class Structure:
     independent: bool
 
     def map(self, function: Callable, potentials: Any, *args: Any) -> Any:
-        """Return `function(potentials, *args)`; of each tool's chain, stacked, if tools are independent.
+        """Return `function(potentials, *args)`, mapped over the stacked chains of tools if these are independent.
 
-        `args` then have a leading axis of K. Instead of `Potentials` any tree with that axis may be given.
+        `args` then have a leading axis of K. `potentials` may be any other tree with that axis.
         """
         if not self.independent:
             return function(potentials, *args)
@@ -53,7 +53,7 @@ class Structure:
         return jax.vmap(function, (axes, *[0] * len(args)))(potentials, *args)
 
     def lift_log_prob(self, values: Array) -> Array:
-        """Return the log-probability of all chains together; `values` (...) has a leading axis of K if several."""
+        """Return the log-probability of the model from that of its chains, with a leading axis of K if independent."""
         return num.accurate_sum(values, 0) if self.independent else values
 
     def lift_marginals(self, phases: Array, configs: Array) -> tuple[Array | None, Array | None]:
@@ -90,7 +90,7 @@ PER_TOOL = Potentials(0, 0, 0, 0, 0, None)
 
 
 def structure_of(params: Params, table: Tables | None = None) -> Structure:
-    """Return the structure of a model; from `table`, if given, whether tool emissions are joint."""
+    """Return the structure of a model. `table`, if given, decides whether tool emissions are joint."""
     phases, tools = params.phases, params.tools
     independent = False
     if phases is None and tools is not None and not tools.transition.is_joint:
@@ -122,7 +122,7 @@ def lower(params: Params, table: Tables, lengths: Array) -> Potentials:
 
 
 def _expand_stages(p: Potentials, stages: tuple[int, ...] | None) -> Potentials:
-    """Replace phases by their stages; derivatives with respect to phases' tables come back summed over stages."""
+    """Replace phases by their stages; derivatives with respect to the tables of phases are then sums over stages."""
     if stages is None:
         return p
     owner = staging.phase_of_stage(stages)
@@ -158,7 +158,7 @@ def smooth(params: Params, table: Tables, lengths: Array, backend: str) -> tuple
 
 
 def expected_counts(params: Params, table: Tables, lengths: Array, backend: str) -> tuple[Array, Tables]:
-    """Return log-likelihoods (B,), and in place of each table the expected counts of its entries.
+    """Return log-likelihoods (B,), and `Tables` that hold the expected counts of the entries instead.
 
     Counts of starts and transitions are summed over videos; those of emissions are marginals.
 
@@ -199,7 +199,10 @@ def conditional(params: Params, free: Tables, batch: Batch, backend: str) -> Arr
 
 
 SAFE_NATS = 70.0
-"""What float32 holds below one (87 nats) less what it takes to keep eight digits of a sum."""
+"""Largest cost of a transition, in nats, for which the scaled recursions count as exact.
+
+Float32 resolves 87 nats below one; 17 of them are kept for the digits of sums.
+"""
 
 
 def scaled_is_exact(params: Params) -> bool:

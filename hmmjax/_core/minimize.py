@@ -35,7 +35,7 @@ def minimize(
 
     Args:
         objective: returns value and gradient (n,) at a point.
-        theta: (n,) where to start.
+        theta: (n,) starting point.
         max_iterations: maximum number of iterations; each evaluates the objective once, or more in line searches.
 
     Returns:

@@ -16,7 +16,7 @@ einsum = partial(jnp.einsum, precision=lax.Precision.HIGHEST)
 
 @jax.custom_jvp
 def log(x: Array) -> Array:
-    """Compute the natural logarithm; -inf at 0, where the derivative is defined as 0.
+    """Compute the natural logarithm; -inf at 0, with a derivative of 0 there.
 
     A zero is structural (an impossible state), not a small number: it has no gradient, and must not turn the gradient
     of its neighbors into NaN.

@@ -1,4 +1,4 @@
-"""The recognizers of a model, addressed by track and position."""
+"""Address the recognizers of a model by track and position, and map functions over their families."""
 
 import dataclasses
 from collections.abc import Callable

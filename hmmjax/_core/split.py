@@ -1,4 +1,4 @@
-"""How a batch is split over devices, and how functions of a batch run on such a split."""
+"""Detect how a batch is split over devices, and run functions of a batch on each device's part."""
 
 import dataclasses
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Phases as rows of stages: the tables of the expanded chain, and the merging of stages into phases.
+"""Expand phases into sequences of stages, and merge results over stages into phases.
 
 The model is described in `hmmjax.durations`. Shapes: L phases, S = sum(stages) stages.
 """

@@ -1,4 +1,4 @@
-"""The recursions of streams: one frame forward, and a backward pass over the last frames."""
+"""Recursions for `hmmjax.streaming`: one forward step per frame, and a backward pass over the last frames."""
 
 from functools import partial
 from typing import Any
@@ -65,11 +65,11 @@ class Moment:
     lagged_frame: ArrayLike
 
 
-@partial(jax.jit, static_argnames="exact")
-def chain_tables(params: Params, exact: bool) -> Chain:
-    """Return the chain's tables; those of independent tools are stacked."""
+@partial(jax.jit, static_argnames="in_logs")
+def chain_tables(params: Params, in_logs: bool) -> Chain:
+    """Return the chain's tables, stacked for independent tools; with `in_logs` messages are summed in logarithms."""
     p = lowering.lower(params, tabulate(params, Batch.unobserved(1)), jnp.zeros((1,), jnp.int32))
-    return lowering.structure_of(params).map(partial(online.chain_of, exact=exact), p)
+    return lowering.structure_of(params).map(partial(online.chain_of, in_logs=in_logs), p)
 
 
 def start(chain: Chain, lag: int) -> StreamState:
@@ -86,7 +86,7 @@ def start(chain: Chain, lag: int) -> StreamState:
     )
 
 
-# A program of its own: fused with `step`, XLA recomputes the emission family's log-gammas for every joint state.
+# Jitted separately: fused with `step`, XLA recomputes the emission family's log-gammas for every joint state.
 @jax.jit
 def frame_log_probs(params: Params, batch: Batch) -> tuple[Array, Array]:
     """Return a frame's emission log-likelihoods, (S,) and (C,), or (K, 2) and (K, 1) of independent tools."""

@@ -1,4 +1,4 @@
-"""Models and batches as tables: probabilities of starts and transitions, emission log-likelihoods, clamped labels."""
+"""Tabulate a model and a batch: probabilities of starts and transitions, emission log-likelihoods, clamped labels."""
 
 import dataclasses
 from functools import partial
@@ -16,7 +16,7 @@ from hmmjax.types import Params
 
 @pytree
 class Tables:
-    """Everything that the likelihood is a function of. Absent tracks are None.
+    """The arguments of the likelihood, or derivatives and expected counts in their place. Absent tracks are None.
 
     Attributes:
         phase_initial: (L,) probabilities.
@@ -38,7 +38,7 @@ class Tables:
 
     @property
     def tool_weights(self) -> Any:
-        """Of a table of counts: the weights that tool emissions' statistics take, (B, T, K, 2) or (B, T, K, 2**K)."""
+        """Weights (B, T, K, 2) or (B, T, K, 2**K) for the statistics of tool emissions, from `Tables` of counts."""
         if self.configs is None:
             return self.tools
         return jnp.broadcast_to(self.configs[..., None, :], (*self.tools.shape[:-1], self.configs.shape[-1]))

@@ -1,4 +1,4 @@
-"""Array annotations. Those with shapes need no dependency.
+"""Type annotations of arrays. Those with shapes work without jaxtyping.
 
 With jaxtyping installed (it is in the ``dev`` extra) `Bool`, `Float`, `Int` and `Num` are jaxtyping's and the tests
 enforce them; without it they all mean "an array".
@@ -10,10 +10,10 @@ import jax
 import numpy as np
 
 Array = jax.Array | np.ndarray
-"""What the library computes with and returns."""
+"""An array of JAX or NumPy, as the library returns it."""
 
 ArrayLike = Any
-"""What callers pass: an array of JAX or NumPy, possibly traced, or whatever else the docstring of the argument allows.
+"""User input: an array of JAX or NumPy, possibly traced, or another form that the argument's docstring allows.
 
 Such inputs are checked by `hmmjax._core.validation`, whose errors name the argument, its value and the fix.
 """

@@ -1,6 +1,6 @@
 """Eager checks of parameters, observations and labels. Every message names the cause and the fix.
 
-They run on concrete arrays only: inside a caller's own `jax.jit` values are unknown. What an emission family observes
+Checks run on concrete arrays only: inside a caller's own `jax.jit` values are unknown. What an emission family observes
 is checked by the family itself.
 """
 

@@ -26,6 +26,7 @@ _HALF_LOG_2PI = 0.5 * float(np.log(2 * np.pi))
 
 
 def constraints(structure: str) -> Mapping[str, str]:
+    """Return the constraint of each field, for `hmmjax.refine`."""
     return {"mean": "real", "covariance": "positive" if structure == "diagonal" else "positive_definite"}
 
 
@@ -80,6 +81,7 @@ def log_prob(x: Array, mean: Array, covariance: Array, structure: str) -> Array:
 
 
 def sample(key: jax.Array, mean: Array, covariance: Array, structure: str) -> Array:
+    """Draw features with the given means (..., D) and covariances."""
     noise = jax.random.normal(key, mean.shape, mean.dtype)
     if structure == "diagonal":
         return mean + jnp.sqrt(covariance) * noise
@@ -175,6 +177,7 @@ def _bounded(covariance: Array, variance: Array, constant: Array, structure: str
 
 
 def log_prior(mean: Array, covariance: Array, pseudo_counts: Any, structure: str) -> Array:
+    """Return the expected log-density of pseudo-frames with mean 0 and unit covariance, up to a constant."""
     pseudo = jnp.asarray(pseudo_counts, mean.dtype)
     if structure == "diagonal":
         each = jnp.sum(-0.5 * (mean**2 + 1) / covariance - 0.5 * jnp.log(covariance), -1)

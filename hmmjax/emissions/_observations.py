@@ -1,4 +1,4 @@
-"""Checks of concrete observations against a family's domain, and the marks of missing observations."""
+"""Checks of concrete observations against a family's domain, and detection of missing observations."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -105,7 +105,7 @@ def check_missing(name: str, values: np.ndarray, observed: np.ndarray, event_axe
     """Raise ValueError if an observed entry is neither complete nor clearly marked missing.
 
     Args:
-        name: how messages call the source.
+        name: name of the source in messages.
         values: (B, T, ...) observations of one fused source.
         observed: (B, T) bool.
         event_axes: trailing axes that make up one observation (classes, features) and must be NaN together.

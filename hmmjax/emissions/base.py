@@ -3,7 +3,7 @@
 A family gives the probability (density) of an observation under each hidden state, and fits itself to weighted
 observations. To add one, write a frozen dataclass decorated with `hmmjax.pytree` that derives from `PhaseEmission` or
 `ToolEmission`, in one file, and export it from ``hmmjax/emissions/__init__.py``; the conformance suite in
-``tests/test_emissions.py`` then runs over it. ``hmmjax/emissions/gaussian.py`` is the worked example.
+``tests/test_emissions.py`` then covers it. ``hmmjax/emissions/gaussian.py`` is the worked example.
 """
 
 from collections.abc import Mapping
@@ -31,8 +31,8 @@ class Emission:
         track: "phases" or "tools".
         observes: "labels" (integers), "probabilities" (floats in [0, 1]) or "reals" (any finite floats).
         constraints: constraint of each field that `hmmjax.refine` may move: "simplex" (probabilities, the last axis
-            sums to one), "unit_interval" (each entry between 0 and 1), "positive" or "real". A field without a
-            constraint is never moved.
+            sums to one), "unit_interval" (each entry between 0 and 1), "positive", "positive_definite" (the last two
+            axes) or "real". A field without a constraint is never moved.
         is_joint: whether the probability of a tool's observation depends on the presence of all K tools. Tables
             (..., K, 2) over each tool's own states, in `log_prob` and `statistics`, are then (..., K, 2**K) over
             configurations, tool 0 the slowest bit.
@@ -106,9 +106,9 @@ class Emission:
         """Raise if an observed frame is outside the family's domain.
 
         Args:
-            name: how messages call the observations, such as "obs.phases".
+            name: name of the observations in messages, such as "obs.phases".
             values: (B, T, *event_shape) concrete array.
-            observed: (B, T) bool; other frames may hold anything.
+            observed: (B, T) bool; the values of other frames are ignored.
 
         Raises:
             TypeError: integers instead of floats or the reverse, or several sources for one family.
@@ -183,7 +183,7 @@ class Emission:
         """Return the family that maximizes expected log-density plus `log_prior`; unvisited states keep their value.
 
         Args:
-            statistics: from `statistics` of this very family.
+            statistics: from `statistics` of this family, with its current parameters.
             pseudo_counts: strength of the prior, defined by the family; 0 means no prior.
 
         Returns:
@@ -197,11 +197,12 @@ class Emission:
     def from_counts(self, statistics: Any, pseudo_counts: Any = 0.0) -> Self:
         """Return the family estimated from labeled frames, for `hmmjax.estimate`: by default `maximize`.
 
-        A family that EM leaves alone, because its likelihood is not a density, may still learn from labels here.
+        A family whose `maximize` changes nothing, because its likelihood is not a density, may still learn from labels
+        here.
 
         Args:
             statistics: from `statistics`, with one-hot labels as the weights.
-            pseudo_counts: strength of the prior, as for `maximize`.
+            pseudo_counts: strength of the prior, defined by the family; 0 means no prior.
 
         Returns:
             A family of the same class and shapes.
@@ -220,7 +221,7 @@ class Emission:
         """Return the logarithm of the (unnormalized) prior density that `pseudo_counts` stand for.
 
         Args:
-            pseudo_counts: strength of the prior, as for `maximize`.
+            pseudo_counts: strength of the prior, defined by the family; 0 means no prior.
 
         Returns:
             A scalar, in nats. A family that does not define it has no prior: 0 for pseudo-counts of 0; inside

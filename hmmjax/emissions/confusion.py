@@ -49,7 +49,7 @@ class PhaseConfusion(PhaseEmission):
 
     @classmethod
     def default(cls, num_phases: int, num_symbols: int | None = None) -> Self:
-        """Return a recognizer that is right four times in five, with its errors spread over the other labels.
+        """Return a recognizer that is right in 80 % of frames, with its errors spread over the other labels.
 
         Args:
             num_phases: L.
@@ -122,7 +122,7 @@ class ToolConfusion(ToolEmission):
 
     @classmethod
     def default(cls, num_tools: int, num_symbols: int | None = None) -> Self:
-        """Return a recognizer that is right nine times in ten for absent tools, eight times for present ones.
+        """Return a recognizer that is right in 90 % of frames for absent tools and in 80 % for present ones.
 
         Args:
             num_tools: K.

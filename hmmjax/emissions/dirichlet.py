@@ -22,8 +22,8 @@ class PhaseDirichlet(PhaseEmission):
         concentration: (L, L) positive; one row per hidden phase, one column per class of the recognizer.
 
     Outputs are clipped to [1e-6, 1 - 1e-6] and renormalized. Pseudo-counts (scalar or (L,)): pseudo-frames per phase
-    whose outputs are uniform on the simplex (the conjugate prior), which keeps the fit from the spike that few or
-    identical outputs would give.
+    whose outputs are uniform on the simplex (the conjugate prior). They keep the density from collapsing to a spike on
+    few or identical outputs.
 
     Source: the paper's first extension, phi.
     """

@@ -16,7 +16,7 @@ from hmmjax.emissions.base import Emission
 
 @pytree
 class Fused(Emission):
-    """Families side by side; an observation is a tuple with one entry per family.
+    """The product of several families on one track; an observation is a tuple with one entry per family.
 
     Given the hidden state the recognizers' errors are taken to be independent. If they are not, temper the families
     (`hmmjax.calibrate` finds a power for each). An observation may be missing: an entry is None if the recognizer has

@@ -21,11 +21,12 @@ class ToolInflatedBeta(ToolEmission):
     """The score of tool k given its presence d is exactly 0, exactly 1, or between them and then Beta-distributed.
 
     A detector that reports only boxes above a threshold scores exactly 0 most of the time. A Beta density would
-    take each such score for near proof of absence.
+    treat each such score as near proof of absence.
 
     Attributes:
         mass: (K, 2, 3) probabilities of a score of 0, between 0 and 1, and of 1; rows sum to one.
-        concentration: (K, 2, 2) positive, for scores between 0 and 1, as in `ToolBeta`.
+        concentration: (K, 2, 2) positive, for scores between 0 and 1; the last axis holds the exponents of (y, 1 - y),
+            plus one.
 
     Scores within 1e-6 of 0 and of 1 count as 0 and 1. Pseudo-counts (scalar or (K, 2)): pseudo-frames per state in
     each of the three cases; scores between 0 and 1 are uniform.

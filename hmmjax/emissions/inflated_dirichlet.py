@@ -24,7 +24,7 @@ class PhaseInflatedDirichlet(PhaseEmission):
 
     Attributes:
         mass: (L, L + 1) probabilities of certainty about each class and, last, of no certainty; rows sum to one.
-        concentration: (L, L) positive, for outputs that are not certain, as in `PhaseDirichlet`.
+        concentration: (L, L) positive, for outputs without certainty; one row per hidden phase, one column per class.
 
     An output within 1e-6 of 1 counts as certain. Pseudo-counts (scalar or (L,)): pseudo-frames per phase in each of
     the L + 1 cases; outputs without certainty are uniform on the simplex.

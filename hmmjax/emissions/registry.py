@@ -1,4 +1,4 @@
-"""Emission families by name, as `hmmjax.init_params`, `hmmjax.estimate` and the command line take them."""
+"""Emission families by name, for `hmmjax.init_params`, `hmmjax.estimate` and the command line."""
 
 from hmmjax.emissions.base import PhaseEmission, ToolEmission
 from hmmjax.emissions.beta import ToolBeta
@@ -20,8 +20,8 @@ FAMILIES: dict[str, tuple[type[PhaseEmission], type[ToolEmission]]] = {
 }
 """Pairs of emission families, one for phases and one for tools, over a recognizer's labels or probabilities.
 
-Families over real features (`PhaseGaussian`, `ToolGaussian`) have no name here, because their number of features is not
-that of the classes: pass the family itself.
+Families over real features (`PhaseGaussian`, `ToolGaussian`) have no name here, because the number of classes does not
+determine their number of features: pass the family itself.
 """
 
 LABEL_FAMILIES = tuple(name for name, pair in FAMILIES.items() if pair[0].observes == "labels")

@@ -1,4 +1,4 @@
-"""Scaled likelihood: a recognizer's posterior divided by the class frequencies that it was trained with.
+"""Scaled likelihoods: a recognizer's posterior divided by the class frequencies of its training data.
 
 By Bayes' rule P(image | class) is P(class | image) / P(class), up to a factor that is the same for all classes. The
 family needs no labels, trusts the recognizer's probabilities as they are, and works best if tempered.
@@ -77,7 +77,7 @@ class PhaseScaled(PhaseEmission):
         return type(self)(jnp.where(all_seen, frequency, jnp.asarray(self.frequency)))
 
     def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
-        """Return zero: nothing is learned."""
+        """Return zero: `maximize` changes nothing, so pseudo-counts have no prior density."""
         return jnp.zeros(())
 
     def check(self) -> None:
@@ -152,7 +152,7 @@ class ToolScaled(ToolEmission):
         return type(self)(jnp.where(both, frequency, jnp.asarray(self.frequency)))
 
     def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
-        """Return zero: nothing is learned."""
+        """Return zero: `maximize` changes nothing, so pseudo-counts have no prior density."""
         return jnp.zeros(())
 
     def check(self) -> None:

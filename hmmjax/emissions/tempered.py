@@ -1,4 +1,4 @@
-"""Any family with its likelihood raised to a power, so that each frame counts for less (or more)."""
+"""Emission family wrapper that raises a likelihood to a power, so that each frame counts for less (or more)."""
 
 from types import MappingProxyType
 from typing import Any, Self
@@ -18,9 +18,9 @@ from hmmjax.emissions.fused import Fused
 class Tempered(Emission):
     """`family` with log-likelihoods multiplied by `power`.
 
-    A network's errors come in runs and its probabilities are overconfident. A chain treats frames as independent given
-    the states, and so trusts such a recognizer far too much. A power below one reduces the weight of each frame;
-    `hmmjax.calibrate` finds it.
+    A network's errors are correlated over time and its probabilities are overconfident. A chain treats frames as
+    independent given the states, and so overweights such a recognizer. A power below one reduces the weight of each
+    frame; `hmmjax.calibrate` finds it.
 
     Attributes:
         family: the family that is tempered; not a `Fused` one, whose members are tempered one by one.
@@ -109,7 +109,7 @@ class Tempered(Emission):
         return self.family.statistics(observations, posterior * self._weights())
 
     def maximize(self, statistics: Any, pseudo_counts: Any = 0.0) -> Self:
-        """Return the family's M-step with the same power, which EM's objective could only lower."""
+        """Return the family's M-step with the same power, which EM cannot fit: a tempered density is not normalized."""
         return type(self)(self.family.maximize(statistics, pseudo_counts), self.power)
 
     def from_counts(self, statistics: Any, pseudo_counts: Any = 0.0) -> Self:

@@ -1,10 +1,10 @@
-"""Message passing along the chain: one module per backend, all behind the functions below.
+"""Message passing along the chain: one module (or package) per backend, all called by the functions below.
 
 | backend | module | runs |
 |---|---|---|
 | `scan` | `messages.scan` | everything, by scaled recursions as `lax.scan`s; the default on CPUs |
-| `gpu` | `messages.gpu` | binary tools in float32, by the same recursions as Pallas kernels |
-| `parallel` | `messages.associative` | phases or tools alone, by associative scans |
+| `gpu` | `messages.gpu` | tools that do not interact, in float32, by the same recursions as Pallas kernels |
+| `parallel` | `messages.associative` | phases or independent tools alone, by associative scans |
 | `logspace` | `messages.logspace` | everything, in logarithms: the slowest and the simplest; read it first |
 
 Shared parts: `potentials` (what all take and return), `scaled` (messages as numbers near one and powers of two),
@@ -49,7 +49,7 @@ def choose(name: str) -> str:
 
 
 def select(name: str, potentials: Potentials) -> Backend:
-    """Return the backend to run: the first that `is_fastest` for "auto", `scan` for what a named one cannot run."""
+    """Return the backend to run: for "auto" the first that `is_fastest`; `scan` if the named one lacks support."""
     if name == "auto":
         return next(backend for backend in BACKENDS.values() if backend.is_fastest(potentials))
     return BACKENDS[name] if BACKENDS[name].supports(potentials) else scan.BACKEND

@@ -18,7 +18,7 @@ from hmmjax.messages.backend import Backend
 from hmmjax.messages.potentials import VIDEOS, Filtered, Path, Potentials
 
 LARGEST = {"cpu": 3, "gpu": 16}
-"""Number of phases up to which this is the fastest backend."""
+"""Largest number of phases for which this is the fastest backend, by hardware."""
 
 
 @pytree
@@ -49,7 +49,7 @@ def _multiply_reversed(b: _Product, a: _Product) -> _Product:
 def _frame_matrices(p: Potentials) -> Array:
     """Return log M_t (T, L, L), where M_t[p, q] = A[p, q] e_t(q).
 
-    Every row of the first is the initial message, and a padded frame's is the identity.
+    Every row of the first matrix is the initial message; the matrix of a padded frame is the identity.
     """
     length, size = p.phases.shape
     into = jnp.broadcast_to(num.log(p.transition), (length, size, size)).at[0].set(num.log(p.initial[:, 0]))
@@ -74,7 +74,7 @@ def _softmax(x: Array, axis: int | tuple[int, ...]) -> Array:
 
 
 def _forward(p: Potentials) -> tuple[Array, Array]:
-    """Compute one video's log-normalizer and filtered log-messages (T, L), each with its largest entry 0 or less."""
+    """Compute one video's log-normalizer and its filtered log-messages (T, L), unnormalized and at most 0."""
     prefix = _products(_frame_matrices(p), False)
     last = jax.tree.map(lambda x: x[-1], prefix)
     value = num.logsumexp(last.matrix[0], -1) + last.low + last.high
@@ -138,7 +138,7 @@ def supports(potentials: Potentials) -> bool:
 
 
 def is_fastest(potentials: Potentials) -> bool:
-    """Return whether the chain is also short enough a sum on this hardware."""
+    """Return whether the chain has few enough states to be fastest on this hardware."""
     hardware = "gpu" if jax.default_backend() == "gpu" else "cpu"
     return supports(potentials) and potentials.phases.shape[-1] <= LARGEST[hardware]
 
@@ -165,7 +165,7 @@ def filter(potentials: Potentials) -> Filtered:
 
 
 def viterbi(potentials: Potentials) -> Path:
-    """Compute the most probable paths; ties are broken the same way along a path."""
+    """Compute the most probable paths; among tied paths it returns one path, not a mixture of several."""
     return jax.vmap(_viterbi, (VIDEOS,))(potentials)
 
 

@@ -14,16 +14,16 @@ class Backend:
 
     Attributes:
         name: the name by which callers select it.
-        supports: return whether it can run potentials of these shapes and this dtype; values are not looked at.
+        supports: return whether it can run potentials of these shapes and this dtype, whatever their values.
         is_fastest: return whether benchmarks favor it for these shapes on the current hardware.
         log_normalizer: given potentials and whether `pullback` will follow, return the log-normalizers (B,) and the
             residuals that `pullback` takes (any pytree; None if nothing is needed).
         pullback: given potentials, residuals and a cotangent (B,), return the derivative of
             sum(cotangent * log-normalizers) with respect to every potential, as `Potentials`.
         filter: return each frame's marginals given that frame and all before it.
-        viterbi: return the most probable paths; ties are broken the same way along a path.
+        viterbi: return the most probable paths; among tied paths it returns one path, not a mixture of several.
         derivatives_from: the backend whose `log_normalizer`, `pullback` and `filter` JAX differentiates in place of
-            this one's, which hold loops of unknown length or kernels; None if JAX can differentiate this one's.
+            this one's, which contain kernels or loops of unknown length; None if JAX can differentiate this one's.
     """
 
     name: str

@@ -15,13 +15,13 @@ from hmmjax._core.typing import Array
 from hmmjax.messages.potentials import VIDEOS, Potentials
 
 CHUNK = 128
-"""Number of frames whose messages are processed together; their counts are a few matrix products per chunk."""
+"""Number of frames per chunk; a chunk's expected counts are a few matrix products."""
 
 LANES = 8
 """Phases are padded to a multiple of this number, one vector register."""
 
 STEP = 1024
-"""Largest number of joint states that a CPU steps as a few fused loops, one tool at a time."""
+"""Largest number of joint states for which XLA fuses a time step, one tool at a time, to a few loops on CPUs."""
 
 STORED_BYTES = 2**30
 """Memory budget for stored messages, in bytes. Beyond it one message per chunk is stored, the others recomputed."""
@@ -106,8 +106,8 @@ def ungroup(outputs: Any, num_videos: int) -> Any:
 def map_videos(run: Callable, potentials: Potentials, *per_video: Any, include_padding: bool = False) -> Any:
     """Map `run(potentials, num_chunks, *per_video)` over videos.
 
-    On a CPU a group of videos is as large as keeps a step's state within `STEP`, and groups are of similar lengths, so
-    that only the last chunks of a group hold padding. Elsewhere all videos run at once.
+    On a CPU, groups are the largest whose joint states stay within `STEP`, and the videos of a group have similar
+    lengths, so that little padding is processed. Elsewhere all videos run at once.
 
     Args:
         run: function of one video; the number of chunks to process is the same for all videos of a group.

@@ -1,4 +1,4 @@
-"""Products with a Kronecker product of small matrices, one set per phase, which is never formed.
+"""Products with a Kronecker product of small matrices, one set per phase, without forming the large matrix.
 
 Blocks are (n, n, L), phases last, and so is what they multiply, (..., C, L): a processor's vector registers then hold
 the phases of one configuration, whichever of its bits is processed. `push` and `gradients` are sums of products,
@@ -27,7 +27,7 @@ def phases_last(blocks: tuple[Array, ...]) -> tuple[Array, ...]:
 
 
 def group(blocks: tuple[Array, ...], limit: int) -> tuple[Array, ...]:
-    """Multiply out neighboring blocks to evenly sized ones of at most `limit`: few large products in place of many."""
+    """Multiply neighboring blocks into larger ones of even size, at most `limit`: fewer, larger products are faster."""
     bits = sum(math.log2(b.shape[0]) for b in blocks)
     parts = max(1, math.ceil(bits / math.log2(limit)))
     limit = 2 ** math.ceil(bits / parts)

@@ -1,6 +1,6 @@
 """The recursions in logarithms throughout: slow, simple and free of underflow.
 
-"auto" takes this backend for models whose states the scaled recursions could lose
+"auto" selects this backend for models in which a state could underflow in the scaled recursions
 (`hmmjax._core.lowering.scaled_is_exact`). Its gradient is plain reverse-mode differentiation, the independent check of
 the other backends' backward passes.
 """
@@ -70,7 +70,7 @@ def _viterbi(potentials: Potentials, recompute: bool) -> Path:
     """Compute one video's most probable path.
 
     The forward pass stores each frame's scores; the traceback maximizes over the column of transitions into the state
-    that it came from. With `recompute` only the first scores of each chunk are stored.
+    of the following frame. With `recompute` only the first scores of each chunk are stored.
     """
     length, num_configs = potentials.lengths, potentials.configs.shape[-1]
     log_transition = jnp.log(potentials.transition)

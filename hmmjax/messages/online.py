@@ -1,7 +1,7 @@
 """The recursions of single frames, for streaming, and forward filtering with backward sampling.
 
-Messages are log-probabilities (S, C). A step works on numbers of order one with a scale per phase; for models in which
-that could lose the only possible path (`hmmjax._core.lowering.scaled_is_exact`) it sums in logarithms throughout.
+Messages are log-probabilities (S, C). A step computes with numbers of order one and a scale per phase; for models in
+which the only possible path could underflow (`hmmjax._core.lowering.scaled_is_exact`), it sums in logarithms.
 """
 
 from typing import Any
@@ -25,20 +25,20 @@ class Chain:
         initial: (S, C) log-probabilities.
         transition: (S, S) log-probabilities.
         blocks: (S, n, n) probabilities, the Kronecker factors of the tools' transition.
-        exact: whether to sum in logarithms throughout.
+        in_logs: whether to sum in logarithms throughout, rather than with a scale per phase.
     """
 
     initial: Any
     transition: Any
     blocks: Any
-    exact: bool = static(True)
+    in_logs: bool = static(True)
 
 
-def chain_of(potentials: Potentials, exact: bool) -> Chain:
+def chain_of(potentials: Potentials, in_logs: bool) -> Chain:
     """Return a chain's tables; the emission log-likelihoods are left out."""
     grouped = kronecker.group(kronecker.phases_last(potentials.blocks), kronecker.GROUP)
     blocks = tuple(jnp.moveaxis(b, -1, 0) for b in grouped)
-    return Chain(num.log(potentials.initial), num.log(potentials.transition), blocks, exact)
+    return Chain(num.log(potentials.initial), num.log(potentials.transition), blocks, in_logs)
 
 
 def push(chain: Chain, message: Array) -> Array:
@@ -46,7 +46,7 @@ def push(chain: Chain, message: Array) -> Array:
 
     out(q, c) = sum_{p, c*} A[p, q] P(c | c*, q) message(p, c*), in logarithms.
     """
-    if chain.exact:
+    if chain.in_logs:
         phase_predicted = num.logsumexp(message[:, None, :] + chain.transition[:, :, None], 0)
         return logspace.push(phase_predicted, tuple(num.log(b) for b in chain.blocks))
     top, rows = _predict_phases(chain.transition, *_scaled(message))
@@ -58,7 +58,7 @@ def pull(chain: Chain, message: Array) -> Array:
 
     out(p, c*) = sum_{q, c} A[p, q] P(c | c*, q) message(q, c), in logarithms.
     """
-    if chain.exact:
+    if chain.in_logs:
         before = logspace.push(message, tuple(num.log(jnp.swapaxes(b, -1, -2)) for b in chain.blocks))
         return num.logsumexp(before[None] + chain.transition[:, :, None], 1)
     scale, rows = _scaled(message)
@@ -131,6 +131,6 @@ def sample_back(chain: Chain, messages: Array, length: Array, key: jax.Array) ->
         return state, state
 
     keys = jax.random.split(key, num_frames)
-    start = draw(key, messages[-1])
+    start = draw(key, messages[-1])  # only gives the shape: the last frame does not depend on a later state
     _, path = lax.scan(back, start, (messages, jnp.arange(num_frames), keys), reverse=True)
     return path

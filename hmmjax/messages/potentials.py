@@ -1,4 +1,4 @@
-"""What every backend takes and returns: a batch of videos as potentials of a coupled chain, marginals and paths."""
+"""Inputs and outputs of every backend: the potentials of a batch of videos, filtered marginals, and paths."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ class Potentials:
 
 
 VIDEOS = Potentials(None, None, None, 0, 0, 0)
-"""Axes for jax.vmap over the videos of one model."""
+"""Axes for jax.vmap over the videos; the tables of the model are shared."""
 
 
 @pytree

@@ -22,11 +22,11 @@ from hmmjax._core.typing import Array
 LN2 = float(np.log(2.0))
 
 LIFT = 108.0
-"""The largest likelihood of a configuration is scaled to 2**LIFT: float32 then holds 162 nats below it and not 87.
+"""The largest likelihood of a configuration is scaled to 2**LIFT: float32 then resolves 162 nats below it, not 87.
 
-If any configuration is reached from any other at a cost of R nats, one that observations put 2 R below the best may be
-on the only possible path: into the best configuration and out again. A message is of order one before it is multiplied
-by the likelihoods, so no sum overflows.
+If every configuration is reached from every other at a cost of at most R nats, a configuration whose likelihood is more
+than 2 R nats below the best one's is never needed: the path through the best one and back is more probable. A message
+is of order one before it is multiplied by the likelihoods, so no sum overflows.
 """
 
 
@@ -80,7 +80,7 @@ class Likelihoods:
         configs: (T, C) factors of configurations, the largest of each frame 2**LIFT.
         phases: (T, L) factors of phases without their power of two, in [0.7, 1.5) or 0.
         scale: (T, L) that power, less LIFT.
-        log_scale: (T,) logarithm of the factor that was taken out of configs, in nats.
+        log_scale: (T,) logarithm of the factor that was removed from configs, in nats.
     """
 
     configs: Any
@@ -128,8 +128,8 @@ def predict_phases(scale: Array, totals: Array, mantissas: Array, exponents: Arr
 
         sum_p A[p, q] 2**scale[p] rows[p] = 2**(reference + new_scale[q]) sum_p weights[p, q] rows[p]
 
-    Rows must be of order one: weights that also took 2**LIFT out of them would vanish for a phase that is a million
-    times less probable than another.
+    Rows must be of order one. Weights that also removed the factor 2**LIFT would underflow for a phase that is a
+    million times less probable than another.
 
     Args:
         scale: (..., L) scale of the rows.

@@ -19,8 +19,9 @@ class ToolTransition:
 
     Attributes:
         is_joint: whether the tools interact, with one block over all configurations rather than one block per tool.
-        constraints: constraint of each field that `hmmjax.refine` may move: "simplex", "unit_interval", "positive" or
-            "real", as in `hmmjax.emissions.Emission`.
+        constraints: constraint of each field that `hmmjax.refine` may move: "simplex" (probabilities, the last axis
+            sums to one), "unit_interval" (each entry between 0 and 1), "positive" or "real". A field without a
+            constraint is never moved.
     """
 
     is_joint: ClassVar[bool] = False
@@ -105,7 +106,7 @@ class ToolTransition:
         """Return the logarithm of the (unnormalized) prior density that `pseudo_counts` stand for.
 
         Args:
-            pseudo_counts: strength of the prior, as for `maximize`.
+            pseudo_counts: strength of the prior, defined by the model; 0 means no prior.
 
         Returns:
             A scalar, in nats. A model that does not define it has no prior: 0 for pseudo-counts of 0; inside

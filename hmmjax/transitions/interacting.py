@@ -19,10 +19,10 @@ from hmmjax.transitions.phase_conditioned import PhaseConditioned
 class Interacting(ToolTransition):
     """P(tool k present | tools before, next phase q) = sigmoid(w[q, k, 0] + sum_j w[q, k, 1 + j] * tool j before).
 
-    w[q, k, 1 + k] measures how strongly the tool itself persists; w[q, k, 1 + j] how much tool j brings it in (if
-    positive) or keeps it out (if negative). `hmmjax.odds_ratios` reports them with standard errors. One frame costs
-    L * 4**K products, and a hundred times that in logarithms, which the "auto" backend selects if some joint transition
-    is rarer than e^-70: a ridge prevents that.
+    w[q, k, 1 + k] measures how strongly the tool itself persists, and w[q, k, 1 + j] how strongly tool j favors its
+    presence (if positive) or its absence (if negative). `hmmjax.odds_ratios` reports them with standard errors. One
+    frame costs L * 4**K products. If the probability of some joint transition is below e^-70, the "auto" backend
+    computes in logarithms, a hundred times slower; a ridge prevents that.
 
     Attributes:
         weights: (L, K, K + 1) nats of log-odds, (K, K + 1) in a model without phases; K at most 10.

@@ -1,8 +1,8 @@
 """Forward-backward and Viterbi by GPU kernels (Pallas, Triton), for binary tools in float32.
 
 `sweep` runs the recursions, `pairs` computes marginals and pair statistics, `best_path` the most probable path. Sums
-of the statistics over frames are left to matrix products. These modules import Pallas, which takes long, so they are
-imported where they are used.
+of the statistics over frames are left to matrix products. These modules import Pallas, which is slow to import, so the
+functions that need them import them.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ LARGEST = 1024
 
 
 def supports(potentials: Potentials) -> bool:
-    """Return whether the kernels run this chain: float32, tools that do not interact, a message that fits registers."""
+    """Return whether the kernels support this chain: float32, no interacting tools, a message that fits registers."""
     blocks = potentials.blocks
     if not blocks or potentials.phases.dtype != jnp.float32 or any(b.shape[-1] != 2 for b in blocks):
         return False
@@ -34,7 +34,7 @@ def supports(potentials: Potentials) -> bool:
 
 
 def is_fastest(potentials: Potentials) -> bool:
-    """Return whether there is a GPU and the kernels run this chain."""
+    """Return whether there is a GPU and the kernels support this chain."""
     return jax.default_backend() == "gpu" and supports(potentials)
 
 
@@ -142,14 +142,14 @@ def _tables(p: Potentials) -> tuple:
 
 
 def _log_normalizer(p: Potentials, log_scale: Array, scale: Array, totals: Array, references: Array) -> Array:
-    """Add up what was taken out of every frame's message and the sum of the last one, (B,)."""
+    """Return log-normalizers (B,): the scale factors removed from every frame, and the sum of the last message."""
     frames, length = jnp.arange(log_scale.shape[1]), p.lengths[:, None]
     last = jnp.maximum(length - 1, 0)[..., None]
     references = jnp.where(frames < length - 1, references, 0)
     log_scale = jnp.where(frames < length, log_scale, 0)
-    taken_out = num.accurate_sum(references) * scaled.LN2 + num.accurate_sum(log_scale)
+    removed = num.accurate_sum(references) * scaled.LN2 + num.accurate_sum(log_scale)
     scale = jnp.take_along_axis(scale, last, 1)[:, 0]
-    return jnp.where(p.lengths > 0, taken_out + scaled.log_total(scale, totals), 0)
+    return jnp.where(p.lengths > 0, removed + scaled.log_total(scale, totals), 0)
 
 
 def _pullback(potentials: Potentials, residuals: Any, cotangent: Array) -> Potentials:

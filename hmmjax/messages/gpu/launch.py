@@ -1,4 +1,4 @@
-"""What the kernels share: launching, and the layout of their messages and of chunked frames.
+"""Parts that the kernels share: launching, and the layout of their messages and of chunked frames.
 
 A message is (P, C): phases padded to a power of two, configurations along the threads.
 """

@@ -35,7 +35,7 @@ def _sweep_kernel(configs, phases, scales, mantissas, exponents, tables, initial
 
     def load(i: Any) -> tuple:
         # Requested one step ahead, to hide the latency of memory. The row of configurations is read once for every
-        # phase, in the message's own layout: read once only, it would have to change hands between threads.
+        # phase, in the layout of the message: a single read would have to be exchanged between threads.
         t = jnp.clip(i, 0, jnp.maximum(length - 1, 0))
         t = jnp.where(forwards, t, jnp.maximum(length - 1, 0) - t)
         return configs[video, jnp.broadcast_to(t, shape), columns], phases[video, t], scales[video, t]
@@ -107,7 +107,7 @@ def sweep(
         totals (2, B, P): sums of the last forward row, and of the first backward one;
         after (P, B * chunks, frames per chunk, C): e_t(q, c) beta_t(q, c) in the backward rows' scale, zero after the
         end;
-        references (2, B, T): powers of two taken out after a frame.
+        references (2, B, T): exponents of two that were removed after each frame.
     """
     videos, num_frames, num_configs = likelihoods.configs.shape
     num_phases, dtype, num_bits = initial.shape[0], initial.dtype, len(blocks)

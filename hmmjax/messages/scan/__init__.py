@@ -1,4 +1,4 @@
-"""Forward-backward and Viterbi as `lax.scan`s over time: the backend for CPUs, and for all that no other one supports.
+"""Forward-backward and Viterbi as `lax.scan`s over time: the backend for CPUs, and for models that no other supports.
 
 `chain` prepares one video's potentials, `forward_pass`, `backward_pass` and `best_path` are the recursions. Messages
 are `scaled`: rows (C, L), phases last and padded to a whole vector register, with a power of two per phase. Videos are
@@ -25,8 +25,8 @@ def log_normalizer(potentials: Potentials, save: bool, include_padding: bool = F
 
     With `include_padding` padded frames are processed as well, here and below: slower, but JAX can differentiate it.
     """
-    what = "nothing" if not save else "chunk starts" if batching.exceeds_budget(potentials) else "all"
-    run = partial(forward_pass.log_normalizer, save=what)
+    residuals = "nothing" if not save else "chunk starts" if batching.exceeds_budget(potentials) else "all"
+    run = partial(forward_pass.log_normalizer, save=residuals)
     return batching.map_videos(run, potentials, include_padding=include_padding)
 
 

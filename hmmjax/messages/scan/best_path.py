@@ -14,7 +14,7 @@ from hmmjax.messages import batching, kronecker
 from hmmjax.messages.potentials import Path, Potentials
 
 COLUMN = 16
-"""Largest number of configurations of the sums of neighboring tools' log-transitions that are computed beforehand."""
+"""Largest number of configurations of a group of neighboring tools whose log-transitions are summed in advance."""
 
 
 @pytree
@@ -25,7 +25,7 @@ class Chain:
         initial: (C, L).
         transition: (L, L).
         step_blocks: tool blocks (n, n, L) that push scores forwards.
-        column_blocks: sums of neighboring ones, for the traceback.
+        column_blocks: tool blocks summed in groups of neighbors, for the traceback.
         phases: (T, L) emission log-likelihoods.
         configs: (T, C) emission log-likelihoods.
         length: number of valid frames.

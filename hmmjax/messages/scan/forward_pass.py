@@ -49,7 +49,7 @@ def run(chain: Chain, predicted: Message, frames: tuple, save: bool) -> tuple[Me
         weights, next_scale, _ = scaled.predict_phases(scale, totals, *chain.transition)
         phase_predicted = num.einsum("cp,pq->cq", rows, weights)
         following = Message(next_scale, kronecker.push(phase_predicted, chain.step_blocks))
-        # Stacked in one array, because each output costs time per step; what follows from these two is computed later.
+        # Stacked in one array, because each output costs time per step; references are computed from these later.
         sums = jnp.stack([scale, totals])
         return following, (sums, (rows, phase_predicted) if save else (None, None))
 
@@ -75,14 +75,14 @@ def _run_chunks(chain: Chain, save: bool, output: Callable[[Message, Residuals],
 
 
 def _log_normalizer(chain: Chain, scale: Array, totals: Array) -> Array:
-    """Add up what was taken out of every frame's message and the sum of the last one."""
+    """Return the log-normalizer: the scale factors removed from every frame, and the sum of the last message."""
     length, log_scale = chain.length, chain.likelihoods.log_scale
     references = scaled.predict_phases(scale, totals, *chain.transition)[2]
     last = jnp.maximum(length - 1, 0)
     references = jnp.where(jnp.arange(references.shape[0]) < length - 1, references, 0)
     log_scale = jnp.where(jnp.arange(log_scale.shape[0]) < length, log_scale, 0)
-    taken_out = num.accurate_sum(references) * scaled.LN2 + num.accurate_sum(log_scale)
-    return jnp.where(length > 0, taken_out + scaled.log_total(scale[last], totals[last]), 0)
+    removed = num.accurate_sum(references) * scaled.LN2 + num.accurate_sum(log_scale)
+    return jnp.where(length > 0, removed + scaled.log_total(scale[last], totals[last]), 0)
 
 
 def log_normalizer(
