@@ -106,7 +106,7 @@ class Ranking(tuple[Rank, ...]):
             fractions = (getattr(found, name) for name in tracks for found in (rank.as_it_is, rank.calibrated))
             rows.append((rank.family, *map(_format_nats, nats), *map(_format_fraction, fractions)))
         for name in tracks:
-            titles += [f"{_TITLES[name]} as it is", f"{_TITLES[name]} calibrated"]
+            titles += [f"{_TITLES[name]} uncalibrated", f"{_TITLES[name]} calibrated"]
         own = (cell for name in tracks for cell in (_format_fraction(getattr(self.recognizer, name)), ""))
         return [tuple(titles), *rows, ("recognizer", *[""] * 5, *own)]
 

@@ -53,9 +53,9 @@ def statistics(chain: Any, observations: Any, marginals: Any, batch: Batch) -> A
     """Return a track's emission statistics, weighted by its marginals in observed frames; None if not observed."""
     if chain is None or chain.emission is None or observations is None:
         return None
-    seen = batch.observed.reshape(*batch.observed.shape, *[1] * (marginals.ndim - 2))
+    observed = batch.observed.reshape(*batch.observed.shape, *[1] * (marginals.ndim - 2))
     observations = fill_masked(observations, batch.observed, marginals.dtype)
-    return chain.emission.statistics(observations, jnp.where(seen, marginals, 0))
+    return chain.emission.statistics(observations, jnp.where(observed, marginals, 0))
 
 
 def maximize(params: Params, expected: Expected, priors: Priors, freeze: Collection[str]) -> Params:

@@ -70,8 +70,8 @@ def init_params(
     return jax.tree.map(lambda x: jnp.asarray(x, x.dtype), Params(phases, tools))
 
 
-Named = str | Emission | tuple[str | Emission, ...]
-"""A family by name or as an object, or a tuple with one entry per source."""
+FamilySpec = str | Emission | tuple[str | Emission, ...]
+"""An emission family, by name or as an object, or a tuple with one entry per source."""
 
 
 def estimate(
@@ -79,7 +79,7 @@ def estimate(
     obs: Observations | None = None,
     mask: Any = None,
     *,
-    emissions: Named | Mapping[str, Named] = "confusion",
+    emissions: FamilySpec | Mapping[str, FamilySpec] = "confusion",
     priors: Priors | None = None,
     num_phases: int | None = None,
     num_symbols: int | None = None,

@@ -6,7 +6,7 @@ Example::
     for softmax, scores in recognizer:
         now = stream.step(hmmjax.Observations(softmax, scores))
         now.phases, now.tools                    # given every frame so far
-        now.lagged_phases, now.lagged_frame      # of the frame 30 before, given every frame so far
+        now.lagged_phases, now.lagged_frame      # of the frame 30 earlier, given every frame so far
 
 Results are causal: what was returned for a frame is never changed by later frames. Memory does not grow.
 """
@@ -65,14 +65,14 @@ def step(params: Params, state: StreamState, obs: Observations) -> tuple[StreamS
     Source: the forward recursion of Appendix S2.2, and the backward recursion over the last `lag` frames.
     """
     validation.check_observations(obs)
-    seen = bool(jax.tree.leaves(obs))
-    batch = collect(jax.tree.map(lambda x: jnp.asarray(x)[None], obs), jnp.full((1,), seen), None, params)
+    observed = jnp.full((1,), bool(jax.tree.leaves(obs)))
+    batch = collect(jax.tree.map(lambda x: jnp.asarray(x)[None], obs), observed, None, params)
     chain = recursions.chain_tables(params, in_logs=True)
     return recursions.step(params, chain, state, recursions.frame_log_probs(params, batch))
 
 
 class Stream:
-    """A running video: call `step` once per frame, and `finish` for the frames that the lag still withholds.
+    """The filter of one running video: call `step` once per frame, and `finish` for the frames that the lag withholds.
 
     Args:
         params: the model, learned at the frame rate of the stream.
@@ -107,8 +107,8 @@ class Stream:
         Returns:
             The result for this frame, as NumPy arrays.
         """
-        seen = recursions.frame_log_probs(self.params, self._frame(Observations() if obs is None else obs))
-        state, moment = recursions.step(self.params, self._chain, self.state, seen)
+        log_probs = recursions.frame_log_probs(self.params, self._frame(Observations() if obs is None else obs))
+        state, moment = recursions.step(self.params, self._chain, self.state, log_probs)
         moment = jax.tree.map(np.asarray, moment)
         if moment.log_likelihood == -np.inf:
             raise ValueError(
@@ -205,9 +205,8 @@ class Stream:
             return x[None, None]
 
         arrays = [add_axes("obs.phases", obs.phases), add_axes("obs.tools", obs.tools)]
-        seen = any(x is not None for x in arrays)
         validation.check_observations(Observations(*arrays))
-        observed = np.full((1, 1), seen)
+        observed = np.full((1, 1), any(x is not None for x in arrays))
         validation.check_data(self.params, Observations(*arrays), Labels(), observed, observed)
         return Batch(arrays[0], arrays[1], observed, None, None)
 

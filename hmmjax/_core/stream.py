@@ -103,7 +103,7 @@ def step(params: Params, chain: Chain, state: StreamState, new: tuple[Array, Arr
         message, total = online.normalize(predicted + new[0][:, None] + new[1])
         filtered = jnp.concatenate([filtered[1:], message[None]])
         phases, configs = (jnp.concatenate([old, n[None]])[1:] for old, n in ((phases, new[0]), (configs, new[1])))
-        after, _ = _look_back(chain, phases, configs)
+        after, _ = _run_backward(chain, phases, configs)
         lagged, _ = online.normalize(filtered[0] + after)
         return online.push(chain, message), filtered, phases, configs, total, _marginals(message), _marginals(lagged)
 
@@ -118,10 +118,11 @@ def step(params: Params, chain: Chain, state: StreamState, new: tuple[Array, Arr
     lag = filtered.shape[-3] - 1
     ready = state.frames > lag
     phases, tools = structure.lift_marginals(*now)
-    late_phases, late_tools = (None if x is None else jnp.where(ready, x, 0) for x in structure.lift_marginals(*lagged))
+    lagged = structure.lift_marginals(*lagged)
+    lagged_phases, lagged_tools = (None if x is None else jnp.where(ready, x, 0) for x in lagged)
     frame = state.frames - 1
-    at = jnp.where(ready, frame - lag, -1)
-    return state, Moment(phases, tools, after + error, frame, late_phases, late_tools, at)
+    lagged_frame = jnp.where(ready, frame - lag, -1)
+    return state, Moment(phases, tools, after + error, frame, lagged_phases, lagged_tools, lagged_frame)
 
 
 @jax.jit
@@ -130,7 +131,7 @@ def finish(params: Params, chain: Chain, state: StreamState) -> tuple[Any, Any]:
 
     def smooth(chain: Chain, filtered: Array, phases: Array, configs: Array) -> tuple[Array, Array]:
         # Backward messages of the frames after the oldest; that of the newest is one.
-        _, after = _look_back(chain, phases, configs)
+        _, after = _run_backward(chain, phases, configs)
         after = jnp.concatenate([after[1:], jnp.zeros_like(filtered[:1])])[: phases.shape[0]]
         return jax.vmap(lambda m: _marginals(online.normalize(m)[0]))(filtered[1:] + after)
 
@@ -138,7 +139,7 @@ def finish(params: Params, chain: Chain, state: StreamState) -> tuple[Any, Any]:
     return structure.lift_marginals(*structure.map(smooth, chain, state.filtered, state.phases, state.configs))
 
 
-def _look_back(chain: Chain, phases: Array, configs: Array) -> tuple[Array, Array]:
+def _run_backward(chain: Chain, phases: Array, configs: Array) -> tuple[Array, Array]:
     """Return the backward log-messages of the frame before the given ones (S, C), and before each (lag, S, C)."""
 
     def back(after: Array, frame: tuple) -> tuple[Array, Array]:

@@ -10,7 +10,7 @@ from hmmjax._core import numerics as num
 from hmmjax._core.checks import check_positive, check_shape
 from hmmjax._core.pytree import pytree
 from hmmjax._core.typing import Array, Float
-from hmmjax.emissions import _concentration as dirichlet
+from hmmjax.emissions import _concentration
 from hmmjax.emissions.base import ToolEmission
 
 
@@ -50,7 +50,7 @@ class ToolBeta(ToolEmission):
         """Return the log-density (..., K, 2) of each output (..., K) under absence and presence."""
         concentration = jnp.asarray(self.concentration)
         log_y = _log_pair(observations)
-        return num.einsum("...kj,kdj->...kd", log_y, concentration - 1) - dirichlet.log_normalizer(concentration)
+        return num.einsum("...kj,kdj->...kd", log_y, concentration - 1) - _concentration.log_normalizer(concentration)
 
     def statistics(self, observations: Float[Array, "... K"], posterior: Float[Array, "... K 2"]) -> dict[str, Array]:
         """Return total weights (K, 2) and weighted sums of log-outputs (K, 2, 2)."""
@@ -66,12 +66,12 @@ class ToolBeta(ToolEmission):
         # A uniform output has mean log-probability digamma(1) - digamma(2) = -1.
         total = statistics["log"] - jnp.asarray(pseudo_counts)[..., None]
         mean = total / jnp.where(weight > 0, weight, 1)[..., None]
-        return type(self)(dirichlet.fit_concentration(mean, weight, previous))
+        return type(self)(_concentration.fit_concentration(mean, weight, previous))
 
     def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
         """Return the log-density of the pseudo-frames."""
         concentration = jnp.asarray(self.concentration)
-        return jnp.sum(pseudo_counts * dirichlet.log_density(concentration, -jnp.ones_like(concentration)))
+        return jnp.sum(pseudo_counts * _concentration.log_density(concentration, -jnp.ones_like(concentration)))
 
     def sample(self, key: jax.Array, states: Array) -> Array:
         """Draw sigmoid outputs (..., K) for presence 0 or 1 (..., K)."""
@@ -81,7 +81,7 @@ class ToolBeta(ToolEmission):
 
     def warnings(self) -> list[str]:
         """Return a warning if a state's concentrations reached their cap."""
-        return dirichlet.cap_warnings(self.track, self.concentration)
+        return _concentration.cap_warnings(self.track, self.concentration)
 
     def check(self) -> None:
         """Raise ValueError unless every concentration is positive."""
@@ -93,6 +93,6 @@ class ToolBeta(ToolEmission):
 def _log_pair(y: Array) -> Array:
     """Return (..., 2) logarithms of the outputs and of their complements."""
     # 1 - eps is not exact in float32: clip the complement as well, so that both logarithms have the same bound.
-    present = jnp.log(jnp.clip(y, dirichlet.OUTPUT_EPS, 1 - dirichlet.OUTPUT_EPS))
-    absent = jnp.log(jnp.clip(1 - y, dirichlet.OUTPUT_EPS, 1 - dirichlet.OUTPUT_EPS))
+    present = jnp.log(jnp.clip(y, _concentration.OUTPUT_EPS, 1 - _concentration.OUTPUT_EPS))
+    absent = jnp.log(jnp.clip(1 - y, _concentration.OUTPUT_EPS, 1 - _concentration.OUTPUT_EPS))
     return jnp.stack([present, absent], -1)

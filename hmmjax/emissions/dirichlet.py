@@ -10,7 +10,7 @@ from hmmjax._core import numerics as num
 from hmmjax._core.checks import check_positive, check_square
 from hmmjax._core.pytree import pytree
 from hmmjax._core.typing import Array, Float
-from hmmjax.emissions import _concentration as dirichlet
+from hmmjax.emissions import _concentration
 from hmmjax.emissions.base import PhaseEmission
 
 
@@ -51,7 +51,7 @@ class PhaseDirichlet(PhaseEmission):
         """Return the log-density (..., L) of each softmax output (..., L) under each phase."""
         concentration = jnp.asarray(self.concentration)
         log_y = _log_simplex(observations)
-        return num.einsum("...q,pq->...p", log_y, concentration - 1) - dirichlet.log_normalizer(concentration)
+        return num.einsum("...q,pq->...p", log_y, concentration - 1) - _concentration.log_normalizer(concentration)
 
     def statistics(self, observations: Float[Array, "... L"], posterior: Float[Array, "... L"]) -> dict[str, Array]:
         """Return total weights (L,) and weighted sums of log-outputs (L, L)."""
@@ -67,12 +67,12 @@ class PhaseDirichlet(PhaseEmission):
         # A pseudo-count belongs to a phase, and so weights its whole row.
         total = statistics["log"] + jnp.asarray(pseudo_counts)[..., None] * _uniform_mean_log(previous)
         mean = total / jnp.where(weight > 0, weight, 1)[:, None]
-        return type(self)(dirichlet.fit_concentration(mean, weight, previous))
+        return type(self)(_concentration.fit_concentration(mean, weight, previous))
 
     def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
         """Return the log-density of the pseudo-frames."""
         concentration = jnp.asarray(self.concentration)
-        return jnp.sum(pseudo_counts * dirichlet.log_density(concentration, _uniform_mean_log(concentration)))
+        return jnp.sum(pseudo_counts * _concentration.log_density(concentration, _uniform_mean_log(concentration)))
 
     def sample(self, key: jax.Array, states: Array) -> Array:
         """Draw softmax outputs (..., L) for phases (...,)."""
@@ -80,7 +80,7 @@ class PhaseDirichlet(PhaseEmission):
 
     def warnings(self) -> list[str]:
         """Return a warning if a state's concentrations reached their cap."""
-        return dirichlet.cap_warnings(self.track, self.concentration)
+        return _concentration.cap_warnings(self.track, self.concentration)
 
     def check(self) -> None:
         """Raise ValueError unless every concentration is positive."""
@@ -90,7 +90,7 @@ class PhaseDirichlet(PhaseEmission):
 
 def _log_simplex(y: Array) -> Array:
     """Return logarithms of the clipped, renormalized outputs."""
-    y = jnp.clip(y, dirichlet.OUTPUT_EPS, 1 - dirichlet.OUTPUT_EPS)
+    y = jnp.clip(y, _concentration.OUTPUT_EPS, 1 - _concentration.OUTPUT_EPS)
     return jnp.log(y) - jnp.log(y.sum(-1, keepdims=True))
 
 

@@ -130,11 +130,11 @@ class Fused(Emission):
 
     def _log_prob(self, source: int, observations: Any) -> Array:
         family = self.families[source]
-        there, filled = fill_missing(observations, family)
+        observed, filled = fill_missing(observations, family)
         table = family.log_prob(filled)
         if self.is_joint and not family.is_joint:
             table = configurations.per_config(table, self.num_tools)
-        return jnp.where(over_events(there, table), table, 0)
+        return jnp.where(over_events(observed, table), table, 0)
 
     def sample(self, key: jax.Array, states: Array) -> Any:
         """Draw one observation per recognizer, independently given the states."""
@@ -148,8 +148,8 @@ class Fused(Emission):
             if x is None:
                 out.append(None)
                 continue
-            there, filled = fill_missing(x, family)
-            weights = jnp.where(over_events(there, posterior), posterior, 0)
+            observed, filled = fill_missing(x, family)
+            weights = jnp.where(over_events(observed, posterior), posterior, 0)
             if self.is_joint and not family.is_joint:
                 weights = configurations.per_state(weights, self.num_tools)
             out.append(family.statistics(filled, weights))
@@ -207,9 +207,9 @@ def fill_missing(observations: Any, family: Emission, value: float = 0.5) -> tup
     """
     xp: Any = np if isinstance(observations, np.ndarray) else jnp
     axes = _event_axes(family)
-    there = present(observations, axes)
-    over = there.reshape(*there.shape, *[1] * axes) if axes else there
-    return there, xp.where(over, observations, value if is_float(observations) else 0)
+    observed = present(observations, axes)
+    over = observed.reshape(*observed.shape, *[1] * axes) if axes else observed
+    return observed, xp.where(over, observations, value if is_float(observations) else 0)
 
 
 def _event_axes(family: Emission) -> int:

@@ -78,7 +78,7 @@ class PhaseLogitNormal(PhaseEmission):
 
     def maximize(self, statistics: dict[str, Array], pseudo_counts: Any = 0.0) -> Self:
         """Return weighted means and standard deviations."""
-        return type(self)(*_moments(self.mean, self.scale, statistics, pseudo_counts))
+        return type(self)(*_maximize(self.mean, self.scale, statistics, pseudo_counts))
 
     def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
         """Return the log-density of the pseudo-frames."""
@@ -146,7 +146,7 @@ class ToolLogitNormal(ToolEmission):
 
     def maximize(self, statistics: dict[str, Array], pseudo_counts: Any = 0.0) -> Self:
         """Return weighted means and standard deviations."""
-        return type(self)(*_moments(self.mean, self.scale, statistics, pseudo_counts))
+        return type(self)(*_maximize(self.mean, self.scale, statistics, pseudo_counts))
 
     def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
         """Return the log-density of the pseudo-frames."""
@@ -184,8 +184,8 @@ def _log_normal(x: Array, mean: Any, scale: Any) -> Array:
     return -0.5 * ((x - jnp.asarray(mean)) / scale) ** 2 - jnp.log(scale) - _HALF_LOG_2PI
 
 
-def _moments(mean: Any, scale: Any, statistics: dict[str, Array], pseudo_counts: Any) -> tuple[Array, Array]:
-    """Return means and standard deviations; states of weight zero keep theirs."""
+def _maximize(mean: Any, scale: Any, statistics: dict[str, Array], pseudo_counts: Any) -> tuple[Array, Array]:
+    """Return the M-step's means and standard deviations; states of weight zero keep theirs."""
     mean, scale = jnp.asarray(mean), jnp.asarray(scale)
     pseudo = jnp.broadcast_to(jnp.asarray(pseudo_counts, mean.dtype), statistics["weight"].shape)
     weight = statistics["weight"] + pseudo

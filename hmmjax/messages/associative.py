@@ -89,8 +89,8 @@ def _backward(p: Potentials, alpha: Array, cotangent: Array) -> Potentials:
     beta = num.logsumexp(_products(after, True).matrix, -1)
     frames = jnp.arange(len(steps))
     marginals = jnp.where((frames < p.lengths)[:, None], _softmax(alpha + beta, -1), 0) * cotangent
-    seen = (_log_likelihood(p) + beta)[1:]
-    joint = alpha[:-1, :, None] + seen[:, None, :]
+    future = (_log_likelihood(p) + beta)[1:]
+    joint = alpha[:-1, :, None] + future[:, None, :]
     top = num.finite_max(joint + num.log(p.transition), (-1, -2), keepdims=True)
     weights = jnp.exp(joint - top)
     total = jnp.sum(weights * p.transition, (-1, -2), keepdims=True)
