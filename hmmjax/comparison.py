@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from hmmjax._core.batch import count_videos, pad_lists
-from hmmjax._core.checks import check_array
+from hmmjax._core.checks import check_array, is_float
 from hmmjax._core.deprecation import renamed_arguments, warn_renamed
 from hmmjax.calibration import calibrate, without_powers
 from hmmjax.emissions import FAMILIES, LABEL_FAMILIES, Tempered
@@ -42,9 +42,9 @@ class Rank:
         family: a name in `hmmjax.emissions.FAMILIES`.
         conditional: log-probability of the labels given the observations, calibrated; higher is better.
         uncalibrated: log-probability of the labels given the observations, with powers of one.
-        marginal: log-probability (density) of the observations with powers of one. It is comparable only between
-            families that observe the same outputs: "confusion" and "logistic" observe labels, the others probabilities.
-            NaN for "scaled", which is not a density.
+        marginal: log-probability (density) of the observations with powers of one, in nats per observed frame. It is
+            comparable only between families that observe the same outputs: "confusion" and "logistic" observe labels,
+            the others probabilities. NaN for "scaled", which is not a density.
         powers: powers of the phases and of each tool, learned from all videos.
         as_it_is: agreement of uncalibrated posteriors (with powers of one) with the labels.
         calibrated: agreement of calibrated posteriors with the labels.
@@ -228,7 +228,7 @@ def compare(
         if isinstance(x, tuple):
             raise TypeError("compare takes one recognizer at a time: pass an array instead of a tuple of arrays.")
         check_array("obs", x)
-    floats = all(x.dtype.kind == "f" for x in given)
+    floats = all(map(is_float, given))
     names = tuple(comparable(floats) if families is None else families)
     check_families(names, floats)
     if folds < 2:
@@ -336,7 +336,7 @@ def _rank(name: str, videos: _Videos, learning: _Learning, parts: Sequence[np.nd
         name,
         float(conditional),
         float(uncalibrated),
-        math.nan if name == "scaled" else float(marginal / total),
+        math.nan if name == "scaled" else float(marginal / max(videos.mask.sum(), 1)),
         _powers(learning.calibrated(name, videos)),
         as_it_is,
         calibrated,

@@ -155,9 +155,13 @@ def log_prior(params: Params, priors: Priors, freeze: Collection[str], batch: Ba
 
 
 def as_pairs(pseudo_counts: Any, both: Array) -> Array:
-    """Return pseudo-counts that broadcast against (K, L, 2) tables of (absent, present)."""
+    """Return pseudo-counts that broadcast against (K, L, 2) tables of (absent, present).
+
+    Pseudo-counts with one axis less, (K, L), are the same for both.
+    """
     pseudo_counts = jnp.asarray(pseudo_counts)
-    return pseudo_counts if pseudo_counts.ndim == both.ndim else pseudo_counts[..., None]
+    per_table = pseudo_counts.ndim and pseudo_counts.ndim == both.ndim - 1
+    return pseudo_counts[..., None] if per_table else pseudo_counts
 
 
 def frozen_blocks(freeze: Collection[str]) -> frozenset[str]:
