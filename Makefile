@@ -20,7 +20,7 @@ test-all: test
 	$(call pytest,thorough and)
 
 define pytest
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "$(1) shipped and not slow and not gpu" tests
+	$(BIN)/python -m pytest -n 2 -m "$(1) shipped and not slow and not gpu" tests
 	XLA_FLAGS="$(call known,$(HASTY))" $(BIN)/python -m pytest -n 2 -m "$(1) not shipped and not slow and not gpu" tests
 endef
 

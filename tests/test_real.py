@@ -52,6 +52,7 @@ def test_faster_rcnn_tools_reach_the_target(frcnn):
     assert smoothed["phase accuracy from tools alone, pooled over frames"] >= 0.76
 
 
+@pytest.mark.thorough
 def test_committed_results_are_what_the_code_gives(tmrnet, frcnn):
     for part, now in (("tmrnet", tmrnet), ("frcnn", frcnn)):
         for system, scores in COMMITTED[part].items():
