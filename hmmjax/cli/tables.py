@@ -10,6 +10,12 @@ from rich.table import Table
 from hmmjax.comparison import Ranking
 from hmmjax.stabilize import Row
 
+_SYSTEMS = {
+    "M": "the recognizer",
+    "M_H": "stabilized, given the whole video",
+    "M_H online": "stabilized, given past and present frames only",
+}
+
 
 def print_table(rows: Sequence[Row], title: str) -> None:
     """Print a table of metrics on standard output, with the convention of each metric below it."""
@@ -30,6 +36,8 @@ def print_table(rows: Sequence[Row], title: str) -> None:
     console.width = max(console.width, console.measure(table, options=console.options.update(max_width=10_000)).maximum)
     console.print(table)
     # Wrap for a terminal only; a pipe gets whole lines.
+    if meanings := [f"{name}: {_SYSTEMS[name]}" for name in systems if name in _SYSTEMS]:
+        console.print(f"[dim]{'; '.join(meanings)}[/]", soft_wrap=not sys.stdout.isatty())
     for row in rows:
         for convention in row.conventions:
             console.print(f"[dim]{row.figure}: {escape(convention)}[/]", soft_wrap=not sys.stdout.isatty())
