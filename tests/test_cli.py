@@ -22,7 +22,7 @@ def test_one_command_writes_everything(world, both):
     for track, suffix in (("phases", "-phase.txt"), ("tools", "-tool.csv")):
         assert sorted(p.name for p in (out / track).iterdir()) == [f"video{v:02d}{suffix}" for v in range(1, 6)]
     assert sorted(p.name for p in (out / "pictures").iterdir()) == [f"video{v:02d}.png" for v in range(1, 6)]
-    assert "held out, one video at a time, 5 videos" in result.stdout
+    assert "5 annotated videos, held out one at a time" in result.stdout
     assert "scikit-learn step AP" in result.stdout and "M_H online" in result.stdout and "2 classes" in result.stdout
     assert "recognizer errors counted" in result.stderr and "\x1b" not in result.stdout
 

@@ -61,7 +61,7 @@ def test_compare_is_called_with_the_files(world, asked, tmp_path):
     }  # fmt: skip
     assert found["recognizer"] == {"phase_accuracy": None, "tool_f1": 0.75}
     assert "no family predicts tools as well as the recognizer itself (0.750)" in " ".join(found["notices"])
-    assert found["protocol"] == "held out, 2 folds, 4 videos" and found["videos"][0] == "video01"
+    assert found["protocol"] == "4 annotated videos, held out in 2 folds" and found["videos"][0] == "video01"
     with open(tmp_path / "t.csv", newline="") as file:
         (line,) = csv.DictReader(file)
     assert float(line["conditional"]) == row["conditional"] and json.loads(line["powers"]) == row["powers"]
@@ -90,7 +90,7 @@ def test_labels_suit_confusion_only_and_transitions_come_from_elsewhere(world, a
     named = ("--json", "--leave-one-out", "--emissions", "confusion")
     found = json.loads(run("compare", *files, *options, *named).stdout)
     assert [row["family"] for row in found["table"]] == ["confusion"] and asked[0]["folds"] == 3
-    assert found["protocol"] == "held out, one video at a time, 3 videos"
+    assert found["protocol"] == "3 annotated videos, held out one at a time"
     # Counted in the two videos that are not compared on.
     _, annotations = read_both(world)
     labels, _, mask, _ = io.to_batch(io.join([t for t in annotations if t.track == "phases" and t.video > "video03"]))

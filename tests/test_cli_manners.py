@@ -157,11 +157,12 @@ def test_every_command_has_examples_and_the_common_options(command):
 def test_a_dry_run_reads_and_writes_nothing(world, tmp_path):
     options = (*NAMES, "--annotations", world / "truth", "--out", tmp_path / "o", "--dry-run")
     text = run("stabilize", world / "said", *options).stdout
-    assert "5 videos" in text and "5 of them are annotated" in text and not (tmp_path / "o").exists()
+    assert "5 videos" in text and "5 annotated videos" in text and not (tmp_path / "o").exists()
     plan = json.loads(run("stabilize", world / "said", *options, "--json").stdout)
     assert plan["annotated"] == [f"video{v:02d}" for v in range(1, 6)] and plan["tracks"] == ["phases", "tools"]
-    assert "held out, one video at a time, 5 videos, 6 models to learn. Emissions: confusion, counted in" in text
-    assert "not calibrated (each model learns from 4 annotated videos; 8 are needed)" in text and not plan["calibrated"]
+    assert "5 annotated videos, held out one at a time; 6 models to learn. Emissions: confusion, counted in" in text
+    assert "not calibrated (each model learns from 4 annotated video(s); 8 are needed)" in text
+    assert not plan["calibrated"]
     always = run("stabilize", world / "said", *options, "--calibrate").stdout
     assert "counted in labeled frames, calibrated." in always
     assert "by EM" in run("stabilize", world / "said", *options, "--iterations", 3).stdout

@@ -16,7 +16,7 @@ def test_labels_are_found_by_frame_and_gaps_are_unknown():
 def test_annotated_tail_is_reported():
     values, notices = io.label_rows(phases(np.arange(0, 200, 25)), np.array([0, 25, 50]), 25.0)
     np.testing.assert_array_equal(values, [0, 1, 2])
-    assert notices == ["video01: ignored 5 annotated phases row(s) after the last prediction, frame 50"]
+    assert notices == ["video01: ignored 5 row(s) of annotated phases after the last prediction, frame 50"]
 
 
 def test_annotations_on_another_counter():

@@ -73,10 +73,10 @@ def result():
         *systems,
         log_likelihood=np.zeros(2),
         folds=(0, 1),
-        protocol="held out, one video at a time, 2 videos",
+        protocol="2 annotated videos, held out one at a time",
         model=io.ModelFile(params, P, T, 1.0, {"method": "by hand </script>"}),
         table=compare_systems(
-            systems, truth, tools, phase_names=P, tool_names=T, split="held out, one video at a time, 2 videos"
+            systems, truth, tools, phase_names=P, tool_names=T, split="2 annotated videos, held out one at a time"
         ),
         notices=("a note with <markup>",),
     )
@@ -239,7 +239,7 @@ def test_every_csv_names_its_protocol(written):
             return list(csv.DictReader(file))
 
     splits = {r["split"] for name in ("main", "more", "classes", "pairs", "delays") for r in header(name)}
-    assert splits == {"held out, one video at a time, 2 videos"}
+    assert splits == {"2 annotated videos, held out one at a time"}
     assert {(r["level"], r["interval"]) for r in header("pairs")} == {("0.95", "Student's t over videos")}
     assert all(int(r["videos"]) and int(r["frames"]) for r in header("classes"))
     assert {r["classes"] for r in header("more") if r["figure"] == "edit score"} == {""}
@@ -269,7 +269,7 @@ def test_latex_is_balanced_and_escaped(result):
     text = latex(result.table, "100 % of M_H & more")
     assert text.count("{") == text.count("}") and "M\\_H" in text and "100 \\% of" in text
     assert text.count("\\\\") == len(result.table) + 1
-    assert "$\\pm$ over phases" in text and "(held out, one video at a time, 2 videos)" in text
+    assert "$\\pm$ over phases" in text and "(2 annotated videos, held out one at a time)" in text
     assert all(f"\\{word}" in text for word in ("centering", "label{tab:hmmjax}"))
     notes = text.split("footnotesize")[1].split("$^{")[1:]
     assert len(notes) == len({n.split("}$")[1].strip() for n in notes}) < len(result.table)  # the same note once

@@ -39,12 +39,15 @@ def _learning(prepared: job.Prepared, settings: job.Settings) -> tuple[dict[str,
         "transitions_from": counted,
     }
     words = (
-        f". {len(preview['annotated'])} of them are annotated: {preview['protocol']}, {preview['models']} "
+        f". {preview['protocol'][0].upper()}{preview['protocol'][1:]}; {preview['models']} "
         f"model{'s' * (preview['models'] > 1)} to learn. Emissions: {settings.emissions}, "
         f"{'learned by EM' if preview['em'] else 'counted in labeled frames'}, "
         f"{'calibrated' if preview['calibrated'] else 'not calibrated' + _reason(preview, settings)}. Transitions: "
     )
-    words += f"from {console.videos(len(counted))} of --transitions-from" if counted else "from the annotated videos"
+    if counted:
+        words += f"from {console.videos(len(counted))} of --transitions-from"
+    else:
+        words += "from the annotated videos" if preview["annotated"] else "learned by EM"
     return plan, words + (", with phase durations" if settings.stages else "")
 
 
@@ -54,4 +57,4 @@ def _reason(preview: dict[str, Any], settings: job.Settings) -> str:
         return ""
     if preview["em"]:
         return " (emissions learned by EM are not calibrated)"
-    return f" (each model learns from {preview['left']} annotated videos; {job.ENOUGH_VIDEOS} are needed)"
+    return f" (each model learns from {preview['left']} annotated video(s); {job.ENOUGH_VIDEOS} are needed)"

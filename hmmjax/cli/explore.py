@@ -49,7 +49,7 @@ def explore(
         "tools": console.counts(found.tool_names, found.tool_frames),
         "files": [str(f) for f in files],
     }
-    text = f"{size}\n{len(files)} files written to {out}"
+    text = f"{size}\n{page}\n{len(files)} files written to {out}"
     if dry_run:
         text = f"{size}: would write {page}. Nothing was written."
     console.answer(answer, text, common.json)

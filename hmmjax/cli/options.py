@@ -104,7 +104,7 @@ class PredictionFiles:
 
     predictions: Annotated[
         list[Path] | None,
-        typer.Argument(help="Prediction files or folders (txt, csv, npz, npy). Phases and tools are recognized."),
+        typer.Argument(help="Prediction files or folders (txt, csv, npz, npy), of phases, tools or both."),
     ] = None
     phases: Annotated[list[Path] | None, _read("--phases", help="Files or folders of phases.")] = None
     tools: Annotated[list[Path] | None, _read("--tools", help="Files or folders of tools.")] = None
@@ -153,7 +153,13 @@ class FuseFiles:
 class AnnotationFormat:
     """How to read annotations."""
 
-    annotations_fps: Annotated[float | None, _truth("--annotations-fps", help="--fps of the annotations.")] = None
+    annotations_fps: Annotated[
+        float | None,
+        _truth(
+            help="Frame numbers per second in the annotations; --fps does not apply to them. 25 by default; 1 if frame "
+            "numbers count seconds."
+        ),
+    ] = None
     annotations_phase_names: Annotated[
         str | None, _truth("--annotations-phase-names", help="Phase classes of the annotations, if not --phase-names.")
     ] = None
@@ -189,7 +195,7 @@ class Learning:
     ] = 1e-8
     time_step: Annotated[
         int | None,
-        _learn(help="Frame numbers per time step of the model. Default: the spacing of the predictions.", min=1),
+        _learn(help="Number of frames per time step of the model. Default: the spacing of the predictions.", min=1),
     ] = None
 
 
@@ -219,7 +225,7 @@ class Modeling:
         bool | None,
         _learn(
             "--calibrate/--no-calibrate",
-            help="Weight each frame by how much it is worth, because a network's "
+            help="Weight each frame by a learned power, because a network's "
             "errors are correlated over time. Default: if each model learns from at least eight annotated videos. The "
             "online filter is never calibrated.",
         ),

@@ -90,7 +90,7 @@ def label_rows(annotation: Track, frames: np.ndarray, fps: float) -> tuple[np.nd
     tail = track.frames > frames[-1] + (step - 1)
     if tail.any():
         notices.append(
-            f"{name}ignored {int(tail.sum())} annotated {track.track} row(s) after the last prediction, "
+            f"{name}ignored {int(tail.sum())} row(s) of annotated {track.track} after the last prediction, "
             f"frame {frames[-1]}"
         )
     if not known.all():

@@ -230,6 +230,7 @@ def _doubtful_rate(tracks: Sequence[Track]) -> list[str]:
     if seconds >= _SHORTEST_SURGERY:
         return []
     return [
-        f"frames are numbered consecutively and read as 25 per second, so that videos last {seconds:.0f} s; if frames "
-        "count seconds, pass fps=1"
+        f"{dense[0].source}{' and others' * (len(dense) > 1)}: frames are numbered consecutively and read as 25 per "
+        f"second, so that videos last {seconds:.0f} s; if frame numbers count seconds, read these files with fps=1 "
+        "(predictions and annotations have one each)"
     ]

@@ -116,7 +116,7 @@ def check_labels(
     if out.any():
         allowed = "0 or 1" if track == "tools" else f"0 to {highest}"
         allowed += ", or -1 for unknown" if spec.unknown else ""
-        fix = "check that the declared class order has all classes" if track == "phases" else _scores_fix(track)
+        fix = "count classes from 0, and declare all of them" if track == "phases" else _scores_fix(track)
         _raise_at(out, rows, f"{track[:-1]} label {{}} is out of range ({allowed})", line_of, file, fix)
     return values.astype(np.int32)
 

@@ -95,8 +95,8 @@ def describe_protocol(annotated: int, parts: int) -> str:
     """
     if annotated < 2:
         return "IN SAMPLE: the only annotated video was learned from" if annotated else "no annotations"
-    how = "one video at a time" if parts == annotated else f"{parts} folds"
-    return f"held out, {how}, {annotated} videos"
+    how = "one at a time" if parts == annotated else f"in {parts} folds"
+    return f"{annotated} annotated videos, held out {how}"
 
 
 def preview_folds(prepared: Prepared, settings: Settings) -> dict[str, Any]:

@@ -179,7 +179,7 @@ def _require_probabilities(raw: Observations, emissions: str) -> None:
         outputs = getattr(raw, track)
         if outputs is not None and not isinstance(outputs, tuple) and outputs.dtype.kind != "f":
             raise FormatError(
-                f"the predicted {track} are labels, but emissions={emissions!r} need probabilities",
+                f"the predicted {track} are labels, but emissions={emissions!r} needs probabilities",
                 fix="give probabilities or logits, or use emissions='confusion'",
             )
 

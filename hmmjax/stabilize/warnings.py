@@ -134,9 +134,10 @@ def worse_classes(
         ]
         worse = sorted((b - a, f"{name} {a:.3f} to {b:.3f}") for name, a, b in pairs if b - a < -MIN_DROP)
         if worse:
+            verb = "is" if len(worse) == 1 else "are"
             total = sum(not math.isnan(x) for x in before.per_class)
             notices.append(
-                f"{len(worse)} of {total} {track} are recognized less well after stabilizing ({metric}: "
+                f"{len(worse)} of {total} {track} {verb} recognized less well after stabilizing ({metric}: "
                 f"{_first_three(worse)}; mean over {track} {before.value:.3f} to {after.value:.3f})"
             )
     return notices
