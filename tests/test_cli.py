@@ -138,7 +138,7 @@ def test_videos_without_annotations_are_stabilized_but_not_scored(world):
     assert result.folds == (0, 0, 1, -1, 1)
     assert result.smoothed.phases[3].shape == (60, 3)
     assert all(m.n_videos == 4 for row in result.table for m in row.metrics.values())
-    assert any("without annotations: video04" in n for n in result.notices)
+    assert any("have no annotations: video04" in n for n in result.notices)
 
 
 # --- ways of learning --------------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ def test_rows_numbered_in_seconds_are_noticed(tmp_path, step, rows, options, dou
     lines = [f"{i * step}\tPreparation" for i in range(rows)]
     (tmp_path / "video01-phase.txt").write_text("Frame\tPhase\n" + "\n".join(lines) + "\n")
     (track,) = io.read(tmp_path, phase_names="cholec80", **options)
-    assert any("pass fps=1" in notice for notice in track.notices) == doubted
+    assert any("with fps=1" in notice for notice in track.notices) == doubted
 
 
 def test_real_tmrnet_and_labels(data_dir):
