@@ -193,7 +193,7 @@ def _count_phases(labels: Labels, obs: Observations, mask: Any, emissions: Any, 
             return source.shape[-1]
     if not is_concrete(labels, obs):
         raise ValueError("estimate needs num_phases inside jax.jit: labels have no values by which to count phases.")
-    batch = collect(obs, mask, Labels(phases=labels.phases))
+    batch = collect(Observations(phases=obs.phases), mask, Labels(phases=labels.phases))
     known = np.where(batch.valid, batch.phase_labels, -1).max(initial=-1)
     if known < 0:
         raise ValueError("labels.phases has no known phase (all are -1 or padding): label some frames.")

@@ -199,3 +199,16 @@ def test_bad_input_is_named(unchecked):
         PhaseGaussian(jnp.zeros((L, D)), jnp.ones((L, D))).check()
     with pytest.raises(ValueError, match="at least one observed frame"):
         PhaseGaussian.from_data(FEATURES, L, mask=np.zeros(T, bool))
+
+
+def test_features_of_tools_may_be_of_a_single_video():
+    features, labels = (
+        np.arange(24, dtype=np.float32).reshape(6, 2, 2),
+        Labels(np.repeat([0, 1], 3), np.eye(2, dtype=int)[[0, 1] * 3]),
+    )
+    family, one = ToolGaussian.from_data(features), Observations(tools=features)
+    params = hmmjax.estimate(labels, one, emissions=family)
+    batched = hmmjax.estimate(
+        jax.tree.map(lambda x: x[None], labels), Observations(tools=features[None]), emissions=family
+    )
+    jax.tree.map(np.testing.assert_array_equal, params, batched)
