@@ -118,11 +118,11 @@ def bic(params: Params, obs: Observations, mask: Any = None, labels: Labels | No
     Source: Schwarz (1978), Estimating the dimension of a model.
     """
     value = float(np.sum(np.asarray(log_likelihood(params, obs, mask, labels, **options), np.float64)))
-    return num_parameters(params) * float(np.log(max(_count_frames(obs, mask, labels), 1))) - 2 * value
+    return num_parameters(params) * float(np.log(max(_count_frames(params, obs, mask, labels), 1))) - 2 * value
 
 
-def _count_frames(obs: Observations, mask: Any, labels: Labels | None) -> int:
-    return int(np.asarray(collect(obs, mask, labels).observed).sum())
+def _count_frames(params: Params, obs: Observations, mask: Any, labels: Labels | None) -> int:
+    return int(np.asarray(collect(obs, mask, labels, params).observed).sum())
 
 
 def held_out(
@@ -166,7 +166,7 @@ def held_out(
         model = learn(part(obs, ~out), part(mask, ~out), part(labels, ~out))
         own_obs, own_mask = part(obs, out), part(mask, out)
         total += float(np.sum(np.asarray(log_likelihood(model, own_obs, own_mask, **options), np.float64)))
-        frames += _count_frames(own_obs, own_mask, None)
+        frames += _count_frames(model, own_obs, own_mask, None)
     return total / max(frames, 1)
 
 

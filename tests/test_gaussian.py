@@ -212,3 +212,6 @@ def test_features_of_tools_may_be_of_a_single_video():
         jax.tree.map(lambda x: x[None], labels), Observations(tools=features[None]), emissions=family
     )
     jax.tree.map(np.testing.assert_array_equal, params, batched)
+    assert diagnostics.bic(params, one) == pytest.approx(
+        diagnostics.bic(params, Observations(tools=features[None])), rel=1e-6
+    )
