@@ -1,6 +1,7 @@
 """Compare emission families on held-out videos."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ import numpy as np
 
 from hmmjax._core.batch import count_videos, pad_lists
 from hmmjax._core.checks import check_array, is_float
-from hmmjax._core.deprecation import renamed_arguments, warn_renamed
+from hmmjax._core.deprecation import F, renamed_arguments, warn_renamed
 from hmmjax.calibration import calibrate, without_powers
 from hmmjax.emissions import FAMILIES, LABEL_FAMILIES, Tempered
 from hmmjax.inference import conditional_log_likelihood, posterior
@@ -178,6 +179,20 @@ def check_families(names: Sequence[str], floats: bool) -> None:
             )
 
 
+def _accept_labels_first(function: F) -> F:
+    """Decorate `compare` to accept the deprecated order (labels, obs, mask), which began with the labels."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if not 1 <= len(args) <= 3 or not isinstance(args[0], Labels):
+            return function(*args, **kwargs)
+        warn_renamed("hmmjax.compare(labels, obs, mask)", "hmmjax.compare(obs, mask, labels)")
+        return function(**dict(zip(("labels", "obs", "mask"), args, strict=False)), **kwargs)
+
+    return wrapper  # type: ignore[return-value]
+
+
+@_accept_labels_first
 @renamed_arguments(iterations="max_iterations")
 def compare(
     obs: Observations,
@@ -214,10 +229,6 @@ def compare(
     Raises:
         TypeError, ValueError: bad input, an unknown family, one that does not accept the observations, or one video.
     """
-    if isinstance(obs, Labels):
-        warn_renamed("hmmjax.compare(labels, obs, mask)", "hmmjax.compare(obs, mask, labels)")
-        swapped: Any = (mask, labels, obs)
-        obs, mask, labels = swapped
     obs, mask, labels, _ = pad_lists(obs, mask, labels)
     if labels is None:
         raise ValueError("compare needs labels: pass hmmjax.Labels(phases=..., tools=...) as the third argument.")

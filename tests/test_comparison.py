@@ -83,5 +83,7 @@ def test_the_order_of_the_previous_release_is_accepted_with_a_warning(scores):
     order = pytest.warns(DeprecationWarning, match=r"compare\(obs, mask, labels\)")
     with order, pytest.raises(ValueError, match="folds=0"):
         hmmjax.compare(labels, obs, mask, folds=0)
+    with pytest.warns(DeprecationWarning, match="obs, mask, labels"), pytest.raises(ValueError, match="folds=0"):
+        hmmjax.compare(labels, obs, mask=mask, folds=0)
     with pytest.warns(DeprecationWarning, match="max_iterations"), pytest.raises(ValueError, match="folds=0"):
         hmmjax.compare(obs, mask, labels, folds=0, iterations=1)
