@@ -215,3 +215,12 @@ def test_features_of_tools_may_be_of_a_single_video():
     assert diagnostics.bic(params, one) == pytest.approx(
         diagnostics.bic(params, Observations(tools=features[None])), rel=1e-6
     )
+
+
+@pytest.mark.parametrize("outer", [lambda f: f, jax.jit])
+def test_an_axis_of_size_one_is_not_broadcast(outer, unchecked):
+    params, posterior = chain_with(PhaseGaussian.default(L, D)), outer(hmmjax.posterior)
+    with pytest.raises(ValueError, match=r"obs.phases has shape \(1, 60, 1\), but PhaseGaussian observes \(2,\)"):
+        posterior(params, Observations(FEATURES[:, :1]))
+    with pytest.raises(ValueError, match="obs.tools has 1 classes in its last axis, but the model's tools have 2"):
+        posterior(hmmjax.init_params(0, 2), Observations(tools=np.full((4, 1), 0.5, np.float32)))

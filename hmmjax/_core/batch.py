@@ -134,6 +134,7 @@ def prepare(params: Params, obs: Observations, mask: Any, labels: Labels | None)
             check_label_dtype("labels.tools", labels.tools)
     batch = _collect(obs, mask, labels, lengths, params)
     if not concrete:
+        validation.check_event_shapes(params, Observations(batch.phases, batch.tools))
         return pad_frames(dataclasses.replace(batch, split=None), 1)
     # Videos that other processes hold are checked there.
     if all(map(is_local, jax.tree.leaves((obs, mask, labels)))):

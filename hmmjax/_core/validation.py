@@ -17,7 +17,7 @@ from hmmjax._core.checks import (
     check_square,
 )
 from hmmjax._core.stages import check_stages
-from hmmjax.emissions._observations import place
+from hmmjax.emissions._observations import check_event_shape, place
 from hmmjax.emissions.base import Emission
 from hmmjax.transitions import ToolTransition
 from hmmjax.types import Labels, Observations, Params, PhaseChain, ToolChains
@@ -109,6 +109,24 @@ def _check_track(track: str, observations: Any, chain: Any, observed: np.ndarray
     if chain.emission is None:
         raise ValueError(f"{name} is given but params.{track}.emission is None. Set an emission family.")
     chain.emission.check_observations(name, observations, observed)
+
+
+def check_event_shapes(params: Params, obs: Observations) -> None:
+    """Raise ValueError unless observations (B, T, ...) have the shapes that their emission families observe.
+
+    Shapes are known of traced arrays too. Without this check an axis of size one would broadcast.
+    """
+    for track in ("phases", "tools"):
+        chain, observations = getattr(params, track), getattr(obs, track)
+        if chain is None or not isinstance(chain.emission, Emission):
+            continue
+        fused = isinstance(observations, tuple)
+        values = observations if fused else (observations,)
+        for i, (family, x) in enumerate(zip(chain.emission.sources, values, strict=False)):
+            if x is not None:
+                name = f"obs.{track}[{i}]" if fused else f"obs.{track}"
+                inner = family.unwrapped
+                check_event_shape(name, x, type(inner).__name__, track, inner.event_shape, inner.observes)
 
 
 def _check_labels(track: str, labels: Any, chain: Any, size: int, valid: np.ndarray) -> None:
