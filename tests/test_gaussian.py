@@ -222,5 +222,11 @@ def test_an_axis_of_size_one_is_not_broadcast(outer, unchecked):
     params, posterior = chain_with(PhaseGaussian.default(L, D)), outer(hmmjax.posterior)
     with pytest.raises(ValueError, match=r"obs.phases has shape \(1, 60, 1\), but PhaseGaussian observes \(2,\)"):
         posterior(params, Observations(FEATURES[:, :1]))
-    with pytest.raises(ValueError, match="obs.tools has 1 classes in its last axis, but the model's tools have 2"):
+    with pytest.raises(ValueError, match=r"obs.tools has 1 classes in its last axis, but the model's tools have 2"):
         posterior(hmmjax.init_params(0, 2), Observations(tools=np.full((4, 1), 0.5, np.float32)))
+
+
+def test_integers_are_refused_as_features(unchecked):
+    params = chain_with(PhaseGaussian.default(L, D))
+    with pytest.raises(TypeError, match=r"obs.phases holds int\d+ but PhaseGaussian observes real features"):
+        hmmjax.posterior(params, Observations(FEATURES.astype(int)[None]))

@@ -8,6 +8,7 @@ import numpy as np
 
 from hmmjax._core import validation
 from hmmjax._core.checks import check_array, is_concrete, is_float
+from hmmjax.emissions._observations import check_kind
 from hmmjax.emissions.base import Emission
 from hmmjax.types import Labels, Observations, Params
 
@@ -133,8 +134,13 @@ def event_axes(name: str, x: Any, params: Params | None) -> int:
     chain = getattr(params, track, None)
     sources = chain.emission.sources if chain is not None and isinstance(chain.emission, Emission) else ()
     index = int(source.rstrip("]")) if source else 0
-    if index < len(sources) and is_float(x) == (sources[index].observes != "labels"):
-        return len(sources[index].event_shape)
+    if index < len(sources):
+        family = sources[index]
+        if family.observes == "reals":
+            # Integers would be taken for labels, which have other axes.
+            check_kind(name, x, type(family.unwrapped).__name__, "reals")
+        if is_float(x) == (family.observes != "labels"):
+            return len(family.event_shape)
     if track == "phases":
         return int(is_float(x))
     return 2 if x.ndim == 4 else 1
