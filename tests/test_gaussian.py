@@ -226,7 +226,9 @@ def test_an_axis_of_size_one_is_not_broadcast(outer, unchecked):
         posterior(hmmjax.init_params(0, 2), Observations(tools=np.full((4, 1), 0.5, np.float32)))
 
 
-def test_integers_are_refused_as_features(unchecked):
+def test_integers_and_numbers_beyond_float32_are_refused_as_features(unchecked):
     params = chain_with(PhaseGaussian.default(L, D))
     with pytest.raises(TypeError, match=r"obs.phases holds int\d+ but PhaseGaussian observes real features"):
         hmmjax.posterior(params, Observations(FEATURES.astype(int)[None]))
+    with pytest.raises(ValueError, match="but features must be finite"):
+        hmmjax.posterior(params, Observations(FEATURES.astype(np.float64)[None] * 1e200))

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -71,8 +72,10 @@ def check_probabilities(name: str, values: Any, observed: np.ndarray, sum_to_one
 
 
 def check_reals(name: str, values: Any, observed: np.ndarray, axes: Sequence[str]) -> None:
-    """Raise ValueError if an observed number is NaN or infinite."""
+    """Raise ValueError if an observed number is NaN or infinite, or too large for the precision of JAX."""
     values = np.asarray(values).astype(np.float64)
+    with np.errstate(over="ignore"):
+        values = values.astype(jax.dtypes.canonicalize_dtype(np.float64))
     where = over_events(observed, values)
     _check_not_nan(name, values, where, axes)
     if (at := first(where & np.isinf(values))) is not None:
