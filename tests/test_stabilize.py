@@ -42,6 +42,15 @@ def test_settings_out_of_range_are_refused(options, message):
         job.Settings(**options)
 
 
+def test_settings_of_the_wrong_type_or_given_twice_are_refused(unchecked):
+    with pytest.raises(TypeError, match=r"folds=2\.5 is not an integer"):
+        job.Settings(folds=2.5)
+    with pytest.warns(DeprecationWarning), pytest.raises(TypeError, match="max_iterations= is given twice"):
+        job.settings.with_overrides(None, {"iterations": 3, "max_iterations": 4})
+    with pytest.raises(ValueError, match="emissions='confuson' is unknown; choose 'confusion'"):
+        job.Settings(emissions="confuson")
+
+
 def test_unknown_settings_are_refused_by_every_function():
     with pytest.raises(TypeError, match=r"no setting 'fold'. Did you mean 'folds'\?"):
         job.stabilize([], fold=3)

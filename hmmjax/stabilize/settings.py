@@ -2,10 +2,12 @@
 
 import dataclasses
 import difflib
+import numbers
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from hmmjax.emissions.registry import families_named
 from hmmjax.priors import Priors
 
 #: Called with a stage's name, the number of parts done, and the number of parts (0: unknown).
@@ -61,6 +63,11 @@ class Settings:
     relaxed: bool = False
 
     def __post_init__(self) -> None:
+        families_named(self.emissions)
+        for name in ("folds", "max_iterations", "step"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, numbers.Integral)):
+                raise TypeError(f"{name}={value!r} is not an integer. Give a whole number, or None.")
         if self.folds is not None and self.folds < 2:
             raise ValueError(
                 f"folds={self.folds} leaves nothing to learn from. Give at least 2 parts, or folds=None "
@@ -91,6 +98,8 @@ def with_overrides(settings: Settings | None, overrides: Mapping[str, Any]) -> S
             message = f"{name}= is deprecated and will be removed in the next release. Use {_RENAMED[name]}= instead."
             warnings.warn(message, DeprecationWarning, stacklevel=3)
             name = _RENAMED[name]
+            if name in overrides:
+                raise TypeError(f"{name}= is given twice, the second time under its old name. Give it once.")
         if name not in names:
             close = difflib.get_close_matches(name, names, 1)
             hint = f"Did you mean {close[0]!r}?" if close else f"Settings are {', '.join(names)}."
