@@ -232,3 +232,13 @@ def test_integers_and_numbers_beyond_float32_are_refused_as_features(unchecked):
         hmmjax.posterior(params, Observations(FEATURES.astype(int)[None]))
     with pytest.raises(ValueError, match="but features must be finite"):
         hmmjax.posterior(params, Observations(FEATURES.astype(np.float64)[None] * 1e200))
+
+
+def test_families_start_from_lists_of_videos():
+    videos, mask = [FEATURES[:20], FEATURES[20:]], np.arange(T) % 7 > 0
+    listed = PhaseGaussian.from_data(videos, L, mask=[mask[:20], mask[20:]])
+    jax.tree.map(np.testing.assert_array_equal, listed, PhaseGaussian.from_data(FEATURES, L, mask=mask))
+    tools = ToolGaussian.from_data([x[:, :, None] for x in videos])
+    jax.tree.map(np.testing.assert_array_equal, tools, ToolGaussian.from_data(FEATURES[:, :, None]))
+    with pytest.raises(ValueError, match=r"mask has shape \(5,\) but observations have \(60,\) frames"):
+        PhaseGaussian.from_data(FEATURES, L, mask=np.ones(5, bool))

@@ -38,9 +38,17 @@ def spread_means(num_states: int, num_features: int) -> Array:
 
 def feature_scale(observations: Any, mask: Any, event_axes: int) -> tuple[Array, Array]:
     """Return mean and standard deviation of each feature over the observed frames; 1 for a constant feature."""
+    if isinstance(observations, list):
+        observations = np.concatenate([np.asarray(video) for video in observations])
+    if isinstance(mask, list):
+        mask = np.concatenate([np.asarray(video) for video in mask])
     frames = np.asarray(observations, np.float64)
-    frames = frames.reshape(-1, *frames.shape[frames.ndim - event_axes :])
-    frames = frames if mask is None else frames[np.asarray(mask, bool).reshape(-1)]
+    lead, event = np.split(np.array(frames.shape, int), [frames.ndim - event_axes])
+    frames = frames.reshape(-1, *event)
+    if mask is not None:
+        if np.shape(mask) != tuple(lead):
+            raise ValueError(f"mask has shape {np.shape(mask)} but observations have {tuple(lead.tolist())} frames.")
+        frames = frames[np.asarray(mask, bool).reshape(-1)]
     if not len(frames) or not np.isfinite(frames).all():
         raise ValueError(
             "observations must hold at least one observed frame, all of whose features are finite: set mask to False "

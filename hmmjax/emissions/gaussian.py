@@ -81,9 +81,9 @@ class PhaseGaussian(PhaseEmission):
         """Return `default` moved and scaled to the mean and standard deviation of each feature.
 
         Args:
-            observations: (..., D) features.
+            observations: (..., D) features, or a list of (T_i, D) arrays.
             num_phases: L.
-            mask: (...,) bool, True where observed.
+            mask: (...,) bool, True where observed, or a list of (T_i,) arrays.
             structure: "full", "diagonal" or "tied".
         """
         center, spread = gaussian.feature_scale(observations, mask, 1)
@@ -187,8 +187,8 @@ class ToolGaussian(ToolEmission):
         """Return `default` moved and scaled to the mean and standard deviation of each tool's features.
 
         Args:
-            observations: (..., K, D) features.
-            mask: (...,) bool, True where observed.
+            observations: (..., K, D) features, or a list of (T_i, K, D) arrays.
+            mask: (...,) bool, True where observed, or a list of (T_i,) arrays.
             structure: "full", "diagonal" or "tied".
         """
         center, spread = gaussian.feature_scale(observations, mask, 2)
