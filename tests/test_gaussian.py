@@ -182,7 +182,7 @@ def test_fused_with_labels_and_missing_frames():
 
 def test_bad_input_is_named(unchecked):
     params = chain_with(PhaseGaussian.default(L, D))
-    with pytest.raises(ValueError, match=r"shape \(1, 60, 3\), but PhaseGaussian observes \(2,\)|has 3 classes"):
+    with pytest.raises(ValueError, match="has 3 entries in its last axis, but PhaseGaussian observes 2"):
         hmmjax.posterior(params, Observations(np.zeros((T, 3), np.float32)))
     with pytest.raises(ValueError, match="NaN at video 0, frame 4, feature 1"):
         hmmjax.posterior(params, Observations(np.where(np.arange(T * D).reshape(T, D) == 9, np.nan, FEATURES)))
@@ -220,9 +220,9 @@ def test_features_of_tools_may_be_of_a_single_video():
 @pytest.mark.parametrize("outer", [lambda f: f, jax.jit])
 def test_an_axis_of_size_one_is_not_broadcast(outer, unchecked):
     params, posterior = chain_with(PhaseGaussian.default(L, D)), outer(hmmjax.posterior)
-    with pytest.raises(ValueError, match=r"obs.phases has shape \(1, 60, 1\), but PhaseGaussian observes \(2,\)"):
+    with pytest.raises(ValueError, match=r"obs\.phases has 1 entries in its last axis, but PhaseGaussian observes 2"):
         posterior(params, Observations(FEATURES[:, :1]))
-    with pytest.raises(ValueError, match=r"obs.tools has 1 classes in its last axis, but the model's tools have 2"):
+    with pytest.raises(ValueError, match=r"obs\.tools has 1 entries in its last axis, but ToolBeta observes 2"):
         posterior(hmmjax.init_params(0, 2), Observations(tools=np.full((4, 1), 0.5, np.float32)))
 
 

@@ -126,7 +126,7 @@ def check_event_shapes(params: Params, obs: Observations) -> None:
             if x is not None:
                 name = f"obs.{track}[{i}]" if fused else f"obs.{track}"
                 inner = family.unwrapped
-                check_event_shape(name, x, type(inner).__name__, track, inner.event_shape, inner.observes)
+                check_event_shape(name, x, type(inner).__name__, track, inner.event_shape)
 
 
 def _check_labels(track: str, labels: Any, chain: Any, size: int, valid: np.ndarray) -> None:

@@ -28,12 +28,12 @@ def check_kind(name: str, values: Any, family: str, observes: str) -> None:
         raise TypeError(f"{name} holds {values.dtype} but {family} observes real features: pass x.astype(np.float32).")
 
 
-def check_event_shape(name: str, values: Any, family: str, track: str, shape: tuple[int, ...], observes: str) -> None:
+def check_event_shape(name: str, values: Any, family: str, track: str, shape: tuple[int, ...]) -> None:
     """Raise ValueError unless the axes after (B, T) have the family's event shape."""
     given = tuple(values.shape[2:])
     if given == shape:
         return
-    if len(given) == len(shape) == 1 and observes != "reals":
+    if len(given) == len(shape) == 1:
         raise ValueError(
             f"{name} has {given[0]} entries in its last axis, but {family} observes {shape[0]} per frame. Pass "
             f"({', '.join(('B', 'T', *map(str, shape)))}), or a model of as many classes or features."

@@ -121,7 +121,7 @@ class Emission:
                 "chain a tuple of emission families, one per source, or pass one array."
             )
         observed_values.check_kind(name, values, kind, self.observes)
-        observed_values.check_event_shape(name, values, kind, self.track, self.event_shape, self.observes)
+        observed_values.check_event_shape(name, values, kind, self.track, self.event_shape)
         if self.observes == "labels":
             observed_values.check_symbols(name, values, observed, self.num_symbols)
         elif self.observes == "probabilities":
