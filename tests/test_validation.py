@@ -150,9 +150,9 @@ def test_shapes_disagree():
     p, d = PROBABILITY.obs.phases, PROBABILITY.obs.tools
     refused(ValueError, "obs.tools", "(2, 4)", "(2, 5)", obs=hmmjax.Observations(p, d[:, :4]))
     refused(
-        ValueError, "obs.phases", "3 classes", "2", obs=hmmjax.Observations(np.full((2, T, 3), 1 / 3, np.float32), d)
+        ValueError, "obs.phases", "3 entries", "2", obs=hmmjax.Observations(np.full((2, T, 3), 1 / 3, np.float32), d)
     )
-    refused(ValueError, "obs.tools", "1 classes", "2", obs=hmmjax.Observations(p, d[..., :1]))
+    refused(ValueError, "obs.tools", "1 entries", "2", obs=hmmjax.Observations(p, d[..., :1]))
     refused(ValueError, "mask", "(2, 4)", mask=np.ones((2, 4), bool))
     refused(ValueError, "obs.tools", "axes", obs=hmmjax.Observations(p, d[0, 0]))
     refused(ValueError, "number of frames", obs=hmmjax.Observations())
