@@ -126,7 +126,12 @@ def estimate(
         if getattr(labels, track) is not None:
             check_array(f"labels.{track}", getattr(labels, track))
     k = 0 if labels.tools is None else labels.tools.shape[-1]
-    start = _start(_count_phases(labels, obs, mask, emissions, num_phases), k, obs, emissions, num_symbols, interacting)
+    if num_symbols is not None and num_symbols < 1:
+        raise ValueError(f"num_symbols={num_symbols}: a recognizer has at least one label. Pass 1 or more, or None.")
+    # Outputs tell the number of phases only if the recognizer has the model's classes.
+    seen = obs if num_symbols is None else Observations()
+    num_phases = _count_phases(labels, seen, mask, emissions, num_phases)
+    start = _start(num_phases, k, obs, emissions, num_symbols, interacting)
     batch = prepare(start, obs, mask, labels)
     if is_concrete(priors):
         check_priors(start, priors)

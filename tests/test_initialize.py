@@ -28,3 +28,11 @@ def test_each_track_may_have_a_family_of_its_own():
     assert hmmjax.estimate(labels, Observations(tools=labels.tools), emissions=own).tools.emission.num_symbols == 3
     with pytest.raises(ValueError, match="key 'phase'"):
         hmmjax.estimate(labels, emissions={"phase": "confusion"})
+
+
+def test_outputs_of_other_classes_do_not_count_as_phases():
+    labels, outputs = Labels(np.array([[0, 1, 1, 0]])), Observations(np.array([[0, 3, 2, 1]]))
+    params = hmmjax.estimate(labels, outputs, num_symbols=4)
+    assert params.num_phases == 2 and params.phases.emission.matrix.shape == (2, 4)
+    with pytest.raises(ValueError, match="num_symbols=0"):
+        hmmjax.estimate(labels, outputs, num_symbols=0)
