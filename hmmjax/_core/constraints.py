@@ -108,9 +108,11 @@ def _map_blocks(params: Params, frozen: frozenset[str], function: Callable[[Any,
     """Return the model with ``function(value, constraint)`` in place of every parameter that may move."""
     for block in BLOCKS:
         track, field = block.split(".")
-        chain: Any = getattr(params, track)
-        value = None if chain is None else getattr(chain, field)
-        if block in frozen or value is None:
+        chain = getattr(params, track)
+        if block in frozen or chain is None:
+            continue
+        value = getattr(chain, field)
+        if value is None:
             continue
         if block in _CHAIN_CONSTRAINTS:
             new = function(value, _CHAIN_CONSTRAINTS[block])
