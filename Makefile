@@ -21,7 +21,7 @@ test-all: test
 
 define pytest
 	$(BIN)/python -m pytest -n 2 -m "$(1) shipped and not slow and not gpu" tests
-	XLA_FLAGS="$(call known,$(HASTY))" $(BIN)/python -m pytest -n 2 -m "$(1) not shipped and not slow and not gpu" tests
+	XLA_FLAGS="$(call known,$(HASTY))" $(BIN)/python -m pytest -n 2 --dist loadfile -m "$(1) not shipped and not slow and not gpu" tests
 endef
 
 HASTY := --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0

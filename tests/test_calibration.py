@@ -16,6 +16,9 @@ LABELS, CLEAN, MASK = hmmjax.sample(
 )
 
 
+pytestmark = pytest.mark.thorough
+
+
 def _in_runs(obs):
     """Return outputs whose errors last: each output is held for eight frames."""
     held = np.arange(obs.phases.shape[1]) // 8 * 8

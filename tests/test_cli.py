@@ -174,6 +174,7 @@ def test_no_annotations_at_all(world):
     np.testing.assert_allclose(given.model.params.phases.transition, counted.phases.transition, rtol=1e-6)
 
 
+@pytest.mark.thorough
 def test_phases_from_tools_alone(world, tmp_path):
     result = run(
         *("stabilize", world / "said" / "video01-tool.csv", "--tools", world / "said" / "video02-tool.csv"),
@@ -198,6 +199,7 @@ def test_unobserved_tools_are_left_out(world):
     assert result.model.params.tools is None and result.smoothed.tools is None
 
 
+@pytest.mark.thorough
 def test_probability_emissions_and_logits(world, tmp_path):
     predictions, _ = read_both(world)
     tools = [t for t in predictions if t.track == "tools"][:4]
@@ -262,6 +264,7 @@ def figures(stdout):
     return {(r["figure"], r["system"]): r["value"] for r in json.loads(stdout)["table"]}
 
 
+@pytest.mark.thorough
 def test_real_tmrnet(data_dir, tmp_path):
     labels = data_dir / "cholec80" / "labels_1fps.npz"
     result = run(
@@ -277,6 +280,7 @@ def test_real_tmrnet(data_dir, tmp_path):
     assert found["phase changes", "M_H"] < 480
 
 
+@pytest.mark.thorough
 def test_real_detections(data_dir, tmp_path):
     labels = data_dir / "cholec80" / "labels_1fps.npz"
     result = run(

@@ -13,6 +13,8 @@ from hmmjax import stabilize as job
 from hmmjax.stabilize.fuse import union
 from hmmjax.stabilize.learn import _family_names
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(scope="module")
 def second(world, tmp_path_factory):

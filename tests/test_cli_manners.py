@@ -195,6 +195,7 @@ def test_a_killed_run_is_followed_by_another(world, both, tmp_path):
     assert not (out / MARKER).exists() and (out / "phases" / "video01-phase.txt").read_text() != "half"
 
 
+@pytest.mark.thorough
 def test_report_and_explore_from_the_command_line(world, both, tmp_path):
     options = ("--no-intervals", "--no-pictures", "--out", tmp_path / "page")
     assert json.loads(run("report", both[0], *options, "--dry-run", "--json").stdout)["exists"] is False
@@ -207,6 +208,7 @@ def test_report_and_explore_from_the_command_line(world, both, tmp_path):
     assert "--force" in run("explore", world / "truth", *NAMES, "--out", tmp_path / "e", code=2).stderr
 
 
+@pytest.mark.thorough
 def test_bench_reports_times(tmp_path):
     options = ("--videos", 1, "--minutes", 0.5, "--repeats", 1, "--iterations", 1, "--json")
     found = json.loads(run("bench", *options, "--out", tmp_path / "b.json").stdout)

@@ -28,6 +28,7 @@ def test_the_family_that_made_the_data_wins(scores):
     assert str(found).splitlines()[1].startswith("inflated") and "nats" in str(found)
 
 
+@pytest.mark.thorough
 def test_results_follow_from_estimate_and_log_likelihood(scores):
     """Uncalibrated conditional and marginal log-likelihood."""
     labels, obs, mask = jax.tree.map(np.asarray, scores)

@@ -16,6 +16,7 @@ import hmmjax
 import hmmjax.io
 from hmmjax import Labels, Observations, Params, durations
 
+pytestmark = pytest.mark.thorough
 STAGES = (3, 1, 2)
 FRAMES = 6
 

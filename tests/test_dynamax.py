@@ -12,7 +12,7 @@ import hmmjax
 from hmmjax import Observations, Params
 
 pytest.importorskip("dynamax", reason="the bridge needs dynamax, of the bench extra")
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.thorough, pytest.mark.filterwarnings("ignore")]
 CONFUSION = ("PhaseConfusion", "ToolConfusion")
 
 

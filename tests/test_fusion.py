@@ -54,6 +54,7 @@ def _problem():
     return params, Observations(tuple(outputs[:2]), tuple(outputs[2:])), tables
 
 
+@pytest.mark.thorough
 def test_results_are_those_of_summed_log_likelihoods():
     params, obs, tables = _problem()
     table = oracles.emission_table(FRAMES, 3, 1, tables[0] + tables[1], tables[2] + tables[3])
@@ -78,6 +79,7 @@ def test_streams_take_tuples():
         assert_allclose(now.phases, past.phases[t], atol=2e-6)
 
 
+@pytest.mark.thorough
 def test_counting_and_em_learn_each_source_on_its_own():
     params, obs, _ = _problem()
     labels = Labels(*HIDDEN)

@@ -18,6 +18,7 @@ from hmmjax._core.tables import tabulate
 from hmmjax.emissions import Fused, Tempered, ToolConfusion, ToolLogistic
 from hmmjax.transitions import Interacting, PhaseConditioned
 
+pytestmark = pytest.mark.thorough
 CONFUSION = ("PhaseConfusion", "ToolConfusion")
 RIDGE = hmmjax.Priors(tool_transition=0.7, tool_emission=0.7)
 

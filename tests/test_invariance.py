@@ -24,6 +24,7 @@ def test_masked_frames_may_hold_anything(families):
         jax.tree.map(assert_array_equal, everything(*fill(case, value).args), reference)
 
 
+@pytest.mark.thorough
 def test_padding_is_truncation():
     case = cases.make(10, 3, 2, 12, batch=3, holes=0.2, lengths=(12, 7, 12), known=0.2)
     params, obs, mask, labels = cases.video(case, 1)
@@ -173,6 +174,7 @@ def padded(case, value):
     return cases.map_tracks(pad, case.obs), np.pad(case.mask, [(0, 0), (0, 2)])
 
 
+@pytest.mark.thorough
 @pytest.mark.shipped
 @pytest.mark.parametrize(("phases", "num_tools"), [("PhaseConfusion", 0), ("PhaseDirichlet", 2)])
 def test_values_in_padding_change_nothing(phases, num_tools):

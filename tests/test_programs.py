@@ -119,6 +119,7 @@ def _models():
     }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", _models())
 def test_strict_type_promotion(name):
     """No implicit promotion of types anywhere; tracing shows it, nothing is compiled."""

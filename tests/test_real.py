@@ -99,6 +99,7 @@ def _stabilize_files(predictions: Path, annotations: Path, **options):
     return stabilize.stabilize(tracks, truth, transitions=counted, calibrated=False, **options)
 
 
+@pytest.mark.thorough
 def test_stabilize_on_the_files_prints_the_same_digits(tmrnet, frcnn):
     from hmmjax import stabilize
 

@@ -16,6 +16,7 @@ from hmmjax._core.constraints import apply_update
 from hmmjax._core.validation import check_params
 from hmmjax.priors import BLOCKS
 
+pytestmark = pytest.mark.thorough
 FAMILIES = ["confusion", "probability", "inflated", "logit-normal", "scaled", "logistic"]
 
 

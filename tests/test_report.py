@@ -103,6 +103,7 @@ def written(result, tmp_path_factory):
     return folder / "out", files
 
 
+@pytest.mark.thorough
 def test_everything_promised_is_there(written):
     folder, files = written
     assert all(f.is_file() and f.stat().st_size for f in files) and files[0] == folder / "report.html"

@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import hmmjax
 
+pytestmark = pytest.mark.thorough
 FAMILIES = [("PhaseConfusion", "ToolConfusion"), ("PhaseDirichlet", "ToolBeta")]
 
 

@@ -52,6 +52,7 @@ def apply(network, images, method="classify", key=None):
     return jax.jit(lambda state, images: getattr(nnx.merge(graph, state), method)(images, key=key))(state, images)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["alexnet", "vgg16", "resnet18", "resnet50", "swin_t", "swin_b"])
 def test_parity_with_torchvision(parity, name):
     recorded, reference = parity
@@ -69,6 +70,7 @@ def test_parity_with_torchvision(parity, name):
         np.testing.assert_array_equal(exported[key], value)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", [n if n in SMALL else pytest.param(n, marks=pytest.mark.slow) for n in SIZES])
 def test_parity_at_sizes_no_stride_divides(name):
     images = images_for(name)
@@ -100,6 +102,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", SHAPES)
 def test_features_and_maps(name):
     width, channels = SHAPES[name]
@@ -120,6 +123,7 @@ def test_late_stages_at_stride_one():
     assert features.maps[8].shape == (1, 60, 107, 512)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("option", [{"fold_stem": True}, {"align": 8}])
 def test_equivalent_arithmetic_gives_the_same_result(option):
     images = IMAGES[:, :63, :91]
@@ -152,6 +156,7 @@ def test_remat_preserves_loss_and_gradient(name):
     )
 
 
+@pytest.mark.thorough
 def test_training_mode_is_random_and_evaluation_is_not():
     network = small_swin(classes=3)
     one, two = (apply(network, IMAGES, key=jax.random.key(i)) for i in range(2))
@@ -162,6 +167,7 @@ def test_training_mode_is_random_and_evaluation_is_not():
     np.testing.assert_allclose(apply(network, IMAGES)[:1], apply(network, IMAGES[:1]), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_bfloat16_keeps_float32_parameters():
     network, exact = filled("resnet18", classes=3, dtype=jnp.bfloat16), filled("resnet18", classes=3)
     assert {x.dtype for x in jax.tree.leaves(nnx.state(network))} == {jnp.dtype("float32")}
@@ -171,6 +177,7 @@ def test_bfloat16_keeps_float32_parameters():
     assert 0 < np.abs(got - want).max() < 0.05 * np.abs(want).max()
 
 
+@pytest.mark.thorough
 def test_graph_and_tree_mode_agree():
     network = filled("resnet18", classes=3)
     network.eval()

@@ -13,6 +13,8 @@ from flax import nnx
 from models.backbones.images import normalize
 from models.systems import SYSTEMS, ComposedSystem, HeadSpec, build_system, probabilities
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.mark.parametrize(
     ("name", "heads"),

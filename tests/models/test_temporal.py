@@ -52,6 +52,7 @@ def test_outputs_do_not_depend_on_later_frames(model):
     assert min(jax.tree.leaves(differs)) > 1e-3
 
 
+@pytest.mark.thorough
 def test_outputs_do_not_depend_on_batch_or_padding(model):
     network, run, features, mask = model
     whole = run(features, mask)
@@ -134,6 +135,7 @@ def test_the_correlation_loss():
         Correlation(5, {"tools": 2}, form="both", rngs=nnx.Rngs(0))
 
 
+@pytest.mark.thorough
 def test_the_sequence_vae():
     rng = np.random.default_rng(0)
     known, mask = labels(rng), np.ones((2, 9), bool)

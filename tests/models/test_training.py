@@ -53,6 +53,7 @@ def run(tmp_path_factory):
     return folder, words
 
 
+@pytest.mark.thorough
 def test_a_run_writes_all_files(run, capsys):
     folder, words = run
     names = {path.name for path in (folder / "run").iterdir()}
@@ -243,6 +244,7 @@ NOTHING = Augment(1.0, 1.0, False, 0.0, 0.0, 0.0, 0.0, 0.0)
 augment = jax.jit(augment_eagerly, static_argnums=(2, 3))
 
 
+@pytest.mark.thorough
 def test_augmentation():
     images = np.random.default_rng(0).integers(0, 256, (8, 12, 16, 3)).astype(np.uint8)
     key = jax.random.key(0)

@@ -190,6 +190,7 @@ def test_irregular_times_stay_irregular(locations):
         to_batch(read_frames(root, [names[0], names[0]]))
 
 
+@pytest.mark.thorough
 def test_gaps_change_what_is_inferred(locations):
     """A gap weakens the dependence between frames, compared with contiguous frames; both results are finite."""
     root, add = locations
