@@ -47,6 +47,7 @@ def compiled():
         if event == "/jax/core/compile/backend_compile_duration":
             events.append(event)
 
+    jax.clear_caches()  # programs of earlier tests would not be counted
     jax.monitoring.register_event_duration_secs_listener(listen)
     yield events
     jax.monitoring.unregister_event_duration_listener(listen)
