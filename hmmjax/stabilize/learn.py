@@ -136,7 +136,8 @@ def _learn(
         max_iterations=EM_ITERATIONS if settings.max_iterations is None else settings.max_iterations,
         callback=callback,
     )
-    how = f"EM, {result.num_iterations} iteration(s), {'converged' if result.converged else 'not converged'}"
+    done = f"{result.num_iterations} iteration{'' if int(result.num_iterations) == 1 else 's'}"
+    how = f"EM, {done}, {'converged' if result.converged else 'not converged'}"
     return Learned(result.params, f"{method}; {how}", result)
 
 
