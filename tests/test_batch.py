@@ -66,7 +66,7 @@ def test_paths_of_lists_are_lists():
 def test_lists_inside_jit():
     inside = jax.jit(hmmjax.posterior)(*ARGS)
     assert [x.shape for x in inside.phases] == [(n, 2) for n in LENGTHS]
-    jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=1e-6, atol=1e-6), inside, hmmjax.posterior(*ARGS))
+    jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=1e-4, atol=1e-4), inside, hmmjax.posterior(*ARGS))
 
 
 def test_several_recognizers_are_a_tuple_of_lists():
