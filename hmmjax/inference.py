@@ -11,7 +11,6 @@ import numpy as np
 from hmmjax import messages
 from hmmjax._core import lowering
 from hmmjax._core.batch import Batch, canonical, prepare
-from hmmjax._core.numerics import as_probability
 from hmmjax._core.split import Split
 from hmmjax._core.tables import tabulate
 from hmmjax._core.typing import Array, ArrayLike
@@ -52,8 +51,8 @@ def _conditional(params: Params, batch: Batch, backend: str) -> tuple[Array, Non
 
 @partial(jax.jit, static_argnames="backend")
 def _posterior(params: Params, batch: Batch, backend: str) -> tuple[Array, tuple]:
-    value, phases, tools = lowering.smooth(params, tabulate(params, batch), batch.lengths, backend)
-    return value, _keep_possible(phases, tools, batch.valid, value)
+    value, *marginals = lowering.smooth(params, tabulate(params, batch), batch.lengths, backend)
+    return value, _keep_possible(lowering.report(*marginals), batch.valid, value)
 
 
 @partial(jax.jit, static_argnames="backend")
@@ -63,17 +62,17 @@ def _filter(params: Params, batch: Batch, backend: str) -> tuple[Array, tuple]:
     p = lowering.lower(params, table, batch.lengths)
     out = structure.map(lambda p: messages.filter(p, backend=backend), p)
     value = structure.lift_log_prob(out.log_normalizer)
-    return value, _keep_possible(*structure.lift_marginals(out.phases, out.configs), batch.valid, value)
+    marginals = lowering.report(*structure.lift_marginals(out.phases, out.configs))
+    return value, _keep_possible(marginals, batch.valid, value)
 
 
-def _keep_possible(phases: Any, tools: Any, valid: Array, value: Array) -> tuple[Any, Any]:
-    """Return marginals with zeros in padding and in impossible videos, and rounding cut off at 0 and 1.
+def _keep_possible(marginals: tuple, valid: Array, value: Array) -> tuple:
+    """Return marginals with zeros in padding and in impossible videos.
 
     A video is impossible if one of several independent tools is, although the other tools' marginals exist.
     """
     keep = (valid & (value > -jnp.inf)[:, None])[..., None]
-    phases, tools = (None if x is None else jnp.where(keep, as_probability(x), 0) for x in (phases, tools))
-    return phases, tools
+    return jax.tree.map(lambda x: jnp.where(keep, x, 0), marginals)
 
 
 @partial(jax.jit, static_argnames="backend")
@@ -158,8 +157,9 @@ def posterior(
         backend: "auto" or a name in `hmmjax.messages.BACKENDS`, see `log_likelihood`.
 
     Returns:
-        `Posterior` with phases (B, T, L), tools (B, T, K) = P(tool present) and log_likelihood (B,). Frames after the
-        last observed one are 0. Given lists, phases and tools are lists of (T_i, ...) arrays.
+        `Posterior` with phases (B, T, L), tools (B, T, K) = P(tool present), their logarithms and log-odds, and
+        log_likelihood (B,). Frames after the last observed one are 0. Given lists, marginals are lists of (T_i, ...)
+        arrays.
 
     Raises:
         TypeError, ValueError: bad input, with cause and fix (concrete arrays only).
@@ -167,8 +167,8 @@ def posterior(
     Source: the paper's E-step (Appendix S2.2, with misprints corrected), as derivatives of the log-likelihood with
     respect to emission log-likelihoods.
     """
-    value, (phases, tools) = _call(_posterior, params, obs, mask, labels, backend)
-    return Posterior(phases, tools, value)
+    value, (phases, tools, *logs) = _call(_posterior, params, obs, mask, labels, backend)
+    return Posterior(phases, tools, value, *logs)
 
 
 def filter(params: Params, obs: Observations, mask: ArrayLike = None, *, backend: str = "auto") -> Posterior:
@@ -189,8 +189,8 @@ def filter(params: Params, obs: Observations, mask: ArrayLike = None, *, backend
 
     Source: the forward recursion of Appendix S2.2.
     """
-    value, (phases, tools) = _call(_filter, params, obs, mask, None, backend)
-    return Posterior(phases, tools, value)
+    value, (phases, tools, *logs) = _call(_filter, params, obs, mask, None, backend)
+    return Posterior(phases, tools, value, *logs)
 
 
 def decode(

@@ -125,11 +125,11 @@ class Stream:
             `Posterior` with phases (n, L) and tools (n, K) of the last n frames, n the lag or the number of frames if
             that is smaller, and log_likelihood () of all frames. The stream may be continued afterwards.
         """
-        phases, tools = recursions.finish(self.params, self._chain, self.state)
+        marginals = recursions.finish(self.params, self._chain, self.state)
         n = min(self.lag, int(self.state.frames))
         last = slice(self.lag - n, None)
-        phases, tools = (None if x is None else np.asarray(x)[last] for x in (phases, tools))
-        return Posterior(phases, tools, np.asarray(self.state.log_likelihood.sum()))
+        phases, tools, *logs = (None if x is None else np.asarray(x)[last] for x in marginals)
+        return Posterior(phases, tools, np.asarray(self.state.log_likelihood.sum()), *logs)
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
         """Write the state, without the model, to an NPZ. The file is written atomically and needs no pickle.

@@ -180,14 +180,22 @@ class Posterior:
         phases: (B, T, L) probability of each phase; None without phases.
         tools: (B, T, K) probability that each tool is present; None without tools.
         log_likelihood: (B,) natural logarithm, in nats.
+        phase_log_probs: (B, T, L) logarithm of `phases`; None without phases.
+        tool_log_odds: (B, T, K) logarithm of P(present) / P(absent); None without tools.
 
-    Given lists of videos, phases and tools are lists of (T_i, ...) arrays. Frames after a video's last observed one
-    are zero in both tracks, and so are all frames of an impossible video, whose log-likelihood is -inf.
+    Given lists of videos, all but log_likelihood are lists of (T_i, ...) arrays. Frames after a video's last observed
+    one are zero in all of them, and so are all frames of an impossible video, whose log-likelihood is -inf.
+
+    Rank frames by logarithms and log-odds, not by probabilities: float32 has no number between 1 - 6e-8 and 1, so that
+    the surest frames are tied. Both are computed from the small probabilities (of the other phases, of absence), which
+    keep their digits down to 1e-38; smaller ones count as 1e-38, so that both are always finite.
     """
 
     phases: Array | list[Array] | None
     tools: Array | list[Array] | None
     log_likelihood: Array
+    phase_log_probs: Array | list[Array] | None = None
+    tool_log_odds: Array | list[Array] | None = None
 
 
 @pytree

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from hmmjax import metrics
-from hmmjax.types import Observations
+from hmmjax.types import Observations, Posterior
 from models.commands import count, reported
 from models.data.cache import read_cache
 from models.data.frames import FrameTable, Source, take
@@ -107,14 +107,17 @@ def evaluate(run: Path, source: Source, unlabeled: list[str], emissions: str) ->
     lessons = gather_lessons(table, predicted, tracks)
     model, _ = learn_hmm(lessons, emissions)
 
+    def infer(videos: list[str]) -> Posterior:
+        return apply_hmm(model, pad(table, videos, predicted, lessons.tracks), emissions)["M_H"]
+
     def stabilized(videos: list[str]) -> Observations:
-        posterior = apply_hmm(model, pad(table, videos, predicted, lessons.tracks), emissions)["M_H"]
+        posterior = infer(videos)
         return Observations(**{t: getattr(posterior, t) for t in tracks})
 
     test: dict[str, dict[str, float]] = {}
     if has_test:
         videos = videos_of(table, "test")
-        smoothed = unpad(table, videos, stabilized(videos), tracks)
+        smoothed = unpad(table, videos, infer(videos), tracks)
         test = {
             "M": measure({video: predicted[video] for video in videos}, table, tracks),
             "M_H": measure(smoothed, table, tracks),

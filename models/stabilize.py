@@ -12,7 +12,7 @@ import numpy as np
 from hmmjax.emissions import Tempered
 from hmmjax.io import align_classes, join, read_annotations, sample, to_batch, video_id
 from hmmjax.stabilize import Examples, learn_model, numpy_posterior
-from hmmjax.types import Labels, Observations, Params
+from hmmjax.types import Labels, Observations, Params, Posterior
 from models.data.frames import FrameTable
 from models.training.feeds import video_rows
 
@@ -97,10 +97,14 @@ def pad(table: FrameTable, videos: list[str], predicted: Predictions | None, tra
     return Examples(Observations(**observed), Labels(**{track: labels[track] for track in tracks}), mask)
 
 
-def unpad(table: FrameTable, videos: list[str], values: Observations, tracks: Sequence[str]) -> Predictions:
-    """Return arrays (B, T, ...) on the axis of seconds as predictions at the frames of each video."""
+def unpad(table: FrameTable, videos: list[str], values: Posterior, tracks: Sequence[str]) -> Predictions:
+    """Return posteriors (B, T, ...) on the axis of seconds as predictions at the frames of each video.
+
+    Those of tools come with "tool_log_odds", which rank frames without ties.
+    """
+    names = [*tracks, *(["tool_log_odds"] if "tools" in tracks else [])]
     return {
-        video: {t: getattr(values, t)[number, seconds(table, rows_of(table, video))] for t in tracks}
+        video: {name: getattr(values, name)[number, seconds(table, rows_of(table, video))] for name in names}
         for number, video in enumerate(videos)
     }
 
@@ -185,7 +189,7 @@ def learn_hmm(lessons: Lessons, emissions: str) -> tuple[Params, dict[str, Any]]
     return learned.params, {"method": learned.method, "powers": powers}
 
 
-def apply_hmm(params: Params, test: Examples, emissions: str) -> dict[str, Observations]:
+def apply_hmm(params: Params, test: Examples, emissions: str) -> dict[str, Posterior]:
     """Return posteriors (B, T, ...) given whole videos ("M_H") and given past and present only ("M_H online").
 
     Raises:

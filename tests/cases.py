@@ -152,6 +152,16 @@ def everything(*args):
     return [posterior, decoded, hmmjax.log_likelihood(*args), hmmjax.filter(*args[:3])]
 
 
+def check_logarithms(posterior, track, i, expected, n):
+    """Log-odds of tools and log-probabilities of phases, in both tails, where float64 probabilities have digits."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(expected) - (np.log1p(-expected) if track == "tools" else 0)
+    found = np.array(posterior.tool_log_odds if track == "tools" else posterior.phase_log_probs)[i]
+    sure = (expected > 1e-9) & (expected < 1 - 1e-9)
+    assert np.isfinite(found).all() and (found[n:] == 0).all()
+    assert_allclose(found[:n][sure], logs[sure], rtol=1e-4, atol=1e-3)
+
+
 def check(case, method=oracles.enumerate_paths, tolerance=TIGHT, backend="auto"):
     """Compare every result of the library with the oracle's; after each video's end it must be 0 or -1."""
     answers = case.answers(method)
@@ -171,10 +181,12 @@ def check(case, method=oracles.enumerate_paths, tolerance=TIGHT, backend="auto")
             n = len(case.emission_tables[i])
             assert_allclose(marginals[i, :n], getattr(answer, track), **tolerance)
             assert (marginals[i, n:] == 0).all() and (path[i, n:] == -1).all()
+            check_logarithms(posterior, track, i, getattr(answer, track), n)
             if filtered is not None:
                 past = np.array(getattr(filtered, track))
                 assert_allclose(past[i, :n], getattr(answer, f"filter_{track}"), **tolerance)
                 assert (past[i, n:] == 0).all()
+                check_logarithms(filtered, track, i, getattr(answer, f"filter_{track}"), n)
     for i, answer in enumerate(answers):
         # Paths may tie, so their probabilities are compared.
         n = len(case.emission_tables[i])

@@ -42,6 +42,39 @@ def test_answers(name, shape):
     cases.check(cases.make(6, *shape, holes=0.3, lengths=(5, 3)), method, backend=name)
 
 
+@pytest.mark.parametrize(("name", "shape"), [(b, s) for b in BACKENDS for s in SHAPES[2:] if runnable(b, *s)])
+def test_frames_that_are_tied_in_float32_are_ranked_by_logarithms(name, shape):
+    """Twenty nats for each state: probabilities are 1 or as good as 0, and logarithms keep the order of frames."""
+    case = cases.make(7, *shape, num_frames=7)
+    single = dataclasses.replace(case.params.phases or case.params.tools, emission=None)
+    if shape[0]:
+        emission = hmmjax.emissions.PhaseConfusion(
+            np.float32([[0.98, 0.01, 0.01], [0.01, 0.98, 0.01], [0.01, 0.01, 0.98]])
+        )
+        single = dataclasses.replace(single, transition=np.float32(0.01 + 0.97 * np.eye(3)), emission=emission)
+        params, obs = hmmjax.Params(single), hmmjax.Observations(np.zeros((1, 7), np.int32))
+    else:
+        table = np.float32([[[0.99, 0.01], [0.02, 0.98]]] * 2)
+        move = hmmjax.transitions.PhaseConditioned(np.float32([[[0.98, 0.02], [0.01, 0.99]]] * 2))
+        single = dataclasses.replace(single, transition=move, emission=hmmjax.emissions.ToolConfusion(table))
+        params, obs = hmmjax.Params(None, single), hmmjax.Observations(tools=np.ones((1, 7, 2), np.int32))
+    found = hmmjax.posterior(params, obs, backend=name)
+    with jax.enable_x64(True):
+        exact = hmmjax.posterior(jax.tree.map(lambda x: np.asarray(x, np.float64), params), obs, backend="logspace")
+    if shape[0]:
+        values, logs = (
+            (np.asarray(x.phases[0, :, 0], np.float64) for x in (found, exact)),
+            found.phase_log_probs[0, :, 0],
+        )
+        expected = exact.phase_log_probs[0, :, 0]
+    else:
+        values, logs = (np.asarray(x.tools[0], np.float64) for x in (found, exact)), found.tool_log_odds[0]
+        expected = exact.tool_log_odds[0]
+    single_precision, double = values
+    assert len(np.unique(single_precision)) < len(np.unique(double.round(12)))
+    assert_allclose(logs, expected, rtol=1e-4)
+
+
 def chain(seed, videos, frames, phases, tools, sharpness=1.0):
     rng = np.random.default_rng(seed)
     configs = 2**tools

@@ -60,6 +60,10 @@ def test_python_gives_the_same_to_the_last_digit(world, both):
     with np.load(out / "stabilized.npz") as data:
         np.testing.assert_array_equal(data["phases_01"], result.smoothed.phases[0])
         np.testing.assert_array_equal(data["filtered_tools_05"], result.filtered.tools[4])
+        np.testing.assert_array_equal(data["filtered_tool_log_odds_05"], result.filtered.tool_log_odds[4])
+        np.testing.assert_array_equal(data["phase_log_probs_02"], result.smoothed.phase_log_probs[1])
+        odds = data["tool_log_odds_01"].astype(np.float64)
+        np.testing.assert_allclose(1 / (1 + np.exp(-odds)), data["tools_01"], atol=1e-6)
         assert data["log_likelihood_03"] == result.log_likelihood[2] and data["fold_03"] == 2
 
 

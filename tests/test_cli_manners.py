@@ -92,7 +92,7 @@ def test_results_read_back_are_what_was_written(world, both):
     assert found.ids == want.ids and found.protocol == want.protocol and found.notices == want.notices
     assert found.folds == want.folds and found.step_seconds == want.step_seconds
     for name in ("raw", "smoothed", "filtered"):
-        for track in ("phases", "tools"):
+        for track in ("phases", "tools", *(() if name == "raw" else ("tool_log_odds", "phase_log_probs"))):
             for a, b in zip(getattr(getattr(found, name), track), getattr(getattr(want, name), track), strict=True):
                 np.testing.assert_array_equal(a, b)
     for a, b in zip(found.truth_tools + found.truth_phases, want.truth_tools + want.truth_phases, strict=True):

@@ -115,3 +115,13 @@ def test_posteriors_are_numpy_probabilities():
         assert isinstance(found.phases, np.ndarray) and found.tools is None and found.phases.max() <= 1
         np.testing.assert_allclose(found.phases, expected.phases, atol=1e-6)
         np.testing.assert_array_equal(likelihood, expected.log_likelihood)
+
+
+def test_tools_are_ranked_by_log_odds():
+    """Float32 ties the three surest frames; their log-odds rank the false one last."""
+    truth, odds = [np.array([[1], [0], [1], [0]])], [np.float32([[30], [20], [25], [-3]])]
+    tied = [np.float32(1 / (1 + np.exp(-odds[0])))]
+    systems = [job.System("tied", None, tied), job.System("ranked", None, tied, odds)]
+    rows = {row.figure: row.metrics for row in job.compare_systems(systems, None, truth)}
+    assert rows["tool mAP"]["ranked"].value == 1 > rows["tool mAP"]["tied"].value
+    assert rows["tool F1, macro"]["ranked"].value == rows["tool F1, macro"]["tied"].value

@@ -57,18 +57,21 @@ class Structure:
         return num.accurate_sum(values, 0) if self.independent else values
 
     def lift_marginals(self, phases: Array, configs: Array) -> tuple[Array | None, Array | None]:
-        """Return P(phase) (..., L) and P(tool present) (..., K) from marginals over the chain's states.
+        """Return P(phase) (..., L) and P(tool absent), P(tool present) (..., K, 2) from marginals over chain states.
+
+        Both tails are sums of non-negative terms, so that each keeps its digits however small it is.
 
         Args:
             phases: (..., S) marginals of the chain's phases, with a leading axis of K if tools are independent.
             configs: (..., C) marginals of configurations.
         """
         if self.independent:
-            return None, jnp.moveaxis(phases[..., 1], 0, -1)
+            return None, jnp.moveaxis(phases, 0, -2)
         lifted = phases if self.stages is None else staging.merge(phases, self.stages)
         tools = None
         if self.num_tools:
-            tools = num.einsum("...c,ck->...k", configs, bits(self.num_tools).astype(configs.dtype))
+            present = bits(self.num_tools).astype(configs.dtype)
+            tools = num.einsum("...c,cki->...ki", configs, jnp.stack([1 - present, present], -1))
         return lifted if self.has_phases else None, tools
 
     def lift_path(self, phases: Array, configs: Array) -> tuple[Array | None, Array | None]:
@@ -144,7 +147,7 @@ def log_normalizer(params: Params, table: Tables, lengths: Array, backend: str) 
 
 
 def smooth(params: Params, table: Tables, lengths: Array, backend: str) -> tuple[Array, Array | None, Array | None]:
-    """Return log-likelihoods (B,), P(phase) (B, T, L) and P(tool present) (B, T, K).
+    """Return log-likelihoods (B,), P(phase) (B, T, L), and P(tool absent) and P(tool present) (B, T, K, 2).
 
     Source: marginals are derivatives with respect to emission log-likelihoods (Eisner 2016).
     """
@@ -154,7 +157,22 @@ def smooth(params: Params, table: Tables, lengths: Array, backend: str) -> tuple
 
     value, vjp = jax.vjp(run, table.phases, table.tools)
     phases, tools = vjp(jnp.ones_like(value))
-    return value, phases, None if tools is None else tools[..., 1]
+    return value, phases, tools
+
+
+def report(phases: Array | None, tools: Array | None) -> tuple:
+    """Return what `hmmjax.Posterior` holds of marginals (..., L) and (..., K, 2).
+
+    P(phase) (..., L) and P(tool present) (..., K), with rounding cut off at 0 and 1, then log P(phase) (..., L) and the
+    log-odds of presence (..., K).
+    """
+    present = None if tools is None else num.as_probability(tools[..., 1])
+    return (
+        None if phases is None else num.as_probability(phases),
+        present,
+        None if phases is None else num.log_marginal(phases),
+        None if tools is None else num.log_odds(tools),
+    )
 
 
 def expected_counts(params: Params, table: Tables, lengths: Array, backend: str) -> tuple[Array, Tables]:

@@ -37,6 +37,28 @@ def as_probability(x: Array) -> Array:
     return jnp.where(x > 1, 1, jnp.where(x < 0, 0, x))
 
 
+def log_marginal(p: Array) -> Array:
+    """Return the logarithm of marginals (last axis), with all digits of probabilities near one.
+
+    The logarithm of the largest one is that of one minus the sum of the others. Probabilities below the smallest normal
+    number of the dtype (1.2e-38 in float32) count as that number, so that the result is finite.
+    """
+    tiny = jnp.finfo(p.dtype).tiny
+    largest = jnp.arange(p.shape[-1]) == jnp.argmax(p, -1)[..., None]
+    others = jnp.sum(jnp.where(largest, 0, p), -1, keepdims=True)
+    near_one = largest & (others < 0.5)
+    return jnp.where(near_one, jnp.log1p(-jnp.where(near_one, others, 0)), jnp.log(jnp.maximum(p, tiny)))
+
+
+def log_odds(p: Array) -> Array:
+    """Return the log-odds (...,) of presence, from marginals of absence and presence (..., 2).
+
+    Either may be as small as the smallest normal number of the dtype: log-odds are within 87.3 nats in float32.
+    """
+    logs = jnp.log(jnp.maximum(p, jnp.finfo(p.dtype).tiny))
+    return logs[..., 1] - logs[..., 0]
+
+
 def finite_max(x: Array, axis: int | Sequence[int], keepdims: bool = False) -> Array:
     """Return the maximum, or 0 if it is -inf: a constant that may be subtracted before an exponential."""
     m = jnp.max(x, axis, keepdims=keepdims)

@@ -1,7 +1,6 @@
 """Recursions for `hmmjax.streaming`: one forward step per frame, and a backward pass over the last frames."""
 
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -117,8 +116,8 @@ def step(params: Params, chain: Chain, state: StreamState, new: tuple[Array, Arr
     state = StreamState(predicted, filtered, phases, configs, jnp.stack([after, error]), state.frames + 1)
     lag = filtered.shape[-3] - 1
     ready = state.frames > lag
-    phases, tools = structure.lift_marginals(*now)
-    lagged = structure.lift_marginals(*lagged)
+    phases, tools, *_ = lowering.report(*structure.lift_marginals(*now))
+    lagged = lowering.report(*structure.lift_marginals(*lagged))[:2]
     lagged_phases, lagged_tools = (None if x is None else jnp.where(ready, x, 0) for x in lagged)
     frame = state.frames - 1
     lagged_frame = jnp.where(ready, frame - lag, -1)
@@ -126,8 +125,8 @@ def step(params: Params, chain: Chain, state: StreamState, new: tuple[Array, Arr
 
 
 @jax.jit
-def finish(params: Params, chain: Chain, state: StreamState) -> tuple[Any, Any]:
-    """Return smoothed marginals of phases (lag, L) and tools (lag, K) of the last frames."""
+def finish(params: Params, chain: Chain, state: StreamState) -> tuple:
+    """Return what `lowering.report` does of the last `lag` frames, smoothed."""
 
     def smooth(chain: Chain, filtered: Array, phases: Array, configs: Array) -> tuple[Array, Array]:
         # Backward messages of the frames after the oldest; that of the newest is one.
@@ -136,7 +135,8 @@ def finish(params: Params, chain: Chain, state: StreamState) -> tuple[Any, Any]:
         return jax.vmap(lambda m: _marginals(online.normalize(m)[0]))(filtered[1:] + after)
 
     structure = lowering.structure_of(params)
-    return structure.lift_marginals(*structure.map(smooth, chain, state.filtered, state.phases, state.configs))
+    marginals = structure.map(smooth, chain, state.filtered, state.phases, state.configs)
+    return lowering.report(*structure.lift_marginals(*marginals))
 
 
 def _run_backward(chain: Chain, phases: Array, configs: Array) -> tuple[Array, Array]:

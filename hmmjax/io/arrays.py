@@ -21,7 +21,8 @@ _KEY = re.compile(r"(phases?|tools?|scores?|logits?|probs?|probabilit(?:y|ies)|l
 _NAMES = {"phase_names": "phases", "phases_names": "phases", "tool_names": "tools", "tools_names": "tools"}
 #: Keys of the library's own result files that do not hold predictions.
 _OWN_KEYS = re.compile(
-    r"(frames|log_likelihood|fold|(filtered|raw\d*|truth)_(phases|tools))_.+|fps|convention|step_seconds|protocol|notices"
+    r"(frames|log_likelihood|fold|(filtered|raw\d*|truth)_(phases|tools)|(filtered_)?(tool_log_odds|phase_log_probs))_.+"
+    r"|fps|convention|step_seconds|protocol|notices"
 )
 
 

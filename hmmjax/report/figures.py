@@ -62,17 +62,24 @@ def _confusions(result: Stabilized, names: Sequence[str]) -> list[Picture]:
 
 
 def _precision_recall(result: Stabilized) -> list[Picture]:
-    found = annotated(result, "tools", lambda s: s.tools, throughout=False)
+    found = annotated(result, "tools", lambda s: s.tool_ranking, throughout=False)
     if found is None:
         return []
     truth, predicted = found
+    ranked_by_odds = {s.name for s in systems(result) if s.tool_log_odds is not None}
     curves = {
         ROWS[n]: metrics.precision_recall_curves(truth, predicted[n], names=result.tool_names)
         for n in ROWS
         if n in predicted
     }
     rows = [
-        {"system": TABLE[system], "tool": c.name, "threshold": float(t), "precision": float(p), "recall": float(r)}
+        {
+            "system": TABLE[system],
+            "tool": c.name,
+            "threshold": float(1 / (1 + np.exp(-t)) if TABLE[system] in ranked_by_odds else t),
+            "precision": float(p),
+            "recall": float(r),
+        }
         for system, own in curves.items()
         for c in own
         for t, p, r in zip(*(_thin(x) for x in (c.thresholds, c.precision, c.recall)), strict=True)
@@ -154,6 +161,4 @@ def _costs(costs: Sequence[dict[str, Any]] | None) -> list[Picture]:
         f"Cost of labeling ({unit}) against benefit ({what}). Blue points, joined by the line: no cheaper or equally "
         "expensive choice is better."
     )
-    return [
-        Picture("costs", "costs", caption, plots.plot_costs(costs, cost_label=unit, value_label=what), list(costs))
-    ]
+    return [Picture("costs", "costs", caption, plots.plot_costs(costs, cost_label=unit, value_label=what), list(costs))]

@@ -108,9 +108,7 @@ def _emission(family: Emission, names: Sequence[str], power: str) -> list[Pictur
 
 
 def _phase_errors(family: PhaseConfusion, names: Sequence[str], kind: str, power: str) -> Picture:
-    caption = (
-        f"Errors of the recognizer {kind}: in each phase (row), how often it predicts each phase (column).{power}"
-    )
+    caption = f"Errors of the recognizer {kind}: in each phase (row), how often it predicts each phase (column).{power}"
     predicted = names if family.num_symbols == len(names) else [str(i) for i in range(family.num_symbols)]
     figure = plots.plot_matrices(
         {"predicted phase": family.matrix}, row_names=names, column_names=predicted, row_label="phase", counts=False

@@ -95,18 +95,19 @@ def more_metrics(result: Stabilized) -> list[Row]:
                 {n: metrics.phase_calibration(truth, x, bins=10) for n, x in predicted.items()},
             )
         )
-    tools = annotated(result, "tools", lambda s: s.tools)
-    if tools:
-        truth, predicted = tools
+    tools, ranking = annotated(result, "tools", lambda s: s.tools), annotated(result, "tools", lambda s: s.tool_ranking)
+    if tools and ranking:
+        (truth, predicted), (_, ranked) = tools, ranking
         for definition in ("voc-all-points", "voc-11-point", "m2cai16"):
+            # The official script's thresholds are evenly spaced, so that it measures probabilities, not their order.
             found = {
                 n: metrics.average_precision(truth, x, definition=definition, names=result.tool_names)
-                for n, x in predicted.items()
+                for n, x in (predicted if definition == "m2cai16" else ranked).items()
             }
             rows.append(Row(f"tool mAP, {definition}", found))
         found = {
             n: metrics.average_precision(truth, x, mean="videos-then-classes", names=result.tool_names)
-            for n, x in predicted.items()
+            for n, x in ranked.items()
         }
         rows.append(Row("tool mAP, per video", found))
     tools = annotated(result, "tools", lambda s: s.tools, floats=True)
@@ -170,12 +171,13 @@ def per_class(result: Stabilized) -> list[Row]:
         for k, name in ((1, "precision"), (2, "recall"), (4, "Jaccard")):
             rows.append(Row(f"phase {name}", {n: found[k] for n, found in table.items()}))
     tools = annotated(result, "tools", lambda s: s.tools, throughout=False)
-    if tools:
-        truth, predicted = tools
+    ranking = annotated(result, "tools", lambda s: s.tool_ranking, throughout=False)
+    if tools and ranking:
+        (truth, predicted), (_, ranked) = tools, ranking
         rows.append(
             Row(
                 "tool AP",
-                {n: metrics.average_precision(truth, x, names=result.tool_names) for n, x in predicted.items()},
+                {n: metrics.average_precision(truth, x, names=result.tool_names) for n, x in ranked.items()},
             )
         )
         rows.append(
@@ -194,10 +196,11 @@ def pairs(result: Stabilized) -> list[Pair]:
         options = {"names": result.phase_names, "mean": "classes-then-videos"}
         measured.append(("phase Jaccard", {n: metrics.jaccard(truth, x, **options) for n, x in predicted.items()}))
     tools = annotated(result, "tools", lambda s: s.tools, throughout=False)
-    if tools and {"M", "M_H"} <= set(tools[1]):
-        truth, predicted = tools
+    ranking = annotated(result, "tools", lambda s: s.tool_ranking, throughout=False)
+    if tools and ranking and {"M", "M_H"} <= set(tools[1]):
+        (truth, predicted), (_, ranked) = tools, ranking
         options = {"names": result.tool_names, "mean": "classes-then-videos"}
-        measured.append(("tool AP", {n: metrics.average_precision(truth, x, **options) for n, x in predicted.items()}))
+        measured.append(("tool AP", {n: metrics.average_precision(truth, x, **options) for n, x in ranked.items()}))
         measured.append(("tool F1", {n: metrics.tool_f1(truth, x, **options) for n, x in predicted.items()}))
     return [_pair(figure, found["M"], found["M_H"], result.protocol) for figure, found in measured]
 

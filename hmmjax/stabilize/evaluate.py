@@ -9,12 +9,14 @@ from hmmjax.stabilize.examples import TRACKS
 from hmmjax.stabilize.prepare import align
 from hmmjax.stabilize.table import Row, System, compare_systems
 from hmmjax.stabilize.warnings import mismatched_names
+from hmmjax.types import Posterior
 
 
 def as_system(name: str, values: Any, index: BatchIndex) -> System:
-    """Return padded observations or labels as a `System`, at the frames that were read."""
-    arrays = (getattr(values, track) for track in TRACKS)
-    return System(name, *(None if array is None else index.split(array) for array in arrays))
+    """Return padded observations, labels or posteriors as a `System`, at the frames that were read."""
+    fields = (*TRACKS, "tool_log_odds", "phase_log_probs") if isinstance(values, Posterior) else TRACKS
+    arrays = {field: getattr(values, field) for field in fields}
+    return System(name, **{field: None if x is None else index.split(x) for field, x in arrays.items()})
 
 
 def evaluate_predictions(

@@ -15,6 +15,7 @@ from hmmjax.io.read import RESULTS
 from hmmjax.stabilize.examples import TRACKS
 from hmmjax.stabilize.pipeline import Stabilized
 from hmmjax.stabilize.table import System, compare_recognizers
+from hmmjax.stabilize.write import LOGARITHMS
 
 
 def read_results(folder: str | os.PathLike[str], *, relaxed: bool = False) -> Stabilized:
@@ -60,9 +61,9 @@ def _restore(arrays: dict[str, np.ndarray], model: ModelFile, notices: Sequence[
 
     def system(name: str, prefix: str) -> System:
         found: dict[str, Any] = {}
-        for track in TRACKS:
-            names = [f"{prefix}{track}_{key}" for key in keys]
-            found[track] = [arrays[name] for name in names] if all(name in arrays for name in names) else None
+        for field in (*TRACKS, *LOGARITHMS):
+            names = [f"{prefix}{field}_{key}" for key in keys]
+            found[field] = [arrays[name] for name in names] if all(name in arrays for name in names) else None
         return System(name, **found)
 
     def class_names(key: str) -> tuple[str, ...] | None:

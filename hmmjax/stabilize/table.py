@@ -20,11 +20,20 @@ class System:
         name: "M", "M_H" ...
         phases: for each video int labels (n,) or probabilities (n, L); None if it does not predict phases.
         tools: for each video int presence or probabilities (n, K); None if it does not predict tools.
+        tool_log_odds: for each video log-odds of presence (n, K), which rank frames without ties; None if unknown.
+        phase_log_probs: for each video logarithms of the probabilities of phases (n, L); None if unknown.
     """
 
     name: str
     phases: Sequence[np.ndarray] | None = None
     tools: Sequence[np.ndarray] | None = None
+    tool_log_odds: Sequence[np.ndarray] | None = None
+    phase_log_probs: Sequence[np.ndarray] | None = None
+
+    @property
+    def tool_ranking(self) -> Sequence[np.ndarray] | None:
+        """Scores (n, K) of each video by which metrics rank frames: log-odds if known, otherwise `tools`."""
+        return self.tools if self.tool_log_odds is None else self.tool_log_odds
 
     def phase_labels(self) -> list[np.ndarray]:
         """Return the labels (n,) int32 of each video: as given, or the most probable phase."""
@@ -143,7 +152,8 @@ def compare_systems(
     if truth_tools is not None and keep and tools:
         truth = [truth_tools[i] for i in keep]
         values = {s.name: [s.tools[i] for i in keep] for s in tools if s.tools is not None}
-        ap = {n: metrics.average_precision(truth, x, names=tool_names) for n, x in values.items()}
+        ranks = {s.name: [s.tool_ranking[i] for i in keep] for s in tools if s.tool_ranking is not None}
+        ap = {n: metrics.average_precision(truth, x, names=tool_names) for n, x in ranks.items()}
         f1 = {n: metrics.tool_f1(truth, x, names=tool_names) for n, x in values.items()}
         count = functools.partial(metrics.tool_changes, names=tool_names)
         rows += [Row("tool mAP", ap), Row("tool F1, macro", f1)]

@@ -121,12 +121,13 @@ def worse_classes(
         ("phases", metrics.jaccard, "Jaccard"),
         ("tools", metrics.average_precision, "average precision"),
     ):
-        labels, systems = getattr(truth, track), [getattr(s, track) for s in (outputs, stabilized)]
+        labels = getattr(truth, track)
+        systems = [s.phases if track == "phases" else s.tool_ranking for s in (outputs, stabilized)]
         keep = [i for i, known in enumerate(labels or []) if (known >= 0).any()]
         if labels is None or not keep or any(s is None for s in systems):
             continue
         known = [labels[i] for i in keep]
-        values = [[as_phases(s[i]) if track == "phases" else s[i] for i in keep] for s in systems]
+        values = [[as_phases(s[i]) if track == "phases" else s[i] for i in keep] for s in systems if s is not None]
         before, after = (measure(known, x, names=names[track]) for x in values)
         then = dict(zip(after.class_names, after.per_class, strict=True))
         pairs = [

@@ -21,6 +21,10 @@ from hmmjax.stabilize.warnings import MIN_DROP, video_score
 _CHOLEC80 = Layout("text", "labels", header="Frame\tPhase", header_columns=2, columns=(1,))
 
 
+#: Fields of `System` that rank frames where probabilities near one are tied.
+LOGARITHMS = ("tool_log_odds", "phase_log_probs")
+
+
 def write_results(
     result: Stabilized,
     folder: str | os.PathLike[str],
@@ -35,7 +39,8 @@ def write_results(
 
     - ``phases/``, ``tools/`` (``both/``): predictions under the names and in the layouts of the files in `like`;
       ``inferred-phases/``: phases that were inferred from tools alone, in Cholec80's layout;
-    - ``stabilized.npz``: posteriors (see `hmmjax.io.write_posteriors`), with ``filtered_*`` of the online filter,
+    - ``stabilized.npz``: posteriors (see `hmmjax.io.write_posteriors`), with ``tool_log_odds_*`` and
+      ``phase_log_probs_*`` (see `hmmjax.Posterior`), ``filtered_*`` of the online filter,
       ``raw_*`` as read (``raw2_*`` ... of further recognizers), ``truth_*`` (-1 for unlabeled), and ``fold_*``, the
       fold in which the video was held out (-1: none);
     - ``model.npz``: the model of all videos, for `hmmjax.io.load_params`;
@@ -149,6 +154,11 @@ def _extra(result: Stabilized) -> dict[str, Any]:
         for what, system in (("filtered", result.filtered), ("raw", result.raw), ("truth", truth), *more)
         for t in result_tracks(result, system)
     }
+    for prefix, system in (("", result.smoothed), ("filtered_", result.filtered)):
+        for name in LOGARITHMS:
+            videos = getattr(system, name)
+            for video, values in zip(result.ids, videos or [], strict=bool(videos)):
+                extra[f"{prefix}{name}_{io.array_suffix(video)}"] = values
     extra |= {f"fold_{io.array_suffix(v)}": f for v, f in zip(result.ids, result.folds, strict=True)}
     return extra | {
         "step_seconds": np.float64(result.step_seconds),

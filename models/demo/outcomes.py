@@ -23,12 +23,14 @@ class Outcome:
         name: of the system.
         phases: phase labels, one int array (n,) per video.
         tools: probabilities that each tool is present, one array (n, K) per video.
+        ranking: scores (n, K) of each video by which average precision ranks frames.
         seconds: time for learning and inference, including compilation.
     """
 
     name: str
     phases: Sequence[np.ndarray]
     tools: Sequence[np.ndarray]
+    ranking: Sequence[np.ndarray]
     seconds: float
 
 
@@ -47,7 +49,8 @@ def stabilize(
         split: splits a padded (B, T, ...) array of the test videos into one array per video.
     """
     raw = test.obs.discretize()
-    outcomes = [Outcome("M", split(raw.phases), split(test.obs.tools), 0.0)]
+    scores = split(test.obs.tools)
+    outcomes = [Outcome("M", split(raw.phases), scores, scores, 0.0)]
 
     def learn(emissions: str, **calibration: Any) -> Params:
         return learn_model(
@@ -63,7 +66,8 @@ def stabilize(
     def infer(name: str, params: Params, emissions: str, start: float, online: bool = False) -> None:
         posterior, _ = numpy_posterior(params, observations(test.obs, emissions), test.mask, online=online)
         taken = time.perf_counter() - start
-        outcomes.append(Outcome(name, split(posterior.phases.argmax(-1)), split(posterior.tools), taken))
+        phases, tools, ranking = posterior.phases.argmax(-1), posterior.tools, posterior.tool_log_odds
+        outcomes.append(Outcome(name, split(phases), split(tools), split(ranking), taken))
 
     start = time.perf_counter()
     infer("M_H confusion", learn("confusion"), "confusion", start)
@@ -77,7 +81,7 @@ def stabilize(
 def score(phases: Sequence[np.ndarray], tools: Sequence[np.ndarray], outcome: Outcome) -> dict[str, Metric]:
     """Return the metrics of one system by name, each with its convention."""
     return {
-        "tool mAP": metrics.average_precision(tools, outcome.tools, names=TOOLS),
+        "tool mAP": metrics.average_precision(tools, outcome.ranking, names=TOOLS),
         "tool macro F1": metrics.tool_f1(tools, outcome.tools, names=TOOLS),
         "on/off changes": metrics.tool_changes(outcome.tools, names=TOOLS),
         "phase accuracy": metrics.accuracy(phases, outcome.phases),

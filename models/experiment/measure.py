@@ -31,7 +31,9 @@ def measure(predicted: Predictions, table: FrameTable, tracks: list[str]) -> dic
     if "tools" in tracks:
         truth = [table.tools[mine] for mine in rows]
         scores = [arrays["tools"].astype(np.float64) for arrays in predicted.values()]
-        ap = metrics.average_precision(truth, scores, names=table.tool_names)
+        # Posteriors come with log-odds, which rank frames where probabilities near one are tied.
+        ranking = [arrays.get("tool_log_odds", arrays["tools"]).astype(np.float64) for arrays in predicted.values()]
+        ap = metrics.average_precision(truth, ranking, names=table.tool_names)
         found |= {"mAP": ap.value} | dict(zip([f"AP/{n}" for n in ap.class_names], ap.per_class, strict=True))
         found["tool F1"] = metrics.tool_f1(truth, scores, names=table.tool_names).value
         found["tool changes"] = metrics.tool_changes(scores, names=table.tool_names).value

@@ -22,16 +22,12 @@ def played():
     """Two surgeries as test videos: index, truth, a recognizer's output, and a result that corrects the first half."""
     surgeries = simulate_surgeries(2, minutes=4.0)
     truth = [s.phases for s in surgeries], [s.tools for s in surgeries]
-    raw = Outcome(
-        "M", [s.phase_probabilities.argmax(-1) for s in surgeries], [s.tool_probabilities for s in surgeries], 0.0
-    )
+    scores = [s.tool_probabilities for s in surgeries]
+    raw = Outcome("M", [s.phase_probabilities.argmax(-1) for s in surgeries], scores, scores, 0.0)
     half = [np.arange(len(s)) < len(s) // 2 for s in surgeries]
-    best = Outcome(
-        "M_H",
-        [np.where(h, s.phases, p) for h, s, p in zip(half, surgeries, raw.phases, strict=True)],
-        [np.where(h[:, None], s.tools, p) for h, s, p in zip(half, surgeries, raw.tools, strict=True)],
-        1.0,
-    )
+    phases = [np.where(h, s.phases, p) for h, s, p in zip(half, surgeries, raw.phases, strict=True)]
+    tools = [np.where(h[:, None], s.tools, p) for h, s, p in zip(half, surgeries, raw.tools, strict=True)]
+    best = Outcome("M_H", phases, tools, tools, 1.0)
     frames = tuple(25 * np.arange(len(s)) for s in surgeries)
     index = BatchIndex(
         ("video03", "video04"), frames, tuple(f // 25 for f in frames), max(map(len, surgeries)), 25, 25.0
@@ -41,7 +37,8 @@ def played():
 
 def test_the_table_fits_and_every_metric_states_its_convention(played, tmp_path):
     _, truth, raw, best, _ = played
-    right = dataclasses.replace(raw, name="truth", phases=truth[0], tools=[t.astype(float) for t in truth[1]])
+    perfect = [t.astype(float) for t in truth[1]]
+    right = dataclasses.replace(raw, name="truth", phases=truth[0], tools=perfect, ranking=perfect)
     results = {o.name: score(*truth, o) for o in (raw, best, right)}
     assert results["truth"]["phase accuracy"].value == 1 and results["M"]["phase accuracy"].value < 1
     assert results["M"]["on/off changes"].value > results["truth"]["on/off changes"].value
