@@ -44,11 +44,13 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
-$(VENV)/demo.stamp: pyproject.toml | $(BIN)/python
+NATIVE := $(wildcard hmmjax/native/*.cc hmmjax/native/*.h)
+
+$(VENV)/demo.stamp: pyproject.toml hatch_build.py $(NATIVE) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[vision]'
 	@touch $@
 
-$(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
+$(VENV)/dev.stamp: pyproject.toml hatch_build.py $(NATIVE) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev,vision,tfds]'
 	@touch $@ $(VENV)/demo.stamp
 

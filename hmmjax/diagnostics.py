@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax import learning
+from hmmjax import learning, native
 from hmmjax._core.batch import collect, count_videos, dtype_of, pad_lists
 from hmmjax._core.constraints import apply_update, fields
 from hmmjax._core.deprecation import renamed
@@ -16,7 +16,20 @@ from hmmjax.inference import log_likelihood
 from hmmjax.priors import frozen_blocks
 from hmmjax.types import FitResult, Labels, Observations, Params
 
-__all__ = ["bic", "find_label_switching", "fit_best", "held_out", "num_parameters"]
+__all__ = ["backend", "bic", "find_label_switching", "fit_best", "held_out", "num_parameters"]
+
+
+def backend() -> str:
+    """Return one line that says which backend "auto" takes here for most models, and why.
+
+    Returns:
+        For example, "native: compiled recursions (avx512)" or "gpu: Pallas kernels on NVIDIA H200".
+    """
+    if jax.default_backend() == "gpu":
+        return f"gpu: Pallas kernels on {jax.devices()[0].device_kind}"
+    if jax.default_backend() != "cpu":
+        return f"scan: XLA loops on {jax.devices()[0].device_kind}"
+    return native.describe()
 
 
 def fit_best(

@@ -86,7 +86,7 @@ def _draw_video(params: Params, key: jax.Array, batch: Batch, num_samples: int, 
         phases, configs = jax.vmap(lambda key: online.sample_back(chain, messages, length, key))(keys)
         return phases, configs, value
 
-    phases, configs, value = structure.map(draw, lowering.lower(params, table, batch.lengths), keys)
+    phases, configs, value = structure.map(draw, lowering.lower(params, table, batch.lengths).joined(), keys)
     phases, tools = structure.lift_path(phases, configs)
     keep = batch.valid[0] & (structure.lift_log_prob(value) > -jnp.inf)
     phases = None if phases is None else jnp.where(keep, phases, -1)

@@ -62,7 +62,7 @@ def _filter(params: Params, batch: Batch, backend: str) -> tuple[Array, tuple]:
     p = lowering.lower(params, table, batch.lengths)
     out = structure.map(lambda p: messages.filter(p, backend=backend), p)
     value = structure.lift_log_prob(out.log_normalizer)
-    marginals = lowering.report(*structure.lift_marginals(out.phases, out.configs))
+    marginals = lowering.report(*structure.lift_states(out.phases, out.tools))
     return value, _keep_possible(marginals, batch.valid, value)
 
 

@@ -16,7 +16,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import hmmjax
-from hmmjax import messages
+from hmmjax import messages, native
 from hmmjax.messages import BACKENDS, Backend, Potentials, batching, logspace
 
 
@@ -181,16 +181,16 @@ def test_answers_have_the_derivatives_of_the_recursion_in_logarithms(name):
 
 def _objective(p, name):
     rng = np.random.default_rng(0)
-    real = jnp.arange(p.phases.shape[1])[None, :, None] < p.lengths[:, None, None]
-    weights = [jnp.asarray(rng.normal(size=x.shape), jnp.float32) * real for x in (p.phases, p.configs)]
+    real = jnp.arange(p.phases.shape[1])[None, :] < p.lengths[:, None]
 
     def value(phases, configs):
         return messages.log_normalizer(dataclasses.replace(p, phases=phases, configs=configs), name)
 
     value, vjp = jax.vjp(value, p.phases, p.configs)
     filtered = messages.filter(p, name)
-    answers = (*vjp(jnp.ones_like(value)), filtered.phases, filtered.configs)
-    sums = (jnp.sum(w * jnp.where(real, x, 0)) for w, x in zip(weights * 2, answers, strict=True))
+    answers = (*vjp(jnp.ones_like(value)), filtered.phases, filtered.tools)
+    valid = [jnp.where(real.reshape(*real.shape, *[1] * (x.ndim - 2)), x, 0) for x in answers]
+    sums = (jnp.sum(jnp.asarray(rng.normal(size=x.shape), jnp.float32) * x) for x in valid)
     return value.sum() + messages.viterbi(p, name).log_prob.sum() + sum(sums)
 
 
@@ -204,7 +204,8 @@ def best_log_prob(frames):
 
 
 @pytest.mark.parametrize(
-    ("name", "frames"), [("gpu", 1), ("gpu", 5), *(("scan", frames) for frames in (1, 5, 129, 300))]
+    ("name", "frames"),
+    [("gpu", 1), ("gpu", 5), *((name, frames) for name in ("native", "scan") for frames in (1, 5, 129, 300))],
 )
 def test_the_path_has_the_log_probability_that_comes_with_it(name, frames):
     """Also when frames do not fill their chunks, and inside a caller's own jit, where nothing is padded."""
@@ -264,7 +265,8 @@ def test_kernels_at_real_size():
         jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=2e-3, atol=2e-4 * float(jnp.abs(b).max())), a, b)
     filtered, plain = run_filter(p, "gpu"), run_filter(p, "scan")
     assert_allclose(jnp.where(real, filtered.phases, 0), jnp.where(real, plain.phases, 0), atol=1e-4)
-    assert_allclose(jnp.where(real, filtered.configs, 0), jnp.where(real, plain.configs, 0), atol=1e-4)
+    real = real[..., None]
+    assert_allclose(jnp.where(real, filtered.tools, 0), jnp.where(real, plain.tools, 0), atol=1e-4)
     assert_allclose(run_viterbi(p, "gpu").log_prob, run_viterbi(p, "scan").log_prob, rtol=1e-6)
 
 
@@ -274,7 +276,9 @@ def test_kernels_at_real_size():
 @pytest.mark.parametrize(
     ("hardware", "phases", "tools", "auto", "named"),
     [
-        ("cpu", 3, 2, "scan", {"parallel": "scan", "gpu": "gpu"}),
+        ("compiled cpu", 3, 2, "native", {"native": "native", "parallel": "scan"}),
+        ("compiled cpu", 3, 0, "native", {"scan": "scan"}),
+        ("cpu", 3, 2, "scan", {"native": "scan", "parallel": "scan", "gpu": "gpu"}),
         ("cpu", 3, 0, "parallel", {"parallel": "parallel", "gpu": "scan"}),
         ("cpu", 4, 0, "scan", {"parallel": "parallel", "scan": "scan"}),
         ("gpu", 7, 7, "gpu", {"scan": "scan", "logspace": "logspace"}),
@@ -285,14 +289,15 @@ def test_kernels_at_real_size():
 )
 def test_selection(hardware, phases, tools, auto, named, monkeypatch):
     """ "auto" picks by shape and hardware; a backend that cannot run the shape gives way to scan."""
-    monkeypatch.setattr(jax, "default_backend", lambda: hardware)
+    monkeypatch.setattr(jax, "default_backend", lambda: hardware.split()[-1])
+    monkeypatch.setattr(native, "is_loaded", lambda: hardware.startswith("compiled"))
     p = empty(phases, tools)
     found = {name: messages.select(name, p).name for name in ("auto", *named)}
     assert found == {"auto": auto, **named}
 
 
 def test_unknown_backends_are_refused():
-    with pytest.raises(ValueError, match="backend 'fast' is unknown; choose from auto, parallel, gpu, scan, logspace"):
+    with pytest.raises(ValueError, match="'fast' is unknown; choose from auto, native, parallel, gpu, scan, logspace"):
         messages.choose("fast")
 
 

@@ -18,7 +18,7 @@ from hmmjax._core import numerics as num
 from hmmjax._core import stages as staging
 from hmmjax._core.batch import Batch
 from hmmjax._core.checks import is_concrete
-from hmmjax._core.configurations import add_over_tools, bits, multiply_over_tools
+from hmmjax._core.configurations import bits, multiply_over_tools
 from hmmjax._core.tables import Tables, clamp
 from hmmjax._core.typing import Array
 from hmmjax.messages import Potentials
@@ -65,14 +65,23 @@ class Structure:
             phases: (..., S) marginals of the chain's phases, with a leading axis of K if tools are independent.
             configs: (..., C) marginals of configurations.
         """
+        tools = None
+        if self.num_tools and not self.independent:
+            present = bits(self.num_tools).astype(configs.dtype)
+            tools = num.einsum("...c,cki->...ki", configs, jnp.stack([1 - present, present], -1))
+        return self.lift_states(phases, tools)
+
+    def lift_states(self, phases: Array, tools: Array | None) -> tuple[Array | None, Array | None]:
+        """Return P(phase) (..., L) and P(tool absent), P(tool present) (..., K, 2) from marginals over chain phases.
+
+        Args:
+            phases: (..., S) marginals of the chain's phases, with a leading axis of K if tools are independent.
+            tools: (..., K, 2) probabilities of each tool's states; ignored if tools are independent.
+        """
         if self.independent:
             return None, jnp.moveaxis(phases, 0, -2)
         lifted = phases if self.stages is None else staging.merge(phases, self.stages)
-        tools = None
-        if self.num_tools:
-            present = bits(self.num_tools).astype(configs.dtype)
-            tools = num.einsum("...c,cki->...ki", configs, jnp.stack([1 - present, present], -1))
-        return lifted if self.has_phases else None, tools
+        return lifted if self.has_phases else None, tools if self.num_tools else None
 
     def lift_path(self, phases: Array, configs: Array) -> tuple[Array | None, Array | None]:
         """Return phases (...) and tools (..., K), int32, from paths through the chain's states.
@@ -106,13 +115,11 @@ def lower(params: Params, table: Tables, lengths: Array) -> Potentials:
     """Return the potentials of the chain that represents the model, see `Structure`."""
     structure = structure_of(params, table)
     if params.tools is None:
-        blank = jnp.zeros((*table.phases.shape[:2], 1), table.phases.dtype)
-        chain = Potentials(table.phase_initial[:, None], table.phase_transition, (), table.phases, blank, lengths)
+        chain = Potentials(table.phase_initial[:, None], table.phase_transition, (), table.phases, None, lengths)
         return _expand_stages(chain, structure.stages)
     if structure.independent:
         per_tool = jnp.moveaxis(table.tools, 2, 0)
-        blank = jnp.zeros((*per_tool.shape[:-1], 1), per_tool.dtype)
-        return Potentials(table.tool_initial[..., None], table.tool_transition, (), per_tool, blank, lengths)
+        return Potentials(table.tool_initial[..., None], table.tool_transition, (), per_tool, None, lengths)
     phases = table.phase_initial, table.phase_transition, table.phases
     first, blocks = table.tool_initial, params.tools.transition.blocks(table.tool_transition)
     if params.phases is None:
@@ -120,8 +127,8 @@ def lower(params: Params, table: Tables, lengths: Array) -> Potentials:
         phases = one[None], one[None, None], jnp.zeros((*table.tools.shape[:2], 1), one.dtype)
         first, blocks = first[:, None], jax.tree.map(lambda block: block[None], blocks)
     initial = phases[0][:, None] * multiply_over_tools(jnp.moveaxis(first, 0, 1))
-    configs = add_over_tools(table.tools) if table.configs is None else add_over_tools(table.tools) + table.configs
-    return _expand_stages(Potentials(initial, phases[1], blocks, phases[2], configs, lengths), structure.stages)
+    chain = Potentials(initial, phases[1], blocks, phases[2], table.configs, lengths, table.tools)
+    return _expand_stages(chain, structure.stages)
 
 
 def _expand_stages(p: Potentials, stages: tuple[int, ...] | None) -> Potentials:
@@ -136,6 +143,7 @@ def _expand_stages(p: Potentials, stages: tuple[int, ...] | None) -> Potentials:
         p.phases[..., owner],
         p.configs,
         p.lengths,
+        p.tools,
     )
 
 
@@ -216,15 +224,10 @@ def conditional(params: Params, free: Tables, batch: Batch, backend: str) -> Arr
     return jnp.where(possible, clamped - jnp.where(possible, unclamped, 0), -jnp.inf)
 
 
-SAFE_NATS = 70.0
-"""Largest cost of a transition, in nats, for which the scaled recursions count as exact.
-
-Float32 resolves 87 nats below one; 17 of them are kept for the digits of sums.
-"""
-
-
-def scaled_is_exact(params: Params) -> bool:
+def scaled_is_exact(params: Params, nats: float = messages.scaled.SAFE_NATS) -> bool:
     """Whether the scaled recursions are exact for this (concrete) model, whatever the observations.
+
+    `nats` is the largest cost of a transition for which they are.
 
     They give each phase its own exponent, but the tools' configurations within a phase share one, so a configuration
     that observations make less probable than others by more than `messages.scaled.LIFT` is lost. That does no harm if
@@ -237,12 +240,12 @@ def scaled_is_exact(params: Params) -> bool:
     present = np.asarray(params.tools.initial, np.float64)
     with np.errstate(divide="ignore"):
         start = np.log(np.maximum(np.minimum(present, 1 - present), 0)).sum(0)
-    return all((lowest >= -SAFE_NATS).all() for lowest in (params.tools.transition.min_log_prob(), start))
+    return all((lowest >= -nats).all() for lowest in (params.tools.transition.min_log_prob(), start))
 
 
 def choose_backend(backend: str, params: Params) -> str:
     """Return the backend to run: the named one, or what "auto" means for these parameters."""
     name = messages.choose(backend)
-    if backend == "auto" and is_concrete(params) and not scaled_is_exact(params):
+    if backend == "auto" and is_concrete(params) and not scaled_is_exact(params, messages.safe_nats()):
         return "logspace"
     return name

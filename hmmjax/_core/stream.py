@@ -89,7 +89,7 @@ def start(chain: Chain, lag: int) -> StreamState:
 @jax.jit
 def frame_log_probs(params: Params, batch: Batch) -> tuple[Array, Array]:
     """Return a frame's emission log-likelihoods, (S,) and (C,), or (K, 2) and (K, 1) of independent tools."""
-    p = lowering.lower(params, tabulate(params, batch), batch.lengths)
+    p = lowering.lower(params, tabulate(params, batch), batch.lengths).joined()
     return p.phases[..., 0, 0, :], p.configs[..., 0, 0, :]
 
 

@@ -65,6 +65,7 @@ def bench(
     device = jax.devices()[0]
     answer = {
         "device": f"{device.platform} {device.device_kind}, {os.cpu_count()} cores ({platform.machine()})",
+        "backend": hmmjax.diagnostics.backend(),
         "versions": {"python": platform.python_version(), **{p: version(p) for p in ("jax", "numpy")}},
         "model": "7 phases, 7 tools, confusion emissions",
         "videos": videos,
@@ -77,7 +78,7 @@ def bench(
 
         with io.write_atomically(out, force=common.force) as temporary:
             Path(temporary).write_text(json_.dumps(answer, indent=1) + "\n", encoding="utf-8")
-    lines = [f"{answer['device']}; {console.videos(videos)}, {frames:,} frames; median of {repeats}"]
+    lines = [f"{answer['device']}; {console.videos(videos)}, {frames:,} frames; median of {repeats}", answer["backend"]]
     lines += [
         f"{r['what']:<24}{r['seconds']:>9.3f} s{r['frames_per_second']:>14,.0f} frames/s   (first call "
         f"{r['first_call']:.1f} s)"

@@ -2,7 +2,8 @@
 
 | backend | module | runs |
 |---|---|---|
-| `scan` | `messages.scan` | everything, by scaled recursions as `lax.scan`s; the default on CPUs |
+| `native` | `messages.native` | everything on CPUs, in C++ (`hmmjax.native`), if it was compiled |
+| `scan` | `messages.scan` | everything, by scaled recursions as `lax.scan`s: the readable reference |
 | `gpu` | `messages.gpu` | tools that do not interact, in float32, by the same recursions as Pallas kernels |
 | `parallel` | `messages.associative` | phases or independent tools alone, by associative scans |
 | `logspace` | `messages.logspace` | everything, in logarithms: the slowest and the simplest; read it first |
@@ -31,12 +32,12 @@ import numpy as np
 from jax import lax
 
 from hmmjax._core.typing import Array
-from hmmjax.messages import associative, gpu, logspace, scan
+from hmmjax.messages import associative, gpu, logspace, native, scaled, scan
 from hmmjax.messages.backend import Backend
 from hmmjax.messages.potentials import Filtered, Path, Potentials, log_prob
 
 BACKENDS: dict[str, Backend] = {
-    backend.name: backend for backend in (associative.BACKEND, gpu.BACKEND, scan.BACKEND, logspace.BACKEND)
+    module.BACKEND.name: module.BACKEND for module in (native, associative, gpu, scan, logspace)
 }
 """Backends by name, in the order in which "auto" tries them."""
 
@@ -48,6 +49,11 @@ def choose(name: str) -> str:
     return name
 
 
+def safe_nats() -> float:
+    """Return the largest cost of a transition, in nats, for which the scaled backends that "auto" takes are exact."""
+    return native.SAFE_NATS if native.available() else scaled.SAFE_NATS
+
+
 def select(name: str, potentials: Potentials) -> Backend:
     """Return the backend to run: for "auto" the first that `is_fastest`; `scan` if the named one lacks support."""
     if name == "auto":
@@ -55,12 +61,17 @@ def select(name: str, potentials: Potentials) -> Backend:
     return BACKENDS[name] if BACKENDS[name].supports(potentials) else scan.BACKEND
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(1,))
 def log_normalizer(potentials: Potentials, backend: str) -> Array:
     """Compute the log-probability (B,) of each video's observations; its gradient costs one backward pass.
 
     An impossible video has -inf and a gradient of zero. Source: Eisner (2016), see docs/concepts/model.md.
     """
+    selected = select(backend, potentials)
+    return _differentiable(potentials if selected.sums_tools else potentials.joined(), selected.name)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1,))
+def _differentiable(potentials: Potentials, backend: str) -> Array:
     return _log_normalizer(potentials, backend, False)[0]
 
 
@@ -77,7 +88,7 @@ def _backward(backend: str, saved: tuple, cotangent: Array) -> tuple[Any]:
     return (dataclasses.replace(gradient, lengths=no_gradient),)
 
 
-log_normalizer.defvjp(_forward, _backward)
+_differentiable.defvjp(_forward, _backward)
 
 
 def _log_normalizer(potentials: Potentials, name: str, save: bool) -> tuple[Array, Any]:
@@ -92,7 +103,7 @@ def _log_normalizer(potentials: Potentials, name: str, save: bool) -> tuple[Arra
     def recompute(potentials: Potentials) -> tuple[Array, Any]:
         # Residuals carry no tangents: higher derivatives are recomputed from the potentials.
         residuals = jax.tree.map(jnp.zeros_like, jax.eval_shape(run, potentials)[1])
-        return reference.log_normalizer(potentials, False)[0], residuals
+        return reference.log_normalizer(potentials.joined(), False)[0], residuals
 
     return _with_derivatives_of(recompute, run)(potentials)
 
@@ -104,7 +115,11 @@ def _pullback(potentials: Potentials, residuals: Any, cotangent: Array, name: st
         return backend.pullback(potentials, residuals, cotangent)
 
     def recompute(potentials: Potentials, _: Any, cotangent: Array) -> Potentials:
-        return reference.pullback(potentials, reference.log_normalizer(potentials, True)[1], cotangent)
+        joined, split = jax.vjp(Potentials.joined, potentials)
+        gradient = reference.pullback(joined, reference.log_normalizer(joined, True)[1], cotangent)
+        no_gradient = np.zeros(potentials.lengths.shape, jax.dtypes.float0)
+        (gradient,) = split(dataclasses.replace(gradient, lengths=no_gradient))
+        return dataclasses.replace(gradient, lengths=potentials.lengths)
 
     return _with_derivatives_of(recompute, backend.pullback)(potentials, residuals, cotangent)
 
@@ -112,21 +127,24 @@ def _pullback(potentials: Potentials, residuals: Any, cotangent: Array, name: st
 def filter(potentials: Potentials, backend: str) -> Filtered:
     """Compute the marginals of each frame's state given that frame and all before it."""
     selected = select(backend, potentials)
-    if selected.derivatives_from is None:
+    potentials = potentials if selected.sums_tools else potentials.joined()
+    reference = selected.derivatives_from
+    if reference is None:
         return selected.filter(potentials)
-    return _with_derivatives_of(selected.derivatives_from.filter, selected.filter)(potentials)
+    return _with_derivatives_of(lambda p: reference.filter(p.joined()), selected.filter)(potentials)
 
 
 def viterbi(potentials: Potentials, backend: str) -> Path:
     """Compute the jointly most probable path."""
     selected = select(backend, potentials)
+    potentials = potentials if selected.sums_tools else potentials.joined()
     if selected.derivatives_from is None:
         return selected.viterbi(potentials)
 
     def recompute(potentials: Potentials) -> Path:
         # Only the path's log-probability has a derivative.
         path = selected.viterbi(lax.stop_gradient(potentials))
-        return dataclasses.replace(path, log_prob=log_prob(potentials, path.phases, path.configs))
+        return dataclasses.replace(path, log_prob=log_prob(potentials.joined(), path.phases, path.configs))
 
     return _with_derivatives_of(recompute, selected.viterbi)(potentials)
 

@@ -134,7 +134,7 @@ def _viterbi(p: Potentials) -> Path:
 
 def supports(potentials: Potentials) -> bool:
     """Return whether this is a chain of phases or of one tool alone."""
-    return potentials.configs.shape[-1] == 1
+    return potentials.num_configs == 1
 
 
 def is_fastest(potentials: Potentials) -> bool:
@@ -161,7 +161,7 @@ def filter(potentials: Potentials) -> Filtered:
     """Compute each frame's marginals given that frame and all before it."""
     value, alpha = jax.vmap(_forward, (VIDEOS,))(potentials)
     phases = _softmax(alpha, -1)
-    return Filtered(phases, phases.sum(-1, keepdims=True), value)
+    return Filtered.of_configs(phases, phases.sum(-1, keepdims=True), value)
 
 
 def viterbi(potentials: Potentials) -> Path:

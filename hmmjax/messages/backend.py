@@ -24,6 +24,7 @@ class Backend:
         viterbi: return the most probable paths; among tied paths it returns one path, not a mixture of several.
         derivatives_from: the backend whose `log_normalizer`, `pullback` and `filter` JAX differentiates in place of
             this one's, which contain kernels or loops of unknown length; None if JAX can differentiate this one's.
+        sums_tools: whether it takes `Potentials.tools`; otherwise it gets potentials that are `joined`.
     """
 
     name: str
@@ -34,3 +35,4 @@ class Backend:
     filter: Callable[[Potentials], Filtered]
     viterbi: Callable[[Potentials], Path]
     derivatives_from: "Backend | None" = None
+    sums_tools: bool = False

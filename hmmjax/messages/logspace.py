@@ -136,7 +136,7 @@ def pullback(potentials: Potentials, residuals: None, cotangent: Array) -> Poten
 def filter(potentials: Potentials) -> Filtered:
     """Compute each frame's marginals given that frame and all before it."""
     value, (phases, configs) = jax.vmap(_forward, (VIDEOS,))(potentials)
-    return Filtered(phases, configs, value)
+    return Filtered.of_configs(phases, configs, value)
 
 
 def viterbi(potentials: Potentials) -> Path:

@@ -1,10 +1,12 @@
 """Inputs and outputs of every backend: the potentials of a batch of videos, filtered marginals, and paths."""
 
+import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
 
 from hmmjax._core import numerics as num
+from hmmjax._core.configurations import add_over_tools, per_state
 from hmmjax._core.pytree import pytree
 from hmmjax._core.typing import Array
 
@@ -22,8 +24,10 @@ class Potentials:
         blocks: per-phase Kronecker factors (L, n, n) of P(next c | c, next q), the most significant bits first; their
             sizes n multiply up to C. Empty when C is 1.
         phases: (B, T, L) log-likelihood of each frame's observations given its phase; 0 for a missing observation.
-        configs: (B, T, C) log-likelihood of each frame's observations given its configuration.
+        configs: (B, T, C) log-likelihood of each frame's observations given its configuration; None for zeros.
         lengths: (B,) int32 number of frames of each video; later frames are padding and are ignored.
+        tools: (B, T, K, 2) further log-likelihood of each tool by itself, to be added to that of configurations; None
+            for zeros. Backends without `sums_tools` get it added already, see `joined`.
     """
 
     # Any, not Array: the same class also names axes for jax.vmap.
@@ -33,6 +37,23 @@ class Potentials:
     phases: Any
     configs: Any
     lengths: Any
+    tools: Any = None
+
+    @property
+    def num_configs(self) -> int:
+        """Number of configurations C."""
+        if self.configs is not None:
+            return self.configs.shape[-1]
+        return 1 if self.tools is None else 2 ** self.tools.shape[-2]
+
+    def joined(self) -> "Potentials":
+        """Return the same potentials with the log-likelihoods of tools added to those of configurations."""
+        configs = None if self.tools is None else add_over_tools(self.tools)
+        if self.configs is not None:
+            configs = self.configs if configs is None else configs + self.configs
+        if configs is None:
+            configs = jnp.zeros((*self.phases.shape[:-1], 1), self.phases.dtype)
+        return dataclasses.replace(self, configs=configs, tools=None)
 
 
 VIDEOS = Potentials(None, None, None, 0, 0, 0)
@@ -45,13 +66,29 @@ class Filtered:
 
     Attributes:
         phases: (B, T, L).
-        configs: (B, T, C).
+        tools: (B, T, K, 2) probabilities of absence and presence.
         log_normalizer: (B,) log-probability of all observations.
     """
 
     phases: Array
-    configs: Array
+    tools: Array
     log_normalizer: Array
+
+    @classmethod
+    def of_configs(cls, phases: Array, configs: Array, log_normalizer: Array) -> "Filtered":
+        """Return marginals of tools from those of configurations.
+
+        Args:
+            phases: (B, T, L).
+            configs: (B, T, C).
+            log_normalizer: (B,).
+        """
+        num_tools = configs.shape[-1].bit_length() - 1
+        tools = configs[..., None, :0].repeat(2, -2).swapaxes(-1, -2)
+        if num_tools:
+            repeated = jnp.broadcast_to(configs[..., None, :], (*configs.shape[:-1], num_tools, configs.shape[-1]))
+            tools = per_state(repeated, num_tools)
+        return cls(phases, tools, log_normalizer)
 
 
 @pytree

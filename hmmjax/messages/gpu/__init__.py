@@ -203,7 +203,7 @@ def _filter(potentials: Potentials) -> Filtered:
     weights = scaled.divide_by_sum(weights, weights * jnp.where(real, totals, 0), -1)
     phases = jnp.where(real, weights * totals, 0)
     configs = jnp.sum(jnp.where(real[..., None], weights[..., None] * rows, 0), -2)
-    return Filtered(phases[..., : potentials.phases.shape[-1]], configs, value)
+    return Filtered.of_configs(phases[..., : potentials.phases.shape[-1]], configs, value)
 
 
 def _viterbi(p: Potentials) -> Path:

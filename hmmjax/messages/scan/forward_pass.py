@@ -106,7 +106,7 @@ def filter(potentials: Potentials, num_chunks: Any) -> Filtered:
 
     value, chunks = _run_chunks(prepare(potentials), True, output, num_chunks)
     phases, configs = (m.reshape(-1, m.shape[-1])[: potentials.phases.shape[0]] for m in chunks)
-    return Filtered(phases[:, : potentials.phases.shape[-1]], configs, value)
+    return Filtered.of_configs(phases[:, : potentials.phases.shape[-1]], configs, value)
 
 
 def marginals(scale: Array, totals: Array, rows: Array) -> tuple[Array, Array]:

@@ -1,0 +1,127 @@
+"""Forward-backward and Viterbi in C++ (`hmmjax.native`): the backend for CPUs.
+
+Rows are doubles with a power of two per phase, kept in the processor's cache: a chunk of frames at a time. Videos are
+spread over threads, and padding costs nothing. The derivatives of every potential come from one call.
+
+Source: the recursions of the paper's Appendix S2.2 with its misprints corrected (docs/concepts/model.md).
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hmmjax import native
+from hmmjax._core import numerics as num
+from hmmjax._core.typing import Array
+from hmmjax.messages import scan
+from hmmjax.messages.backend import Backend
+from hmmjax.messages.potentials import Filtered, Path, Potentials
+
+MAX_BLOCKS = 64
+"""Largest number of blocks of the tools' transition (hmmjax/native/recursions.h)."""
+
+
+SAFE_NATS = 200.0
+"""Largest cost of a transition of the tools, in nats, for which the recursions count as exact.
+
+Doubles resolve some 500 nats below the most probable configuration of a phase; a path through a lost configuration
+costs two transitions more than one through the best. All positive numbers of float32 are larger.
+"""
+
+
+def supports(potentials: Potentials) -> bool:
+    """Return whether the compiled recursions are there, arrays live on a CPU, and blocks are few."""
+    return len(potentials.blocks) <= MAX_BLOCKS and available()
+
+
+def available() -> bool:
+    """Return whether the compiled recursions are there and arrays live on a CPU."""
+    return jax.default_backend() == "cpu" and native.is_loaded()
+
+
+def log_normalizer(potentials: Potentials, save: bool) -> tuple[Array, Any]:
+    """Compute log-normalizers (B,), and with `save` their derivatives, which are the residuals."""
+    p, dtype = potentials, potentials.phases.dtype
+    value = (p.phases.shape[:1], dtype)
+    if not save:
+        return _call("log_normalizer", p, value)[0], None
+    operands = _operands(p)
+    videos, tables = p.phases.shape[0], operands[:3]
+    out = _call("gradient", p, value, *[((videos, *x.shape), dtype) for x in tables], *_shapes(operands[3:6]))
+    return out[0], out[1:]
+
+
+def pullback(potentials: Potentials, residuals: Any, cotangent: Array) -> Potentials:
+    """Compute the derivative of sum(cotangent * log-normalizers) in every potential; cotangent is (B,)."""
+    p = potentials
+    initial, transition, flat = (num.einsum("b,b...->...", cotangent, x) for x in residuals[:3])
+    phases, tools, configs = (x * cotangent.reshape(-1, *[1] * (x.ndim - 1)) for x in residuals[3:])
+    blocks, at = [], 0
+    for block in p.blocks:
+        size = block.shape[-1] ** 2
+        blocks.append(flat[:, at : at + size].reshape(block.shape).astype(block.dtype))
+        at += size
+    return Potentials(
+        initial.astype(p.initial.dtype),
+        transition.astype(p.transition.dtype),
+        tuple(blocks),
+        phases,
+        None if p.configs is None else configs,
+        p.lengths,
+        None if p.tools is None else tools,
+    )
+
+
+def filter(potentials: Potentials) -> Filtered:
+    """Compute each frame's marginals given that frame and all before it."""
+    p, dtype = potentials, potentials.phases.dtype
+    tools = (*p.phases.shape[:2], _num_tools(p), 2)
+    value, phases, tools = _call("filter", p, (p.phases.shape[:1], dtype), (p.phases.shape, dtype), (tools, dtype))
+    return Filtered(phases, tools, value)
+
+
+def viterbi(potentials: Potentials) -> Path:
+    """Compute the most probable paths (B, T)."""
+    p = potentials
+    path = (p.phases.shape[:2], jnp.int32)
+    value, phases, configs = _call("viterbi", p, (p.phases.shape[:1], p.phases.dtype), path, path)
+    return Path(phases, configs, value)
+
+
+BACKEND = Backend(
+    "native",
+    supports,
+    supports,
+    log_normalizer,
+    pullback,
+    filter,
+    viterbi,
+    derivatives_from=scan.REFERENCE,
+    sums_tools=True,
+)
+
+
+def _num_tools(p: Potentials) -> int:
+    return p.num_configs.bit_length() - 1
+
+
+def _operands(p: Potentials) -> tuple[Array, ...]:
+    """Return the arrays of the C++ functions; absent log-likelihoods are of size 0."""
+    videos, num_frames, num_phases = p.phases.shape
+    dtype = p.phases.dtype
+    flat = jnp.concatenate([jnp.zeros((num_phases, 0)), *[b.reshape(num_phases, -1) for b in p.blocks]], -1)
+    tools = jnp.zeros((videos, num_frames, 0, 2), dtype) if p.tools is None else p.tools
+    configs = jnp.zeros((videos, num_frames, 0), dtype) if p.configs is None else p.configs
+    tables = (p.initial.astype(dtype), p.transition.astype(dtype), flat.astype(dtype))
+    return (*tables, p.phases, tools.astype(dtype), configs.astype(dtype), p.lengths.astype(jnp.int32))
+
+
+def _shapes(arrays: tuple[Array, ...]) -> list[tuple]:
+    return [(x.shape, x.dtype) for x in arrays]
+
+
+def _call(name: str, p: Potentials, *results: tuple) -> Any:
+    call = jax.ffi.ffi_call(f"hmmjax_{name}", [jax.ShapeDtypeStruct(*x) for x in results], vmap_method="expand_dims")
+    return call(*_operands(p), sizes=np.array([b.shape[-1] for b in p.blocks], np.int64))

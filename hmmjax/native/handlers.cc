@@ -1,0 +1,295 @@
+// Entry points of XLA's foreign function interface: they find each video's arrays and spread videos over threads.
+//
+// Operands may have further leading axes, of models (from jax.vmap): of their full size, or of size 1 if all models
+// share the operand. Results have them in full.
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "chain.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace hmmjax {
+namespace {
+
+namespace ffi = xla::ffi;
+
+// The fastest recursions that this processor runs; HMMJAX_NATIVE names others, for tests.
+const Recursions& recursions() {
+  static const Recursions& chosen = [&]() -> const Recursions& {
+    const char* wanted = std::getenv("HMMJAX_NATIVE");
+    const auto allowed = [&](const Recursions* r) { return r && (!wanted || !std::strcmp(wanted, r->name)); };
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (allowed(avx512()) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("fma"))
+      return *avx512();
+    if (allowed(avx2()) && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return *avx2();
+#endif
+    return *baseline();
+  }();
+  return chosen;
+}
+
+// The shapes of a call: models x videos x frames, and how to find each operand's part.
+class Shapes {
+ public:
+  Shapes(const ffi::AnyBuffer& lengths, const ffi::AnyBuffer& phases, const ffi::AnyBuffer& initial)
+      : lead_(lengths.dimensions().size() - 1) {
+    const auto all = {lengths, phases, initial};
+    for (size_t i = 0; i < lead_; ++i) {
+      int64_t n = 1;
+      for (const auto& x : all) n = std::max(n, x.dimensions()[i]);
+      sizes_.push_back(n);
+    }
+    videos = lengths.dimensions()[lead_];
+    frames = phases.dimensions()[lead_ + 1];
+    phases_ = initial.dimensions()[lead_];
+    configs = initial.dimensions()[lead_ + 1];
+  }
+
+  // Widens the leading axes to those of another operand.
+  void include(const ffi::AnyBuffer& x) {
+    for (size_t i = 0; i < lead_; ++i) sizes_[i] = std::max(sizes_[i], x.dimensions()[i]);
+  }
+
+  int64_t models() const { return std::accumulate(sizes_.begin(), sizes_.end(), int64_t{1}, std::multiplies<>()); }
+  int64_t phases() const { return phases_; }
+
+  // Where a model's part of an operand begins, in parts.
+  int64_t part(const ffi::AnyBuffer& x, int64_t model) const {
+    int64_t at = 0, stride = 1;
+    for (size_t i = lead_; i-- > 0;) {
+      const int64_t n = x.dimensions()[i];
+      at += (n == 1 ? 0 : model % sizes_[i]) * stride;
+      stride *= n;
+      model /= sizes_[i];
+    }
+    return at;
+  }
+
+  int64_t dimension(const ffi::AnyBuffer& x, size_t axis) const { return x.dimensions()[lead_ + axis]; }
+
+  int64_t videos, frames, configs;
+
+ private:
+  size_t lead_;
+  int64_t phases_;
+  std::vector<int64_t> sizes_;
+};
+
+struct Operands {
+  ffi::AnyBuffer initial, transition, blocks, phases, tools, configs, lengths;
+  ffi::Span<const int64_t> block_sizes;
+};
+
+In at(const ffi::AnyBuffer& x, int64_t offset) {
+  const bool is_double = x.element_type() == ffi::DataType::F64;
+  return {static_cast<const char*>(x.untyped_data()) + offset * (is_double ? 8 : 4), is_double};
+}
+
+Out at(ffi::Result<ffi::AnyBuffer>& x, int64_t offset) {
+  const bool is_double = x->element_type() == ffi::DataType::F64;
+  return {static_cast<char*>(x->untyped_data()) + offset * (is_double ? 8 : 4), is_double};
+}
+
+void put(const Out& x, double value) {
+  if (x.is_double)
+    *static_cast<double*>(x.data) = value;
+  else
+    *static_cast<float*>(x.data) = static_cast<float>(value);
+}
+
+void clear(ffi::Result<ffi::AnyBuffer>& x) {
+  if (x->size_bytes()) std::memset(x->untyped_data(), 0, x->size_bytes());
+}
+
+ffi::Error check(const Operands& o) {
+  for (const auto& x : {o.initial, o.transition, o.blocks, o.phases, o.tools, o.configs})
+    if (x.element_type() != ffi::DataType::F32 && x.element_type() != ffi::DataType::F64)
+      return ffi::Error::InvalidArgument("hmmjax's native recursions take float32 or float64 arrays.");
+  if (o.lengths.element_type() != ffi::DataType::S32 || o.block_sizes.size() > 64)
+    return ffi::Error::InvalidArgument("hmmjax's native recursions take int32 lengths and at most 64 blocks.");
+  return ffi::Error::Success();
+}
+
+// Calls work(i) for i = 0 ... n - 1 on the calling thread and on those of the pool that are free. Waits for calls that
+// have begun, not for tasks that have not, so that it cannot wait for itself.
+class Loop {
+ public:
+  static void run(ffi::ThreadPool& pool, int64_t n, std::function<void(int64_t)> work) {
+    auto loop = std::make_shared<Loop>();
+    loop->n_ = n, loop->work_ = std::move(work);
+    const int64_t helpers = std::min<int64_t>(pool.num_threads(), n) - 1;
+    for (int64_t i = 0; i < helpers; ++i) pool.Schedule([loop] { loop->help(); });
+    loop->help();
+    std::unique_lock<std::mutex> lock(loop->mutex_);
+    loop->idle_.wait(lock, [&] { return loop->busy_ == 0; });
+  }
+
+ private:
+  void help() {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (next_ >= n_) return;
+      ++busy_;
+    }
+    for (int64_t i; (i = next_++) < n_;) work_(i);
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (--busy_ == 0) idle_.notify_all();
+  }
+
+  int64_t n_ = 0, busy_ = 0;
+  std::function<void(int64_t)> work_;
+  std::atomic<int64_t> next_{0};
+  std::mutex mutex_;
+  std::condition_variable idle_;
+};
+
+// Calls work(prepared model, video, index of the result) for every video of every model, the longest videos first.
+ffi::Error for_each_video(ffi::ThreadPool& pool, const Operands& o, const Shapes& s,
+                          const std::function<void(const void*, const Video&, int64_t)>& work) {
+  const Recursions& r = recursions();
+  const int64_t models = s.models(), total = models * s.videos, L = s.phases(), C = s.configs;
+  const int64_t K = s.dimension(o.tools, 2), per_phase = s.dimension(o.blocks, 1), joint = s.dimension(o.configs, 2);
+  const int32_t* lengths = o.lengths.typed_data<int32_t>();
+  std::vector<std::shared_ptr<void>> prepared(models);
+  for (int64_t m = 0; m < models; ++m) {
+    const Tables tables{L, C, K, static_cast<int64_t>(o.block_sizes.size()), o.block_sizes.begin(),
+                        at(o.initial, s.part(o.initial, m) * L * C), at(o.transition, s.part(o.transition, m) * L * L),
+                        at(o.blocks, s.part(o.blocks, m) * L * per_phase)};
+    prepared[m] = std::shared_ptr<void>(r.prepare(tables), r.release);
+  }
+  const auto length = [&](int64_t i) {
+    const int64_t n = lengths[s.part(o.lengths, i / s.videos) * s.videos + i % s.videos];
+    return std::clamp<int64_t>(n, 0, s.frames);
+  };
+  std::vector<int64_t> order(total);
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return length(a) > length(b); });
+  Loop::run(pool, total, [&](int64_t n) {
+    const int64_t i = order[n], model = i / s.videos, video = i % s.videos;
+    const auto frames = [&](const ffi::AnyBuffer& x, int64_t size) {
+      if (size == 0) return In{};
+      return at(x, (s.part(x, model) * s.videos + video) * s.frames * size);
+    };
+    const Video v{s.frames, length(i), frames(o.phases, L), frames(o.tools, K * 2), frames(o.configs, joint)};
+    work(prepared[model].get(), v, i);
+  });
+  return ffi::Error::Success();
+}
+
+Shapes shapes_of(const Operands& o) {
+  Shapes s(o.lengths, o.phases, o.initial);
+  for (const auto& x : {o.transition, o.blocks, o.tools, o.configs}) s.include(x);
+  return s;
+}
+
+using Buffer = ffi::AnyBuffer;
+using Result = ffi::Result<ffi::AnyBuffer>;
+using Sizes = ffi::Span<const int64_t>;
+
+ffi::Error log_normalizer(ffi::ThreadPool pool, Buffer initial, Buffer transition, Buffer blocks, Buffer phases,
+                          Buffer tools, Buffer configs, Buffer lengths, Sizes sizes, Result value) {
+  const Operands o{initial, transition, blocks, phases, tools, configs, lengths, sizes};
+  if (auto error = check(o); error.failure()) return error;
+  return for_each_video(pool, o, shapes_of(o), [&](const void* model, const Video& v, int64_t i) {
+    put(at(value, i), recursions().log_normalizer(model, v));
+  });
+}
+
+// Results are derivatives of each video's log-normalizer; those of tables have size 0 if they are not wanted.
+ffi::Error gradient(ffi::ThreadPool pool, Buffer initial, Buffer transition, Buffer blocks, Buffer phases, Buffer tools,
+                    Buffer configs, Buffer lengths, Sizes sizes, Result value, Result d_initial, Result d_transition,
+                    Result d_blocks, Result d_phases, Result d_tools, Result d_configs) {
+  const Operands o{initial, transition, blocks, phases, tools, configs, lengths, sizes};
+  if (auto error = check(o); error.failure()) return error;
+  const Shapes s = shapes_of(o);
+  for (Result* x : {&d_initial, &d_transition, &d_blocks, &d_phases, &d_tools, &d_configs}) clear(*x);
+  const bool tables = d_transition->element_count() > 0;
+  const int64_t L = s.phases(), C = s.configs, K = s.dimension(tools, 2), per_phase = s.dimension(blocks, 1);
+  const int64_t joint = s.dimension(configs, 2);
+  return for_each_video(pool, o, s, [&](const void* model, const Video& v, int64_t i) {
+    Gradient out;
+    out.tables = tables;
+    out.phases = at(d_phases, i * s.frames * L);
+    if (K) out.tools = at(d_tools, i * s.frames * K * 2);
+    if (joint) out.configs = at(d_configs, i * s.frames * C);
+    if (tables) {
+      out.initial = at(d_initial, i * L * C);
+      out.transition = at(d_transition, i * L * L);
+      out.blocks = at(d_blocks, i * L * per_phase);
+    }
+    put(at(value, i), recursions().gradient(model, v, out));
+  });
+}
+
+ffi::Error filter(ffi::ThreadPool pool, Buffer initial, Buffer transition, Buffer blocks, Buffer phases, Buffer tools,
+                  Buffer configs, Buffer lengths, Sizes sizes, Result value, Result m_phases, Result m_tools) {
+  const Operands o{initial, transition, blocks, phases, tools, configs, lengths, sizes};
+  if (auto error = check(o); error.failure()) return error;
+  const Shapes s = shapes_of(o);
+  clear(m_phases), clear(m_tools);
+  const int64_t L = s.phases(), K = s.dimension(tools, 2);
+  return for_each_video(pool, o, s, [&](const void* model, const Video& v, int64_t i) {
+    const Marginals out{at(m_phases, i * s.frames * L), at(m_tools, i * s.frames * K * 2)};
+    put(at(value, i), recursions().filter(model, v, out));
+  });
+}
+
+ffi::Error viterbi(ffi::ThreadPool pool, Buffer initial, Buffer transition, Buffer blocks, Buffer phases, Buffer tools,
+                   Buffer configs, Buffer lengths, Sizes sizes, Result value, Result path_phases, Result path_configs) {
+  const Operands o{initial, transition, blocks, phases, tools, configs, lengths, sizes};
+  if (auto error = check(o); error.failure()) return error;
+  const Shapes s = shapes_of(o);
+  clear(path_phases), clear(path_configs);
+  return for_each_video(pool, o, s, [&](const void* model, const Video& v, int64_t i) {
+    int32_t* p = static_cast<int32_t*>(path_phases->untyped_data()) + i * s.frames;
+    int32_t* c = static_cast<int32_t*>(path_configs->untyped_data()) + i * s.frames;
+    put(at(value, i), recursions().viterbi(model, v, p, c));
+  });
+}
+
+auto operands() {
+  return ffi::Ffi::Bind()
+      .Ctx<ffi::ThreadPool>()
+      .Arg<Buffer>()
+      .Arg<Buffer>()
+      .Arg<Buffer>()
+      .Arg<Buffer>()
+      .Arg<Buffer>()
+      .Arg<Buffer>()
+      .Arg<Buffer>()
+      .Attr<Sizes>("sizes");
+}
+
+}  // namespace
+}  // namespace hmmjax
+
+#pragma GCC visibility push(default)
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(hmmjax_log_normalizer, hmmjax::log_normalizer, hmmjax::operands().Ret<hmmjax::Buffer>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(hmmjax_gradient, hmmjax::gradient,
+                              hmmjax::operands()
+                                  .Ret<hmmjax::Buffer>()
+                                  .Ret<hmmjax::Buffer>()
+                                  .Ret<hmmjax::Buffer>()
+                                  .Ret<hmmjax::Buffer>()
+                                  .Ret<hmmjax::Buffer>()
+                                  .Ret<hmmjax::Buffer>()
+                                  .Ret<hmmjax::Buffer>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(hmmjax_filter, hmmjax::filter,
+                              hmmjax::operands().Ret<hmmjax::Buffer>().Ret<hmmjax::Buffer>().Ret<hmmjax::Buffer>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(hmmjax_viterbi, hmmjax::viterbi,
+                              hmmjax::operands().Ret<hmmjax::Buffer>().Ret<hmmjax::Buffer>().Ret<hmmjax::Buffer>());
+
+extern "C" const char* hmmjax_instruction_set() { return hmmjax::recursions().name; }
+
+#pragma GCC visibility pop

@@ -1,0 +1,225 @@
+// Compares the compiled recursions with dense matrices in long double, on random shapes. Built with sanitizers, so that
+// reads and writes outside of arrays, which are exactly as large as needed, end the program.
+//
+//     fuzz RUNS, compiled with -DISA=avx512, avx2 or baseline
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "chain.h"
+
+using namespace hmmjax;
+using Real = long double;
+using Table = std::vector<double>;
+
+std::mt19937_64 generator;
+
+int below(int n) { return static_cast<int>(generator() % n); }
+double uniform() { return (generator() >> 11) * 0x1p-53; }
+
+// An array of exactly the given size, in float or double.
+struct Array {
+  bool is_double;
+  std::unique_ptr<float[]> floats;
+  std::unique_ptr<double[]> doubles;
+  size_t size;
+  Array(size_t n, bool d) : is_double(d), floats(d ? nullptr : new float[n]()), doubles(d ? new double[n]() : nullptr), size(n) {}
+  double get(size_t i) const { return is_double ? doubles[i] : floats[i]; }
+  void set(size_t i, double x) { is_double ? doubles[i] = x : floats[i] = static_cast<float>(x); }
+  In in() const { return {is_double ? static_cast<void*>(doubles.get()) : floats.get(), is_double}; }
+  Out out() { return {is_double ? static_cast<void*>(doubles.get()) : floats.get(), is_double}; }
+};
+
+void fill_simplex(Array& a, size_t first, int n, double zeros) {
+  Table x(n);
+  double total = 0;
+  for (auto& v : x) total += v = uniform() < zeros ? 0 : pow(uniform(), 3) + 1e-4;
+  if (total == 0) total = x[below(n)] = 1;
+  for (int i = 0; i < n; ++i) a.set(first + i, x[i] / total);
+}
+
+void fill_logs(Array& a, double scale, double impossible) {
+  for (size_t i = 0; i < a.size; ++i) a.set(i, uniform() < impossible ? -INFINITY : scale * log(uniform() + 1e-300) + 3);
+}
+
+bool failed = false;
+
+void compare(const char* what, double have, Real want, double tolerance) {
+  // Derivatives at a table's zero may exceed float's range, as may a float's infinity.
+  const double w = std::isinf(have) && want > 3e38 ? have : static_cast<double>(want);
+  if (have == w || fabs(have - w) <= tolerance * (1 + fabs(w))) return;
+  fprintf(stderr, "%s: %.17g instead of %.17g\n", what, have, w);
+  failed = true;
+}
+
+void run(const Recursions& r) {
+  const bool d = below(2);
+  const int L = 1 + below(below(4) ? 4 : 19), K = below(5);
+  std::vector<int64_t> sizes;
+  int C = 1;
+  if (K && below(4) == 0) {
+    sizes.push_back(C = 1 << K);  // interacting
+  } else {
+    for (int k = 0; k < K; ++k) {
+      const int n = k + 1 < K && below(5) == 0 ? (++k, 4) : 2;
+      sizes.push_back(n), C *= n;
+    }
+  }
+  const int T = 1 + below(below(6) ? 20 : 150), S = L * C;
+  const int length = below(5) ? T : below(T + 1);
+  const double zeros = below(2) ? 0 : 0.3, impossible = below(3) ? 0 : 0.02, scale = below(2) ? 1 : 12;
+  size_t per_phase = 0;
+  for (auto n : sizes) per_phase += n * n;
+  Array initial(S, d), transition(L * L, d), blocks(L * per_phase, d), phases(size_t(T) * L, d);
+  const bool has_tools = K && below(4), has_configs = K && (!has_tools || below(3) == 0);
+  Array tools(has_tools ? size_t(T) * K * 2 : 0, d), configs(has_configs ? size_t(T) * C : 0, d);
+  fill_simplex(initial, 0, S, zeros);
+  for (int p = 0; p < L; ++p) fill_simplex(transition, p * L, L, zeros);
+  for (int q = 0; q < L; ++q) {
+    size_t at = q * per_phase;
+    for (auto n : sizes)
+      for (int i = 0; i < n; ++i, at += n) fill_simplex(blocks, at, n, 0);
+  }
+  fill_logs(phases, scale, impossible), fill_logs(tools, scale, impossible), fill_logs(configs, scale, impossible);
+
+  const Tables tables{L, C, K, static_cast<int64_t>(sizes.size()), sizes.data(), initial.in(), transition.in(), blocks.in()};
+  const Video video{T, length, phases.in(), has_tools ? tools.in() : In{}, has_configs ? configs.in() : In{}};
+  void* model = r.prepare(tables);
+
+  // The oracle: all S states, S x S transitions, numbers of long double's range brought to a sum of one per frame.
+  const auto block = [&](int q, int c, int e) {  // P(e | c, q)
+    Real x = 1;
+    size_t at = q * per_phase;
+    int right = C;
+    for (auto n : sizes) {
+      right /= n;
+      x *= blocks.get(at + c / right % n * n + e / right % n);
+      at += n * n;
+    }
+    return x;
+  };
+  const auto log_emission = [&](int t, int s) {
+    const int q = s / C, c = s % C;
+    Real x = phases.get(size_t(t) * L + q);
+    if (has_configs) x += configs.get(size_t(t) * C + c);
+    for (int k = 0; has_tools && k < K; ++k) x += tools.get((size_t(t) * K + k) * 2 + ((c >> (K - 1 - k)) & 1));
+    return x;
+  };
+  std::vector<Real> move(size_t(S) * S);
+  for (int a = 0; a < S; ++a)
+    for (int b = 0; b < S; ++b) move[size_t(a) * S + b] = transition.get(a / C * L + b / C) * block(b / C, a % C, b % C);
+  std::vector<std::vector<Real>> alpha(length), beta(length), seen(length), score(length);
+  Real value = 0;
+  bool possible = true;
+  for (int t = 0; t < length && possible; ++t) {
+    seen[t].resize(S), alpha[t].assign(S, 0), score[t].assign(S, -INFINITY);
+    Real top = -INFINITY, total = 0;
+    for (int s = 0; s < S; ++s) top = fmaxl(top, log_emission(t, s));
+    if (top == -INFINITY) top = 0;
+    for (int s = 0; s < S; ++s) {
+      seen[t][s] = expl(log_emission(t, s) - top);
+      if (t == 0) alpha[t][s] = initial.get(s), score[t][s] = logl(alpha[t][s]);
+      for (int a = 0; a < S && t; ++a) {
+        alpha[t][s] += alpha[t - 1][a] * move[size_t(a) * S + s];
+        score[t][s] = fmaxl(score[t][s], score[t - 1][a] + logl(move[size_t(a) * S + s]));
+      }
+      score[t][s] += log_emission(t, s);
+      total += alpha[t][s] *= seen[t][s];
+    }
+    possible = total > 0;
+    value += logl(total) + top;
+    for (auto& x : alpha[t]) x /= total;
+    for (auto& x : seen[t]) x /= total;
+  }
+  const double tolerance = d ? 1e-11 : 2e-6;
+  compare("log-normalizer", r.log_normalizer(model, video), possible ? value : -INFINITY, 1e-12);
+
+  Array f_phases(size_t(T) * L, d), f_tools(size_t(T) * K * 2, d);
+  compare("filter's log-normalizer", r.filter(model, video, {f_phases.out(), f_tools.out()}), possible ? value : -INFINITY, 1e-12);
+  Array g_initial(S, d), g_transition(L * L, d), g_blocks(L * per_phase, d), g_phases(size_t(T) * L, d);
+  Array g_tools(tools.size, d), g_configs(configs.size, d);
+  Gradient g;
+  g.tables = below(4);
+  g.phases = g_phases.out(), g.initial = g_initial.out(), g.transition = g_transition.out(), g.blocks = g_blocks.out();
+  if (has_tools) g.tools = g_tools.out();
+  if (has_configs) g.configs = g_configs.out();
+  compare("gradient's log-normalizer", r.gradient(model, video, g), possible ? value : -INFINITY, 1e-12);
+  std::vector<int32_t> path_phases(T), path_configs(T);
+  const double best = r.viterbi(model, video, path_phases.data(), path_configs.data());
+  r.release(model);
+  if (!possible || length == 0) {
+    compare("path of an impossible or empty video", best, possible ? 0 : -INFINITY, 0);
+    for (size_t i = 0; i < f_phases.size; ++i) compare("impossible", f_phases.get(i), 0, 0), compare("impossible", g_phases.get(i), 0, 0);
+    return;
+  }
+
+  Real top = -INFINITY, along = 0;
+  for (int s = 0; s < S; ++s) top = fmaxl(top, score[length - 1][s]);
+  for (int t = 0; t < length; ++t) {
+    const int s = path_phases[t] * C + path_configs[t], a = t ? path_phases[t - 1] * C + path_configs[t - 1] : 0;
+    along += log_emission(t, s) + logl(t ? move[size_t(a) * S + s] : Real(initial.get(s)));
+  }
+  compare("path's log-probability", best, top, 1e-12);
+  compare("log-probability along the path", best, along, 1e-12);
+
+  Table x_initial(S), x_transition(L * L), x_blocks(L * per_phase);
+  for (int t = length - 1; t >= 0; --t) {
+    beta[t].assign(S, t + 1 == length);
+    if (t + 1 < length) {
+      for (int a = 0; a < S; ++a)
+        for (int b = 0; b < S; ++b) beta[t][a] += move[size_t(a) * S + b] * seen[t + 1][b] * beta[t + 1][b];
+      for (int a = 0; a < S; ++a)
+        for (int b = 0; b < S; ++b) {
+          // The derivative of each factor of the transition from a to b.
+          const Real weight = alpha[t][a] * seen[t + 1][b] * beta[t + 1][b];
+          const int p = a / C, q = b / C;
+          x_transition[p * L + q] += static_cast<double>(weight * block(q, a % C, b % C));
+          size_t at = q * per_phase;
+          int right = C;
+          for (size_t i = 0; i < sizes.size(); ++i) {
+            const int64_t n = sizes[i];
+            right /= n;
+            const size_t entry = at + a % C / right % n * n + b % C / right % n;
+            x_blocks[entry] += static_cast<double>(weight * move[size_t(a) * S + b] / blocks.get(entry));
+            at += n * n;
+          }
+        }
+    }
+    Table phase(L), config(C), tool(2 * K);
+    Table f_phase(L), f_tool(2 * K);
+    for (int s = 0; s < S; ++s) {
+      const double w = static_cast<double>(alpha[t][s] * beta[t][s]), f = static_cast<double>(alpha[t][s]);
+      phase[s / C] += w, config[s % C] += w, f_phase[s / C] += f;
+      for (int k = 0; k < K; ++k) tool[2 * k + ((s % C >> (K - 1 - k)) & 1)] += w, f_tool[2 * k + ((s % C >> (K - 1 - k)) & 1)] += f;
+    }
+    for (int q = 0; q < L; ++q) {
+      compare("phase marginal", g_phases.get(size_t(t) * L + q), phase[q], tolerance);
+      compare("filtered phase", f_phases.get(size_t(t) * L + q), f_phase[q], tolerance);
+    }
+    for (int c = 0; has_configs && c < C; ++c) compare("marginal of a configuration", g_configs.get(size_t(t) * C + c), config[c], tolerance);
+    for (int k = 0; k < 2 * K; ++k) {
+      if (has_tools) compare("tool marginal", g_tools.get(size_t(t) * K * 2 + k), tool[k], tolerance);
+      compare("filtered tool", f_tools.get(size_t(t) * K * 2 + k), f_tool[k], tolerance);
+    }
+  }
+  if (!g.tables) return;
+  for (int s = 0; s < S; ++s) compare("derivative of initial", g_initial.get(s), seen[0][s] * beta[0][s], tolerance * 10);
+  for (int i = 0; i < L * L; ++i) compare("derivative of transition", g_transition.get(i), x_transition[i], tolerance * 10);
+  for (size_t i = 0; i < x_blocks.size(); ++i) compare("derivative of blocks", g_blocks.get(i), x_blocks[i], tolerance * 10);
+}
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  for (int i = 0; i < atoi(argv[1]); ++i) {
+    generator.seed(i);
+    run(*ISA());
+    if (failed) {
+      fprintf(stderr, "in run %d\n", i);
+      return 1;
+    }
+  }
+}

@@ -1,0 +1,133 @@
+"""The compiled recursions: against dense matrices on random shapes, under sanitizers, and through JAX."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from test_backends import chain, derivatives
+
+import hmmjax
+from hmmjax import messages, native
+from hmmjax.native import build
+
+HERE = Path(__file__).parent
+SANITIZERS = ("-g", "-O1", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+
+compiled = pytest.mark.skipif(not native.is_loaded(), reason=native.describe())
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("isa", ["avx512", "avx2", "baseline"])
+def test_random_shapes_against_dense_matrices(isa, tmp_path):
+    """No warning, no undefined behavior, no access outside of arrays; the same numbers as in long double."""
+    known = ["", "baseline", "avx2", "avx512"]
+    if known.index(native.load()[0]) < known.index(isa):
+        pytest.skip(f"this processor cannot run {isa}, or there is no compiler")
+    fuzz = tmp_path / "fuzz"
+    sources = [build.HERE / f"{isa}.cc", HERE / "native" / "fuzz.cc"]
+    reason = build.compile_program(fuzz, sources, (*SANITIZERS, f"-DISA={isa}"))
+    assert not reason
+    run = subprocess.run([fuzz, "200"], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
+@compiled
+def test_models_are_vectorized_over():
+    """Under vmap models may have videos of their own, or share them."""
+    a, b = chain(1, 2, 20, 3, 2), chain(2, 2, 20, 3, 2)
+    both = jax.tree.map(lambda *x: jnp.stack(x), a, b)
+    got = jax.vmap(partial(messages.log_normalizer, backend="native"))(both)
+    assert_allclose(got, [messages.log_normalizer(p, "scan") for p in (a, b)], rtol=1e-6)
+
+    def shared(transition):
+        return messages.log_normalizer(dataclasses.replace(a, transition=transition), "native")
+
+    transitions = jnp.stack([jnp.stack([a.transition, b.transition]), jnp.stack([b.transition, a.transition])])
+    got = jax.vmap(jax.vmap(shared))(transitions)
+    assert_allclose(got[0], got[1][::-1], rtol=1e-6)
+    assert_allclose(got[0, 0], messages.log_normalizer(a, "scan"), rtol=1e-6)
+    gradients = jax.vmap(jax.grad(lambda t: shared(t).sum()))(transitions[0])
+    assert_allclose(gradients[0], derivatives_of_sum(a).transition, rtol=1e-5)
+
+
+def derivatives_of_sum(p):
+    _, vjp = jax.vjp(lambda p: messages.log_normalizer(p, "scan"), p)
+    return vjp(jnp.ones(len(p.lengths)))[0]
+
+
+@compiled
+def test_tools_may_be_summed_or_not():
+    """Log-likelihoods per tool count as their sum per configuration does, alone or with it, in value and derivative."""
+    p = chain(3, 2, 30, 3, 2)
+    tools = -jnp.asarray(np.random.default_rng(0).exponential(2.0, (2, 30, 2, 2)), jnp.float32)
+    for configs in (None, p.configs):
+        q = dataclasses.replace(p, configs=configs, tools=tools)
+        value, gradient = derivatives(q, "native")
+        expected, plain = derivatives(q, "logspace")
+        assert_allclose(value, expected, rtol=1e-6)
+        jax.tree.map(partial(assert_allclose, rtol=1e-4, atol=1e-5), gradient.tools, plain.tools)
+        assert (gradient.configs is None) == (configs is None)
+        real = (np.arange(30) < np.asarray(p.lengths)[:, None])[..., None, None]
+        filtered = [np.where(real, messages.filter(q, name).tools, 0) for name in ("native", "logspace")]
+        assert_allclose(*filtered, rtol=1e-4, atol=1e-6)
+        assert_allclose(messages.viterbi(q, "native").log_prob, messages.viterbi(q, "logspace").log_prob, rtol=1e-6)
+
+
+@compiled
+def test_padding_does_not_count():
+    """Frames after a video's end may hold anything, NaN too, and their marginals are zero."""
+    p = chain(4, 3, 40, 3, 2)
+    real = jnp.arange(40) < p.lengths[:, None]
+    phases, configs = (jnp.where(real[..., None], x, jnp.nan) for x in (p.phases, p.configs))
+    spoiled = dataclasses.replace(p, phases=phases, configs=configs)
+    got, expected = derivatives(spoiled, "native"), derivatives(p, "native")
+    jax.tree.map(np.testing.assert_array_equal, got, expected)
+    assert not np.asarray(got[1].phases)[~np.asarray(real)].any()
+
+
+@pytest.mark.parametrize("value", ["off", "baseline"])
+def test_switches(value):
+    """HMMJAX_NATIVE switches the compiled part off or limits it; the answer is the same."""
+    if value != "off" and not native.is_loaded():
+        pytest.skip(native.describe())
+    code = (
+        "import numpy as np, hmmjax; params = hmmjax.init_params(3, 2, emissions='confusion');"
+        "print(hmmjax.diagnostics.backend());"
+        "print(hmmjax.log_likelihood(params, hmmjax.Observations(np.arange(5) % 3, None)))"
+    )
+    environment = {**os.environ, "HMMJAX_NATIVE": value, "JAX_PLATFORMS": "cpu"}
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    line, number = run.stdout.splitlines()
+    assert "HMMJAX_NATIVE=off" in line if value == "off" else line == "native: compiled recursions (baseline)"
+    params = hmmjax.init_params(3, 2, emissions="confusion")
+    expected = hmmjax.log_likelihood(params, hmmjax.Observations(np.arange(5) % 3, None))
+    assert_allclose(float(number), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"not a library"])
+def test_a_library_that_does_not_load_only_costs_speed(content, tmp_path, monkeypatch):
+    library = tmp_path / "_recursions.so"
+    if content is not None:
+        library.write_bytes(content)
+    monkeypatch.setattr(native, "LIBRARY", library)
+    native.load.cache_clear()
+    try:
+        assert not native.is_loaded()
+        assert "reinstall hmmjax" in hmmjax.diagnostics.backend()
+        assert messages.select("auto", chain(1, 1, 4, 3, 2)).name == "scan"
+    finally:
+        native.load.cache_clear()
+
+
+def test_a_missing_compiler_is_named(monkeypatch):
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(build.shutil, "which", lambda _: None)
+    assert "no C++ compiler" in build.build()
