@@ -121,8 +121,15 @@ def spans(seconds: np.ndarray, values: np.ndarray, step: float) -> list[tuple[fl
 
 
 def _bars(axis: "Axes", spans: Sequence[tuple[float, float]], y: float, height: float, **style: Any) -> None:
+    """Draw all bars of a row as one artist, without the limits and units that `Axes.broken_barh` works out."""
+    from matplotlib.collections import PolyCollection
+
     if spans:
-        axis.broken_barh(list(spans), (y, height), linewidth=0, **style)
+        start, width = np.asarray(spans).T[:, :, None]
+        across = start + width * [0, 0, 1, 1]
+        down = np.broadcast_to(y + height * np.array([0, 1, 1, 0]), across.shape)
+        corners = list(np.stack([across, down], -1))
+        axis.add_collection(PolyCollection(corners, linewidth=0, **style), autolim=False)
 
 
 def _draw_phases(
@@ -135,9 +142,9 @@ def _draw_phases(
     labels = [words(names[p]) if names is not None else f"phase {p}" for p in range(total)]
     for position, (name, values) in enumerate(rows.items()):
         runs = spans(seconds, values, step)
-        for phase in sorted(present):
-            color = PHASE_COLORS[phase % len(PHASE_COLORS)]
-            _bars(axis, [r[:2] for r in runs if r[2] == phase], position + 0.06, 0.88, facecolor=color)
+        known = [r for r in runs if r[2] >= 0]
+        colors = [PHASE_COLORS[r[2] % len(PHASE_COLORS)] for r in known]
+        _bars(axis, [r[:2] for r in known], position + 0.06, 0.88, facecolor=colors)
         _unlabeled(axis, [r[:2] for r in runs if r[2] < 0], position + 0.06, 0.88)
         axis.text(-0.008, position + 0.5, name, transform=axis.get_yaxis_transform(), ha="right", va="center",
                   size=11, color=TEXT)  # fmt: skip
