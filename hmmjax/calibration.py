@@ -3,11 +3,12 @@
 import dataclasses
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from hmmjax._core import lowering
 from hmmjax._core import numerics as num
@@ -15,8 +16,9 @@ from hmmjax._core.batch import Batch, dtype_of, known_frames, prepare, require_k
 from hmmjax._core.deprecation import renamed_arguments
 from hmmjax._core.minimize import check_options, minimize
 from hmmjax._core.pytree import pytree
+from hmmjax._core.source_tables import SourceTables, combine, temper, without_observations
 from hmmjax._core.sources import Source, map_families, observations_of, observed_families, without_emissions
-from hmmjax._core.tables import fill_masked, tabulate
+from hmmjax._core.tables import fill_masked
 from hmmjax._core.typing import Array
 from hmmjax.emissions import Emission, Fused, Tempered
 from hmmjax.initialize import label_weights
@@ -112,31 +114,81 @@ def calibrate(
     start = _temper(params, batch, per_phase)
     families = observed_families(start, batch)
     parts = split_folds(batch, folds)
-    tables = _held_out_log_probs(families, params, batch, parts, priors)
+    tables = held_out_tables(families, params, batch, parts, priors)
     powers = {source: family.power for source, family in families.items() if isinstance(family, Tempered)}
-    name, chains = lowering.choose_backend(backend, params), without_emissions(start)
-
-    def objective(theta: np.ndarray, l2: float = l2) -> tuple[float, np.ndarray]:
-        value, gradient = _objective(theta, powers, chains, tables, batch, l2, name)
-        return float(value), np.asarray(gradient, np.float64)
-
-    theta = np.asarray(jnp.log(jnp.concatenate([jnp.ravel(p) for p in powers.values()])), np.float64)
-    before, _ = objective(np.zeros_like(theta), 0.0)
-    if not np.isfinite(before):
-        raise ValueError(IMPOSSIBLE)
-    theta, iterations = minimize(objective, theta, max_iterations)
-    after, _ = objective(theta, 0.0)
-    found = {source: p.astype(dtype_of(params)) for source, p in _unflatten(jnp.asarray(theta), powers).items()}
+    chains, backend = without_emissions(start), lowering.choose_backend(backend, params)
+    found = find_powers(chains, tables, powers, batch, l2=l2, max_iterations=max_iterations, backend=backend)
 
     def set_power(source: Source, family: Emission) -> Emission:
-        return Tempered(family.unwrapped, found[source]) if source in found else family
+        power = found.powers.get(source)
+        return family if power is None else Tempered(family.unwrapped, power.astype(dtype_of(params)))
 
-    return Calibration(map_families(start, set_power), -before, -after, iterations, len(parts))
+    return Calibration(map_families(start, set_power), found.before, found.after, found.iterations, len(parts))
+
+
+class Powers(NamedTuple):
+    """The result of `find_powers`; its fields are those of `Calibration`, with powers by recognizer."""
+
+    powers: dict[Source, Array]
+    before: float
+    after: float
+    iterations: int
+
+
+def find_powers(
+    chains: Params,
+    tables: SourceTables,
+    powers: dict[Source, Array],
+    batch: Batch,
+    *,
+    l2: float,
+    max_iterations: int,
+    backend: str,
+) -> Powers:
+    """Return the powers with which the labels of a batch are most probable, see `calibrate`.
+
+    Args:
+        chains: a model without emissions.
+        tables: emission log-likelihoods per recognizer, with powers of one.
+        powers: the powers to start from.
+        batch: observed frames and labels.
+        l2: penalty on log-powers.
+        max_iterations: maximum number of quasi-Newton iterations.
+        backend: a name in `hmmjax.messages.BACKENDS`.
+
+    Raises:
+        ValueError: the labels are impossible.
+    """
+    # Videos without labels do not count; as empty ones they cost nothing.
+    labeled = batch.observed & known_frames(batch).any(1, keepdims=True)
+    batch = dataclasses.replace(without_observations(batch), observed=labeled)
+    seen: dict[bytes, tuple[float, np.ndarray]] = {}
+
+    def evaluate(theta: np.ndarray) -> tuple[float, np.ndarray]:
+        if theta.tobytes() not in seen:
+            value, gradient = _objective(theta, powers, chains, tables, batch, backend)
+            seen[theta.tobytes()] = float(value), np.asarray(gradient, np.float64)
+        return seen[theta.tobytes()]
+
+    def penalized(theta: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = evaluate(theta)
+        return value + l2 * float(np.sum(theta**2)), gradient + 2 * l2 * theta
+
+    theta = np.log(np.concatenate([np.ravel(np.asarray(p, np.float64)) for p in powers.values()]))
+    before, _ = evaluate(np.zeros_like(theta))
+    if not np.isfinite(before):
+        raise ValueError(IMPOSSIBLE)
+    theta, iterations = minimize(penalized, theta, max_iterations)
+    return Powers(_unflatten(np.exp(theta), powers), -before, -evaluate(theta)[0], iterations)
 
 
 def without_powers(params: Params) -> Params:
-    """Return the model with all powers removed."""
-    return map_families(params, lambda source, family: family.unwrapped)
+    """Return the model with all powers set to one; it runs the programs that were compiled for the given one."""
+
+    def reset(source: Source, family: Emission) -> Emission:
+        return Tempered(family.family, np.ones_like(family.power)) if isinstance(family, Tempered) else family
+
+    return map_families(params, reset)
 
 
 def _temper(params: Params, batch: Batch, per_phase: bool) -> Params:
@@ -155,12 +207,12 @@ def _temper(params: Params, batch: Batch, per_phase: bool) -> Params:
     return map_families(params, temper)
 
 
-def _unflatten(theta: Array, powers: dict[Source, Array]) -> dict[Source, Array]:
-    """Return powers in the shapes of `powers` from a vector of log-powers."""
+def _unflatten(values: Array, like: dict[Source, Array]) -> dict[Source, Array]:
+    """Return the entries of a vector in the shapes of `like`."""
     out, at = {}, 0
-    for source, like in powers.items():
-        out[source] = jnp.exp(theta[at : at + like.size]).reshape(like.shape)
-        at += like.size
+    for source, power in like.items():
+        out[source] = values[at : at + power.size].reshape(power.shape)
+        at += power.size
     return out
 
 
@@ -176,90 +228,119 @@ def split_folds(batch: Batch, folds: int | None) -> list[np.ndarray]:
     return [np.flatnonzero(known)[i :: int(folds)] for i in range(int(folds))]
 
 
-def _held_out_log_probs(
+def held_out_tables(
     families: dict[Source, Emission], params: Params, batch: Batch, parts: Sequence[np.ndarray], priors: Priors
-) -> dict[Source, Array]:
-    """Return untempered emission log-likelihoods per source; those of each part use tables learned from the others."""
+) -> SourceTables:
+    """Return untempered emission log-likelihoods per recognizer.
+
+    Those of each part of the videos are of the family that is learned from the labels of the other parts; without
+    parts they are of the given family.
+    """
+    held_out = np.zeros((len(parts), len(batch.observed)), bool)
+    for i, part in enumerate(parts):
+        held_out[i, part] = True
     out = {}
-    for source, tempered in families.items():
-        observations = fill_masked(observations_of(batch, source), jnp.asarray(batch.observed), dtype_of(params))
-        # As the only member of a fused family: missing frames then contribute nothing.
-        family, given = Fused((tempered.unwrapped,)), (observations,)
-        labels = batch.phase_labels if source.track == "phases" else batch.tool_labels
-        if not parts or labels is None:
-            out[source] = _log_prob(family, given)
-            continue
-        pseudo = priors.phase_emission if source.track == "phases" else priors.tool_emission
-        num_states = params.num_phases if source.track == "phases" else 2
-        combined = None
-        for part in parts:
-            others = np.ones(len(batch.observed), bool)
-            others[part] = False
-            pseudo_counts = of_source(pseudo, source.index)
-            table = _log_prob(_learn(family, given, labels, batch, others, pseudo_counts, num_states), given)
-            combined = table if combined is None else jnp.where(_over_frames(others, table), combined, table)
-        out[source] = combined
+    for source, family in families.items():
+        if not parts or labels_of(batch, source) is None:
+            out[source] = table_of(family, source, params, batch)
+        else:
+            out[source] = _cross_fit(*_learning(family, source, params, batch, priors), held_out, dtype_of(params))
     return out
 
 
-@jax.jit
-def _log_prob(family: Any, observations: Any) -> Array:
-    return family.log_prob(observations)
+def unit_powers(params: Params, batch: Batch) -> dict[Source, Any]:
+    """Return powers of one for every observed recognizer: a scalar for phases, (K,) for tools."""
+    shape = {"phases": (), "tools": (params.num_tools,)}
+    return {source: np.ones(shape[source.track], dtype_of(params)) for source in observed_families(params, batch)}
 
 
-@partial(jax.jit, static_argnames="num_states")
+def table_of(family: Emission, source: Source, params: Params, batch: Batch) -> Array:
+    """Return the untempered emission log-likelihoods of one recognizer's family."""
+    return _log_prob(family.unwrapped, observations_of(batch, source), batch.observed, dtype_of(params))
+
+
+def learn_family(
+    family: Emission, source: Source, params: Params, batch: Batch, priors: Priors, videos: np.ndarray
+) -> Emission:
+    """Return one recognizer's family, learned from the labeled, observed frames of some videos, (B,) bool."""
+    return _learn(*_learning(family, source, params, batch, priors), videos, dtype_of(params))
+
+
+def labels_of(batch: Batch, source: Source) -> Any:
+    """Return the labels of a recognizer's track."""
+    return batch.phase_labels if source.track == "phases" else batch.tool_labels
+
+
+def _learning(family: Emission, source: Source, params: Params, batch: Batch, priors: Priors) -> tuple:
+    """Return the leading arguments of `_learn`."""
+    pseudo = priors.phase_emission if source.track == "phases" else priors.tool_emission
+    num_states = params.num_phases if source.track == "phases" else 2
+    given = observations_of(batch, source), batch.observed, labels_of(batch, source)
+    return family.unwrapped, *given, of_source(pseudo, source.index), num_states
+
+
+def _alone(family: Emission, observations: Any, observed: Array, dtype: Any) -> tuple[Fused, tuple]:
+    """Return a family as the only member of a fused one, for which missing frames count for nothing, and its inputs."""
+    return Fused((family,)), (fill_masked(observations, observed, dtype),)
+
+
+@partial(jax.jit, static_argnames="dtype")
+def _log_prob(family: Emission, observations: Any, observed: Array, dtype: Any) -> Array:
+    fused, given = _alone(family, observations, observed, dtype)
+    return fused.log_prob(given)
+
+
+@partial(jax.jit, static_argnames=("num_states", "dtype"))
 def _learn(
-    family: Any, observations: Any, labels: Any, batch: Batch, videos: Array, pseudo_counts: Any, num_states: int
-) -> Any:
-    """Return the family estimated from the labeled, observed frames of some videos."""
-    used = batch.observed.reshape(*batch.observed.shape, *[1] * (labels.ndim - 2)) & _over_frames(videos, labels)
-    weights = jnp.where(used[..., None], jax.nn.one_hot(labels, num_states), 0)
-    return family.from_counts(family.statistics(observations, label_weights(family, weights)), pseudo_counts)
+    family: Emission,
+    observations: Any,
+    observed: Array,
+    labels: Any,
+    pseudo_counts: Any,
+    num_states: int,
+    videos: Array,
+    dtype: Any,
+) -> Emission:
+    fused, given = _alone(family, observations, observed, dtype)
+    used = _per_video(videos, labels) & observed.reshape(*observed.shape, *[1] * (labels.ndim - 2))
+    weights = jnp.where(used[..., None], jax.nn.one_hot(labels, num_states, dtype=dtype), 0)
+    return fused.from_counts(fused.statistics(given, label_weights(fused, weights)), pseudo_counts).families[0]
 
 
-def _over_frames(videos: Any, like: Any) -> Any:
+@partial(jax.jit, static_argnames=("num_states", "dtype"))
+def _cross_fit(
+    family: Emission,
+    observations: Any,
+    observed: Array,
+    labels: Any,
+    pseudo_counts: Any,
+    num_states: int,
+    held_out: Array,
+    dtype: Any,
+) -> Array:
+    """Return the log-likelihoods of each part, (P, B) bool, by the family learned from all other videos."""
+
+    def add(table: Array, part: Array) -> tuple[Array, None]:
+        learned = _learn(family, observations, observed, labels, pseudo_counts, num_states, ~part, dtype)
+        found = _log_prob(learned, observations, observed, dtype)
+        return jnp.where(_per_video(part, found), found, table), None
+
+    blank = jax.eval_shape(lambda: _log_prob(family, observations, observed, dtype))
+    return lax.scan(add, jnp.zeros(blank.shape, blank.dtype), held_out)[0]
+
+
+def _per_video(videos: Any, like: Any) -> Any:
     """Return (B,) values with further axes of size one, so that they broadcast to `like`."""
     return jnp.reshape(videos, (-1,) + (1,) * (like.ndim - 1))
 
 
-def _label_log_prob(params: Params, tables: dict[Source, Array], batch: Batch, backend: str) -> Array:
-    """Return the log-probability (B,) of each video's labels given its observations.
-
-    Args:
-        params: chains without emissions.
-        tables: emission log-likelihoods of each source, (B, T, L) for phases, (B, T, K, 2), or (B, T, K, 2**K) of joint
-            families, for tools. Those of one track are added; a track without any is unobserved.
-        batch: observed frames and labels.
-        backend: a name in `hmmjax.messages.BACKENDS`.
-    """
-    blank = tabulate(params, batch.without_labels())
-    phases, tools, configs = blank.phases, blank.tools, blank.configs
-    for source, table in tables.items():
-        observed = batch.observed.reshape(*batch.observed.shape, *[1] * (table.ndim - 2))
-        table = jnp.where(observed, table, 0)
-        if source.track == "phases":
-            phases = phases + table.astype(phases.dtype)
-        elif table.shape[-1] == 2:
-            tools = tools + table.astype(tools.dtype)
-        else:
-            configs = (0 if configs is None else configs) + table.sum(-2).astype(tools.dtype)
-    return lowering.conditional(
-        params, dataclasses.replace(blank, phases=phases, tools=tools, configs=configs), batch, backend
-    )
-
-
 def _loss(
-    theta: Array, powers: dict, chains: Params, tables: dict[Source, Array], batch: Batch, l2: Any, backend: str
+    theta: Array, powers: dict[Source, Array], chains: Params, tables: SourceTables, batch: Batch, backend: str
 ) -> Array:
-    """Return minus the labels' conditional log-likelihood, plus the penalty on log-powers."""
-    found = _unflatten(jnp.asarray(theta), powers)
-    tempered = {}
-    for source, table in tables.items():
-        power = found[source][..., None] if source.track == "tools" else found[source]
-        possible = table > -jnp.inf
-        tempered[source] = jnp.where(possible, power * jnp.where(possible, table, 0), -jnp.inf)
-    value = _label_log_prob(chains, tempered, batch, backend)
-    return -num.accurate_sum(value) + l2 * jnp.sum(jnp.asarray(theta) ** 2)
+    """Return minus the labels' conditional log-likelihood with powers exp(theta)."""
+    found = _unflatten(jnp.exp(jnp.asarray(theta)), powers)
+    free = combine(chains, temper(tables, found), batch)
+    return -num.accurate_sum(lowering.conditional(chains, free, batch, backend))
 
 
 _objective = jax.jit(jax.value_and_grad(_loss), static_argnames="backend")

@@ -9,14 +9,24 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from hmmjax._core.batch import count_videos, pad_lists
+from hmmjax._core import lowering
+from hmmjax._core.batch import Batch, count_videos, pad_lists, prepare, require_known
 from hmmjax._core.checks import check_array, is_float
 from hmmjax._core.deprecation import F, renamed_arguments, warn_renamed
-from hmmjax.calibration import calibrate, without_powers
-from hmmjax.emissions import FAMILIES, LABEL_FAMILIES, Tempered
-from hmmjax.inference import conditional_log_likelihood, posterior
-from hmmjax.initialize import estimate
-from hmmjax.priors import Priors
+from hmmjax._core.source_tables import Scores, SourceTables, score_labels, without_observations
+from hmmjax._core.sources import observed_families, without_emissions
+from hmmjax.calibration import (
+    Powers,
+    find_powers,
+    held_out_tables,
+    learn_family,
+    split_folds,
+    table_of,
+    unit_powers,
+)
+from hmmjax.emissions import FAMILIES, LABEL_FAMILIES
+from hmmjax.initialize import count_phases, estimate, init_params, require_labels
+from hmmjax.priors import Priors, check_priors
 from hmmjax.types import Labels, Observations, Params
 
 
@@ -247,11 +257,21 @@ def compare(
     count = count_videos(obs, mask, labels)
     if count < 2:
         raise ValueError("compare holds out videos, so it needs at least two, on a leading axis.")
+    require_labels(labels, obs)
     mask = np.ones(given[0].shape[:2], bool) if mask is None else np.asarray(mask)
     priors = Priors(*[0.5] * 6) if priors is None else priors
-    learning = _Learning(chains, priors, num_phases, max_iterations)
-    parts = [np.arange(count)[i::folds] for i in range(min(folds, count))]
-    ranks = [_rank(name, _Videos(labels, obs, mask), learning, parts) for name in names]
+    num_phases = count_phases(labels, obs, mask, "confusion", num_phases)
+    # The last part is empty: a model of all videos is learned as well.
+    held_out = np.zeros((min(folds, count) + 1, count), bool)
+    for i in range(len(held_out) - 1):
+        held_out[i, i :: len(held_out) - 1] = True
+    if chains is None:
+        own = [mask & ~part[:, None] for part in held_out]
+        learned = [estimate(labels, None, x, priors=priors, num_phases=num_phases or None) for x in own]
+    else:
+        learned = [chains] * len(held_out)
+    problem = _Problem(labels, mask, held_out, [without_emissions(x) for x in learned], priors, max_iterations)
+    ranks = [_rank(name, obs.discretize() if name in LABEL_FAMILIES else obs, problem) for name in names]
     return Ranking(ranks, agreement(labels, obs.discretize(), mask))
 
 
@@ -280,15 +300,24 @@ def agreement(labels: Labels, predictions: Observations, mask: np.ndarray) -> Ag
     return Agreement(accuracy, f1)
 
 
-class _Videos(NamedTuple):
-    """Labels, observations and mask of several videos, on a leading axis."""
+class _Problem(NamedTuple):
+    """What all families have in common: videos, how they are held out, and how models are learned.
+
+    Attributes:
+        labels: of all videos.
+        mask: (B, T) bool, True where observed.
+        held_out: (P + 1, B) bool, the videos of each part; those of the last part are none.
+        chains: P + 1 models without emissions, the model of each part learned from all other videos.
+        priors: pseudo-counts of the emissions.
+        max_iterations: maximum number of iterations of calibration.
+    """
 
     labels: Labels
-    obs: Observations
     mask: np.ndarray
-
-    def take(self, videos: np.ndarray) -> "_Videos":
-        return _Videos(*jax.tree.map(lambda x: x[videos], tuple(self)))
+    held_out: np.ndarray
+    chains: list[Params]
+    priors: Priors
+    max_iterations: int
 
     def known_frames(self) -> np.ndarray:
         """Return the number of observed frames per video in which some state is known."""
@@ -297,79 +326,93 @@ class _Videos(NamedTuple):
         return (np.logical_or.reduce(known) & self.mask).sum(1)
 
 
-class _Learning(NamedTuple):
-    """Options with which the model of every fold is learned."""
+def _rank(name: str, obs: Observations, problem: _Problem) -> Rank:
+    """Return the results of one family, each part scored with models learned from the others.
 
-    chains: Params | None
-    priors: Priors
-    num_phases: int | None
-    max_iterations: int
-
-    def calibrated(self, name: str, videos: _Videos) -> Params:
-        """Return a model with the named family, counted and calibrated on these videos."""
-        labels, obs, mask = videos
-        params = estimate(labels, obs, mask, emissions=name, priors=self.priors, num_phases=self.num_phases)
-        if self.chains is not None:
-            params = _with_chains(params, self.chains)
-        found = calibrate(params, obs, mask, labels, priors=self.priors, max_iterations=self.max_iterations)
-        return found.params
-
-
-def _rank(name: str, videos: _Videos, learning: _Learning, parts: Sequence[np.ndarray]) -> Rank:
-    """Return the results of one family, each part scored with models learned from the others."""
-    if name in LABEL_FAMILIES:
-        videos = videos._replace(obs=videos.obs.discretize())
-    count, length = videos.mask.shape
+    All parts have the shape of the whole batch, so that they share programs; those of `find_powers` and `score_labels`
+    are also shared by all families.
+    """
+    model = _with_default(problem.chains[-1], obs, name)
+    batch = prepare(model, obs, problem.mask, problem.labels)
+    check_priors(model, problem.priors)
+    ones = unit_powers(model, batch)
     # Row 0 is for calibrated models, row 1 for the same models with powers of one.
-    nats, marginal = np.zeros((2, count)), 0.0
-    phases = np.zeros((2, count, length), int)
-    labeled_tools = videos.labels.tools
-    tools = np.zeros((2, *(np.shape(labeled_tools) if labeled_tools is not None else (count, length, 0))))
-    for part in parts:
-        others, held_out = videos.take(np.setdiff1d(np.arange(count), part)), videos.take(part)
-        params, log_likelihoods = learning.calibrated(name, others), np.zeros(0)
-        for i, model in enumerate((params, without_powers(params))):
-            found = posterior(model, held_out.obs, held_out.mask)
-            if found.phases is not None:
-                phases[i, part] = np.asarray(found.phases).argmax(-1)
-            if found.tools is not None:
-                tools[i, part] = found.tools
-            nats[i, part] = conditional_log_likelihood(model, held_out.obs, held_out.mask, held_out.labels)
-            log_likelihoods = np.asarray(found.log_likelihood, np.float64)
-        marginal += log_likelihoods.sum()  # of the last model, which has powers of one
-    frames = videos.known_frames()
+    scores: list[list[Scores]] = [[], []]
+    found = None
+    for chains, held_out in zip(problem.chains, problem.held_out, strict=True):
+        others, own = _only(batch, ~held_out), without_observations(_only(batch, held_out))
+        backend = lowering.choose_backend("auto", chains)
+        found, tables = _calibrated(model, chains, batch, others, problem, backend)
+        if held_out.any():
+            for row, powers in zip(scores, (found.powers, ones), strict=True):
+                row.append(jax.tree.map(np.asarray, score_labels(chains, tables, powers, own, backend)))
+    length = problem.mask.shape[1]
+    calibrated, plain = (_merge(row, problem.held_out) for row in scores)
+    frames = problem.known_frames()
     total = max(frames.sum(), 1)
-    conditional, uncalibrated = nats.sum(1) / total
-    calibrated, as_it_is = (
-        agreement(videos.labels, Observations(p, t), videos.mask) for p, t in zip(phases, tools, strict=True)
-    )
+    agreements = []
+    for x in (plain, calibrated):
+        phases = None if x.phases is None else x.phases[:, :length].argmax(-1)
+        tools = None if x.tools is None else x.tools[:, :length]
+        agreements.append(agreement(problem.labels, Observations(phases, tools), problem.mask))
     return Rank(
         name,
-        float(conditional),
-        float(uncalibrated),
-        math.nan if name == "scaled" else float(marginal / max(videos.mask.sum(), 1)),
-        _powers(learning.calibrated(name, videos)),
-        as_it_is,
-        calibrated,
-        videos=tuple(zip(nats[0].tolist(), frames.tolist(), strict=True)),
+        float(calibrated.conditional.sum() / total),
+        float(plain.conditional.sum() / total),
+        math.nan if name == "scaled" else float(plain.log_likelihood.sum() / max(problem.mask.sum(), 1)),
+        {} if found is None else {source.track: np.asarray(p).tolist() for source, p in found.powers.items()},
+        *agreements,
+        videos=tuple(zip(calibrated.conditional.tolist(), frames.tolist(), strict=True)),
     )
 
 
-def _powers(params: Params) -> dict[str, Any]:
-    """Return the powers of each track with tempered emissions."""
-    chains = {"phases": params.phases, "tools": params.tools}
-    return {
-        track: np.asarray(chain.emission.power).tolist()
-        for track, chain in chains.items()
-        if chain is not None and isinstance(chain.emission, Tempered)
+def _calibrated(
+    model: Params, chains: Params, batch: Batch, others: Batch, problem: _Problem, backend: str
+) -> tuple[Powers, SourceTables]:
+    """Learn emissions and powers from the videos of `others`; return the powers, and the tables of all videos."""
+    require_known(others, "compare")
+    priors, videos = problem.priors, np.logical_or.reduce(others.observed, axis=1)
+    families = {
+        source: learn_family(family, source, model, batch, priors, videos)
+        for source, family in observed_families(model, batch).items()
     }
+    tables = {source: table_of(family, source, model, batch) for source, family in families.items()}
+    parts = split_folds(others, None)
+    scored = held_out_tables(families, model, others, parts, priors) if parts else tables
+    found = find_powers(
+        chains,
+        scored,
+        unit_powers(model, batch),
+        others,
+        l2=1.0,
+        max_iterations=problem.max_iterations,
+        backend=backend,
+    )
+    return found, tables
 
 
-def _with_chains(params: Params, chains: Params) -> Params:
-    """Return the emissions of `params` on the start and transition probabilities of `chains`."""
+def _only(batch: Batch, videos: np.ndarray) -> Batch:
+    """Return the batch with all videos but some empty."""
+    return dataclasses.replace(batch, observed=np.asarray(batch.observed) & videos[:, None])
+
+
+def _merge(scores: Sequence[Scores], held_out: np.ndarray) -> Scores:
+    """Return the scores of all videos, each from the part in which it was held out."""
+    part_of = held_out[:-1].argmax(0)
+
+    def pick(*parts: np.ndarray) -> np.ndarray:
+        values = np.stack([parts[part][video] for video, part in enumerate(part_of)])
+        return values.astype(np.float64) if values.ndim == 1 else values
+
+    return jax.tree.map(pick, *scores)
+
+
+def _with_default(chains: Params, obs: Observations, name: str) -> Params:
+    """Return a model with the default emissions of a family on the observed tracks."""
+    default = init_params(chains.num_phases, chains.num_tools, emissions=name)
     out = {}
     for track in ("phases", "tools"):
-        chain, own = getattr(chains, track), getattr(params, track)
-        emission = None if own is None else own.emission
+        chain, own = getattr(chains, track), getattr(default, track)
+        emission = None if chain is None or getattr(obs, track) is None else own.emission
         out[track] = None if chain is None else dataclasses.replace(chain, emission=emission)
     return Params(**out)

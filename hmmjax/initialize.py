@@ -115,11 +115,7 @@ def estimate(
     obs = Observations() if obs is None else obs
     if not isinstance(labels, Labels) or (labels.phases is None and labels.tools is None):
         raise ValueError("estimate counts labels: pass hmmjax.Labels(phases=..., tools=...), at least one of them.")
-    for track in ("phases", "tools"):
-        if getattr(labels, track) is None and getattr(obs, track) is not None:
-            raise ValueError(
-                f"obs.{track} is given but labels.{track} is not: leave out the observations, add labels, or use fit."
-            )
+    require_labels(labels, obs)
     priors = Priors() if priors is None else priors
     obs, mask, labels, _ = pad_lists(obs, mask, labels)
     for track in ("phases", "tools"):
@@ -130,7 +126,7 @@ def estimate(
         raise ValueError(f"num_symbols={num_symbols}: a recognizer has at least one label. Pass 1 or more, or None.")
     # Outputs tell the number of phases only if the recognizer has the model's classes.
     seen = obs if num_symbols is None else Observations()
-    num_phases = _count_phases(labels, seen, mask, emissions, num_phases)
+    num_phases = count_phases(labels, seen, mask, emissions, num_phases)
     start = _start(num_phases, k, obs, emissions, num_symbols, interacting)
     batch = prepare(start, obs, mask, labels)
     if is_concrete(priors):
@@ -182,7 +178,16 @@ def _default_family(track: str, named: str | Emission, size: int, num_symbols: i
     return PhaseConfusion.default(size, num_symbols) if phase_family is PhaseConfusion else phase_family.default(size)
 
 
-def _count_phases(labels: Labels, obs: Observations, mask: Any, emissions: Any, num_phases: int | None) -> int:
+def require_labels(labels: Labels, obs: Observations) -> None:
+    """Raise ValueError if a track is observed but has no labels."""
+    for track in ("phases", "tools"):
+        if getattr(labels, track) is None and getattr(obs, track) is not None:
+            raise ValueError(
+                f"obs.{track} is given but labels.{track} is not: leave out the observations, add labels, or use fit."
+            )
+
+
+def count_phases(labels: Labels, obs: Observations, mask: Any, emissions: Any, num_phases: int | None) -> int:
     """Return the number of phases: the given one, or what families, probabilities or labels show."""
     if labels.phases is None:
         return 0

@@ -5,6 +5,7 @@ import importlib
 import pkgutil
 import types
 
+import jax
 import numpy as np
 import pytest
 
@@ -125,3 +126,25 @@ def test_tools_are_ranked_by_log_odds():
     rows = {row.figure: row.metrics for row in job.compare_systems(systems, None, truth)}
     assert rows["tool mAP"]["ranked"].value == 1 > rows["tool mAP"]["tied"].value
     assert rows["tool F1, macro"]["ranked"].value == rows["tool F1, macro"]["tied"].value
+
+
+def test_empty_videos_teach_what_videos_left_out_do():
+    """A model of some videos, and the same with the other videos in the batch as empty ones, by counting and by EM."""
+    videos = examples()
+    for max_iterations in (None, 1):
+        options = {"num_phases": 2, "num_tools": 0, "max_iterations": max_iterations, "calibrated": True}
+        few, empty = (job.learn_model(x, **options) for x in (videos.take([0, 2]), videos.only([0, 2])))
+        assert few.method == empty.method
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4), few.params, empty.params)
+
+
+def test_one_shape_serves_all_folds():
+    """Of every program of inference only one is compiled, whatever the folds and their sizes."""
+    from hmmjax import inference
+
+    plan = [(job.learn_model(examples(), num_phases=2, num_tools=0).params, p, i) for i, p in enumerate(([0, 1], [2]))]
+    before = inference._posterior._cache_size()
+    found = job.posteriors.infer_plan(plan, examples(), "abcd", plan[0][0], lambda *_: None)
+    assert inference._posterior._cache_size() <= before + 1 and found.folds[:3] == (0, 0, 1)
+    expected = hmmjax.posterior(plan[0][0], examples().obs).phases[:3]
+    np.testing.assert_allclose(found.smoothed.phases[:3], expected, atol=1e-6)

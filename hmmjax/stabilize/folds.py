@@ -74,7 +74,7 @@ def _learn_from(
     others = None if counts is None else _without(counts, {ids[p] for p in held_out})
     try:
         return learn_model(
-            prepared.examples.take(positions),
+            prepared.examples.only(positions),
             settings,
             num_phases=prepared.classes["phases"],
             num_tools=prepared.classes["tools"],
@@ -82,7 +82,7 @@ def _learn_from(
             callback=lambda done, _: progress(stage, done, 0),
         )
     except ValueError as error:
-        places = ", ".join(f"{i} {ids[p]}" for i, p in enumerate(positions))
+        places = ", ".join(f"{p} {ids[p]}" for p in positions)
         raise ValueError(f"{error} (videos by number: {places})") from error
 
 
@@ -143,9 +143,9 @@ def _split(prepared: Prepared, settings: Settings) -> tuple[np.ndarray, list[np.
 
 
 def _without(counts: TransitionVideos, held_out: set[str]) -> TransitionVideos:
-    """Return the videos that are not held out."""
+    """Return the videos, those that are held out as empty ones."""
     keep = [i for i, name in enumerate(counts.ids) if name not in held_out]
     if not keep:
         raise FormatError("no video is left to count transitions in", fix="give videos that are not scored")
-    part = Examples(Observations(), counts.labels, counts.mask).take(keep)
-    return TransitionVideos(tuple(counts.ids[i] for i in keep), part.labels, part.mask)
+    part = Examples(Observations(), counts.labels, counts.mask).only(keep)
+    return TransitionVideos(counts.ids, part.labels, part.mask)

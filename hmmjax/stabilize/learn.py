@@ -264,7 +264,7 @@ def _dynamics(
         priors=settings.priors,
         num_phases=num_phases if num_phases else None,
     )
-    where = "the labeled videos" if transitions is None else f"{len(mask)} other videos"
+    where = "the labeled videos" if transitions is None else f"{mask.any(1).sum()} other videos"
     return params, f"transitions counted in {where}"
 
 

@@ -131,16 +131,16 @@ def stabilize(
     tell = progress or ignore_progress
     prepared = prepare_inputs(predictions, annotations, settings, fuse=fuse, transitions=transitions, model=model)
     params, plan, protocol, learned = _plan(prepared, settings, model, tell)
+    index, names = prepared.index, prepared.names
+    inferred = infer_plan(plan, prepared.examples, index.ids, params, tell)
     notices = list(prepared.notices)
     if learned is not None:
         notices.append(learned.method)
-        if learned.calibration is not None and (effect := calibration_effect(plan, prepared.examples)):
+        if learned.calibration is not None and (effect := calibration_effect(plan, prepared.examples, inferred)):
             notices.append(describe_effect(effect))
-    index, names = prepared.index, prepared.names
-    smoothed, filtered, likelihood, fold_of = infer_plan(plan, prepared.examples, index.ids, params, tell)
     truth = as_system("truth", prepared.examples.labels, index)
     recognizers = [as_system("M" if i == 0 else f"M {i + 1}", x, index) for i, x in enumerate(prepared.outputs)]
-    systems = [as_system("M_H", smoothed, index), as_system("M_H online", filtered, index)]
+    systems = [as_system("M_H", inferred.smoothed, index), as_system("M_H online", inferred.filtered, index)]
     table = compare_recognizers(
         recognizers,
         systems,
@@ -164,8 +164,8 @@ def stabilize(
         None if truth.tools is None else list(truth.tools),
         recognizers[0],
         *systems,
-        log_likelihood=likelihood,
-        folds=fold_of,
+        log_likelihood=inferred.log_likelihood,
+        folds=inferred.folds,
         protocol=protocol,
         model=model or _model_file(params, learned, prepared, protocol),
         table=table,

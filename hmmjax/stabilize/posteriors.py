@@ -1,6 +1,7 @@
 """Posteriors as NumPy arrays, video group by video group, each group under the model that has not seen its labels."""
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -39,9 +40,42 @@ def numpy_posterior(
     return found, found.log_likelihood
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Inferred:
+    """Posteriors of all videos, each by the model of its part.
+
+    Attributes:
+        smoothed: given the whole video.
+        filtered: given past and present frames.
+        log_likelihood: (B,) of each video, in nats.
+        folds: the fold in which each video was held out, -1 for none.
+    """
+
+    smoothed: Posterior
+    filtered: Posterior
+    log_likelihood: np.ndarray
+    folds: tuple[int, ...]
+
+    def smoothed_of(self, positions: Sequence[int]) -> Posterior:
+        """Return the smoothed posteriors of some videos."""
+        return jax.tree.map(lambda x: x[positions], self.smoothed)
+
+
+def groups_of(plan: Sequence[Part], examples: Examples) -> Iterator[tuple[Params, list[int], int, Examples]]:
+    """Yield the videos of a plan in groups of at most `GROUP`: the model, positions, fold and videos of each group.
+
+    Groups are padded to the same number of videos by empty ones, so that all of them run the same programs.
+    """
+    size = min(GROUP, max((len(positions) for _, positions, _ in plan), default=0))
+    for model, positions, fold in plan:
+        for start in range(0, len(positions), GROUP):
+            group = positions[start : start + GROUP]
+            yield model, group, fold, examples.take(group + group[:1] * (size - len(group))).only(range(len(group)))
+
+
 def infer_plan(
     plan: Sequence[Part], examples: Examples, ids: Sequence[str], params: Params, progress: Progress
-) -> tuple[Posterior, Posterior, np.ndarray, tuple[int, ...]]:
+) -> Inferred:
     """Infer every video with its model.
 
     The filter uses the models without calibration: powers that are right for a whole video make it react too late.
@@ -54,7 +88,7 @@ def infer_plan(
         progress: called with a stage's name, the number of videos done and of all videos.
 
     Returns:
-        Smoothed and filtered posteriors (B, T, ...), log-likelihoods (B,), and the fold of each video (-1: none).
+        Posteriors, log-likelihoods and folds of all videos.
 
     Raises:
         ValueError: a video is impossible under its model.
@@ -68,19 +102,16 @@ def infer_plan(
 
     arrays = blank(), blank()
     likelihood, fold_of, done = np.zeros(count), np.full(count, -1), 0
-    for model, positions, fold in plan:
-        fold_of[positions] = fold
-        for start in range(0, len(positions), GROUP):
-            group = positions[start : start + GROUP]
-            part = examples.take(group)
-            progress("inference", done, count)
-            smoothed, likelihood[group] = numpy_posterior(model, part.obs, part.mask)
-            filtered, _ = numpy_posterior(without_powers(model), part.obs, part.mask, online=True)
-            for into, found in zip(arrays, (smoothed, filtered), strict=True):
-                for name, array in into.items():
-                    if array is not None:
-                        array[group] = getattr(found, name)
-            done += len(group)
+    for model, group, fold, part in groups_of(plan, examples):
+        progress("inference", done, count)
+        smoothed, log_likelihood = numpy_posterior(model, part.obs, part.mask)
+        filtered, _ = numpy_posterior(without_powers(model), part.obs, part.mask, online=True)
+        fold_of[group], likelihood[group] = fold, log_likelihood[: len(group)]
+        for into, found in zip(arrays, (smoothed, filtered), strict=True):
+            for name, array in into.items():
+                if array is not None:
+                    array[group] = getattr(found, name)[: len(group)]
+        done += len(group)
     progress("inference", count, count)
     if not np.isfinite(likelihood).all():
         bad = ", ".join(name for name, value in zip(ids, likelihood, strict=True) if not np.isfinite(value))
@@ -89,4 +120,4 @@ def infer_plan(
             "pseudo-counts, and check that the files have the model's classes and frame rate."
         )
     smoothed, filtered = (Posterior(log_likelihood=likelihood, **x) for x in arrays)
-    return smoothed, filtered, likelihood, tuple(int(f) for f in fold_of)
+    return Inferred(smoothed, filtered, likelihood, tuple(int(f) for f in fold_of))

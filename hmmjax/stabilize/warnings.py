@@ -12,9 +12,9 @@ from hmmjax.calibration import without_powers
 from hmmjax.io import Track
 from hmmjax.stabilize.examples import TRACKS, Examples
 from hmmjax.stabilize.folds import Part
-from hmmjax.stabilize.posteriors import GROUP, numpy_posterior
+from hmmjax.stabilize.posteriors import Inferred, groups_of, numpy_posterior
 from hmmjax.stabilize.table import System, as_phases
-from hmmjax.types import Labels, Params
+from hmmjax.types import Labels, Params, Posterior
 
 #: A metric that falls by more than this has become worse; smaller differences count as rounding.
 MIN_DROP = 0.01
@@ -182,22 +182,25 @@ class HeldOutScores:
     tool_error: float
 
 
-def calibration_effect(plan: Sequence[Part], examples: Examples) -> tuple[HeldOutScores, HeldOutScores] | None:
+def calibration_effect(
+    plan: Sequence[Part], examples: Examples, inferred: Inferred
+) -> tuple[HeldOutScores, HeldOutScores] | None:
     """Score the models of a plan on their held-out videos, without and with their powers.
 
     Args:
         plan: which model infers which videos, see `hmmjax.stabilize.folds.plan_folds`.
         examples: all videos with their labels.
+        inferred: what these models infer of the videos.
 
     Returns:
         Scores with powers of one, and with the powers found; None if no labeled video is held out.
     """
     before, after = _Scores(), _Scores()
-    for model, positions, fold in plan:
-        for start in range(0, len(positions) if fold >= 0 else 0, GROUP):
-            part = examples.take(positions[start : start + GROUP])
-            before.add(without_powers(model), part)
-            after.add(model, part)
+    for model, group, fold, part in groups_of(plan, examples):
+        if fold >= 0:
+            plain = without_powers(model)
+            before.add(plain, part, numpy_posterior(plain, part.obs, part.mask)[0])
+            after.add(model, part, inferred.smoothed_of(group))
     return None if not after.frames else (before.result(), after.result())
 
 
@@ -222,18 +225,21 @@ class _Scores:
         self.total, self.frames = 0.0, 0
         self.videos: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {track: [] for track in TRACKS}
 
-    def add(self, model: Params, part: Examples) -> None:
+    def add(self, model: Params, part: Examples, found: Posterior) -> None:
+        """Add a group of videos with their posteriors, which empty videos at its end may lack."""
         labels = Labels(*(None if getattr(model, t) is None else getattr(part.labels, t) for t in TRACKS))
-        found, _ = numpy_posterior(model, part.obs, part.mask)
-        conditional = inference.conditional_log_likelihood(model, part.obs, part.mask, labels)
-        self.total += float(np.sum(np.asarray(conditional, np.float64)))
+        joint = inference.log_likelihood(model, part.obs, part.mask, labels)
+        log_likelihood = np.asarray(found.log_likelihood)
+        joint = np.asarray(joint, np.float64)[: len(log_likelihood)]
+        possible = np.isfinite(log_likelihood)
+        self.total += float(np.where(possible, joint - np.where(possible, log_likelihood, 0), -np.inf).sum())
         known = np.zeros(part.mask.shape, bool)
         for track, videos in self.videos.items():
             truth, values = getattr(labels, track), getattr(found, track)
             if truth is None:
                 continue
             known |= (truth >= 0) if truth.ndim == 2 else (truth >= 0).any(-1)
-            videos += [(t[m], v[m]) for t, v, m in zip(truth, values, part.mask, strict=True)]
+            videos += [(t[m], v[m]) for t, v, m in zip(truth, values, part.mask, strict=False)]
         self.frames += int((known & part.mask).sum())
 
     def result(self) -> HeldOutScores:
