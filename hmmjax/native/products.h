@@ -69,7 +69,7 @@ void count_phases(const double* x, const double* y, const double* scale, double*
   }
 }
 
-// The calls above with the number of phases known when compiling, where it is small.
+// Calls the functions above with the number of phases known when compiling, where it is small.
 #define WITH_PHASES(function, L, ...)                      \
   switch (L) {                                             \
     case 1: function<1>(__VA_ARGS__); break;               \
@@ -90,14 +90,14 @@ struct Group {
   long n = 2, left = 1, right = 1;  // numbers of configurations of the bits on the left and on the right
   const double* forward = nullptr;  // (R, n, n, Lp): from the first index to the second
   const double* backward = nullptr; // the same, transposed
-  double* counts = nullptr;         // (R, n, n, Lp)
+  long offset = 0;                  // of the tables among those of all groups
 };
 
-// Calls body(offset of the first row) for all groups of rows that differ in the group's own bits only.
+// Calls body(first configuration) for all sets of configurations that differ in the group's own bits only.
 template <class Body>
-INLINE void for_each_set(long left, long size, long right, long Lp, Body body) {
-  for (long l = 0; l < left; ++l)
-    for (long r = 0; r < right; ++r) body((l * size * right + r) * Lp);
+INLINE void for_each_set(const Group& g, long size, Body body) {
+  for (long l = 0; l < g.left; ++l)
+    for (long r = 0; r < g.right; ++r) body(l * size * g.right + r);
 }
 
 // Pushes one tool in registers: rows whose number differs in bit `bit` only, of 2^R.
@@ -113,75 +113,83 @@ INLINE void push_bit(V* rows, const V* block, int bit) {
     }
 }
 
-template <int R>
-void push_pairs(const double* x, double* y, const double* table, const Group& g, long Lp) {
-  for (long o = 0; o < Lp; o += W) {
-    V blocks[R][4];
-    for (int k = 0; k < R; ++k)
-      for (int i = 0; i < 4; ++i) blocks[k][i] = load(table + (4 * k + i) * Lp + o);
-    const long stride = g.right * Lp;
-    for_each_set(g.left, 1 << R, g.right, Lp, [&](long at) __attribute__((always_inline)) {
-      V rows[1 << R];
+template <int R, class Finish>
+INLINE void push_pairs(const double* x, double* y, const double* table, const Group& g, long Lp, long o, Finish finish) {
+  V blocks[R][4];
+  for (int k = 0; k < R; ++k)
+    for (int i = 0; i < 4; ++i) blocks[k][i] = load(table + (4 * k + i) * Lp + o);
+  for_each_set(g, 1 << R, [&](long c) __attribute__((always_inline)) {
+    V rows[1 << R];
 #pragma GCC unroll 8
-      for (int i = 0; i < (1 << R); ++i) rows[i] = load(x + at + i * stride + o);
+    for (int i = 0; i < (1 << R); ++i) rows[i] = load(x + (c + i * g.right) * Lp + o);
 #pragma GCC unroll 3
-      for (int k = 0; k < R; ++k) push_bit<R>(rows, blocks[k], R - 1 - k);
+    for (int k = 0; k < R; ++k) push_bit<R>(rows, blocks[k], R - 1 - k);
 #pragma GCC unroll 8
-      for (int i = 0; i < (1 << R); ++i) store(y + at + i * stride + o, rows[i]);
-    });
-  }
+    for (int i = 0; i < (1 << R); ++i) store(y + (c + i * g.right) * Lp + o, finish(rows[i], c + i * g.right));
+  });
 }
 
 // out[..j..] = sum_i x[..i..] table[i][j]; y must not be x.
-INLINE void push_dense(const double* x, double* y, const double* table, const Group& g, long Lp) {
-  const long n = g.n, stride = g.right * Lp;
-  for (long o = 0; o < Lp; o += W)
-    for_each_set(g.left, n, g.right, Lp, [&](long at) {
-      long j = 0;
-      for (; j + 4 <= n; j += 4) {
-        V sums[4] = {};
-        for (long i = 0; i < n; ++i) {
-          const V row = load(x + at + i * stride + o);
-          const double* entries = table + (i * n + j) * Lp + o;
+template <class Finish>
+INLINE void push_dense(const double* x, double* y, const double* table, const Group& g, long Lp, long o, Finish finish) {
+  const long n = g.n;
+  for_each_set(g, n, [&](long c) {
+    long j = 0;
+    for (; j + 4 <= n; j += 4) {
+      V sums[4] = {};
+      for (long i = 0; i < n; ++i) {
+        const V row = load(x + (c + i * g.right) * Lp + o);
+        const double* entries = table + (i * n + j) * Lp + o;
 #pragma GCC unroll 4
-          for (int k = 0; k < 4; ++k) sums[k] += row * load(entries + k * Lp);
-        }
-        for (int k = 0; k < 4; ++k) store(y + at + (j + k) * stride + o, sums[k]);
+        for (int k = 0; k < 4; ++k) sums[k] += row * load(entries + k * Lp);
       }
-      for (; j < n; ++j) {
-        V total = {};
-        for (long i = 0; i < n; ++i) total += load(x + at + i * stride + o) * load(table + (i * n + j) * Lp + o);
-        store(y + at + j * stride + o, total);
-      }
-    });
+      for (int k = 0; k < 4; ++k) store(y + (c + (j + k) * g.right) * Lp + o, finish(sums[k], c + (j + k) * g.right));
+    }
+    for (; j < n; ++j) {
+      V total = {};
+      for (long i = 0; i < n; ++i) total += load(x + (c + i * g.right) * Lp + o) * load(table + (i * n + j) * Lp + o);
+      store(y + (c + j * g.right) * Lp + o, finish(total, c + j * g.right));
+    }
+  });
 }
 
-// Pushes x through the group to y. For pairs y may be x.
-inline void push_group(const double* x, double* y, const Group& g, bool backward, long Lp) {
+// Pushes the phases at o of x through the group to y, which for pairs may be x: y[c] = finish(result, c).
+template <class Finish>
+INLINE void push_group(const double* x, double* y, const Group& g, bool backward, long Lp, long o, Finish finish) {
   const double* table = backward ? g.backward : g.forward;
-  if (g.dense) return push_dense(x, y, table, g, Lp);
-  if (g.R == 1) return push_pairs<1>(x, y, table, g, Lp);
-  if (g.R == 2) return push_pairs<2>(x, y, table, g, Lp);
-  push_pairs<3>(x, y, table, g, Lp);
+  if (g.dense)
+    push_dense(x, y, table, g, Lp, o, finish);
+  else if (g.R == 1)
+    push_pairs<1>(x, y, table, g, Lp, o, finish);
+  else if (g.R == 2)
+    push_pairs<2>(x, y, table, g, Lp, o, finish);
+  else
+    push_pairs<3>(x, y, table, g, Lp, o, finish);
+}
+
+inline void push_group(const double* x, double* y, const Group& g, bool backward, long Lp) {
+  for (long o = 0; o < Lp; o += W)
+    push_group(x, y, g, backward, Lp, o, [](V v, long) __attribute__((always_inline)) { return v; });
 }
 
 // Adds the counts of the group's tools, from u before the group and v after it, and pulls v back through the group.
+// Counts are multiplied by a scale per phase.
 template <int R>
-void pull_pairs(const double* u, double* v, const Group& g, long Lp) {
+void pull_pairs(const double* u, double* v, const double* scale, double* counts, const Group& g, long Lp) {
   for (long o = 0; o < Lp; o += W) {
-    V forward[R][4], backward[R][4], counts[R][4] = {};
+    V forward[R][4], backward[R][4], sums[R][4] = {};
     for (int k = 0; k < R; ++k)
       for (int i = 0; i < 4; ++i) {
         forward[k][i] = load(g.forward + (4 * k + i) * Lp + o);
         backward[k][i] = load(g.backward + (4 * k + i) * Lp + o);
       }
     const long stride = g.right * Lp;
-    for_each_set(g.left, 1 << R, g.right, Lp, [&](long at) __attribute__((always_inline)) {
+    for_each_set(g, 1 << R, [&](long c) __attribute__((always_inline)) {
       V before[R][1 << R], after[1 << R];
 #pragma GCC unroll 8
       for (int i = 0; i < (1 << R); ++i) {
-        before[0][i] = load(u + at + i * stride + o);
-        after[i] = load(v + at + i * stride + o);
+        before[0][i] = load(u + c * Lp + i * stride + o);
+        after[i] = load(v + c * Lp + i * stride + o);
       }
 #pragma GCC unroll 3
       for (int k = 1; k < R; ++k) {
@@ -195,32 +203,33 @@ void pull_pairs(const double* u, double* v, const Group& g, long Lp) {
 #pragma GCC unroll 8
         for (int i = 0; i < (1 << R); ++i)
           if (!(i & step)) {
-            counts[k][0] += before[k][i] * after[i];
-            counts[k][1] += before[k][i] * after[i + step];
-            counts[k][2] += before[k][i + step] * after[i];
-            counts[k][3] += before[k][i + step] * after[i + step];
+            sums[k][0] += before[k][i] * after[i];
+            sums[k][1] += before[k][i] * after[i + step];
+            sums[k][2] += before[k][i + step] * after[i];
+            sums[k][3] += before[k][i + step] * after[i + step];
           }
         push_bit<R>(after, backward[k], R - 1 - k);
       }
 #pragma GCC unroll 8
-      for (int i = 0; i < (1 << R); ++i) store(v + at + i * stride + o, after[i]);
+      for (int i = 0; i < (1 << R); ++i) store(v + c * Lp + i * stride + o, after[i]);
     });
     for (int k = 0; k < R; ++k)
       for (int i = 0; i < 4; ++i) {
-        double* at = g.counts + (4 * k + i) * Lp + o;
-        store(at, load(at) + counts[k][i]);
+        double* at = counts + (4 * k + i) * Lp + o;
+        store(at, load(at) + load(scale + o) * sums[k][i]);
       }
   }
 }
 
-INLINE void count_dense(const double* u, const double* v, const Group& g, long Lp) {
+inline void count_dense(const double* u, const double* v, const double* scale, double* counts, const Group& g, long Lp) {
   const long n = g.n, stride = g.right * Lp;
   for (long o = 0; o < Lp; o += W)
-    for_each_set(g.left, n, g.right, Lp, [&](long at) {
+    for_each_set(g, n, [&](long c) {
       for (long i = 0; i < n; ++i) {
-        const V row = load(u + at + i * stride + o);
-        double* entries = g.counts + i * n * Lp + o;
-        for (long j = 0; j < n; ++j) store(entries + j * Lp, load(entries + j * Lp) + row * load(v + at + j * stride + o));
+        const V row = load(u + c * Lp + i * stride + o) * load(scale + o);
+        double* entries = counts + i * n * Lp + o;
+        for (long j = 0; j < n; ++j)
+          store(entries + j * Lp, load(entries + j * Lp) + row * load(v + c * Lp + j * stride + o));
       }
     });
 }
@@ -256,51 +265,49 @@ void mix_max(const double* x, const double* logs, double* out, long C, long L, l
   }
 }
 
-template <int R>
-void push_max_pairs(const double* x, double* y, const Group& g, long Lp) {
-  for (long o = 0; o < Lp; o += W) {
-    V blocks[R][4];
-    for (int k = 0; k < R; ++k)
-      for (int i = 0; i < 4; ++i) blocks[k][i] = load(g.forward + (4 * k + i) * Lp + o);
-    const long stride = g.right * Lp;
-    for_each_set(g.left, 1 << R, g.right, Lp, [&](long at) __attribute__((always_inline)) {
-      V rows[1 << R];
+template <int R, class Finish>
+INLINE void push_max_pairs(const double* x, double* y, const double* logs, const Group& g, long Lp, long o, Finish finish) {
+  V blocks[R][4];
+  for (int k = 0; k < R; ++k)
+    for (int i = 0; i < 4; ++i) blocks[k][i] = load(logs + (4 * k + i) * Lp + o);
+  for_each_set(g, 1 << R, [&](long c) __attribute__((always_inline)) {
+    V rows[1 << R];
 #pragma GCC unroll 8
-      for (int i = 0; i < (1 << R); ++i) rows[i] = load(x + at + i * stride + o);
+    for (int i = 0; i < (1 << R); ++i) rows[i] = load(x + (c + i * g.right) * Lp + o);
 #pragma GCC unroll 3
-      for (int k = 0; k < R; ++k) {
-        const int step = 1 << (R - 1 - k);
+    for (int k = 0; k < R; ++k) {
+      const int step = 1 << (R - 1 - k);
 #pragma GCC unroll 8
-        for (int i = 0; i < (1 << R); ++i)
-          if (!(i & step)) {
-            const V absent = rows[i], present = rows[i + step];
-            rows[i] = maximum(absent + blocks[k][0], present + blocks[k][2]);
-            rows[i + step] = maximum(absent + blocks[k][1], present + blocks[k][3]);
-          }
-      }
+      for (int i = 0; i < (1 << R); ++i)
+        if (!(i & step)) {
+          const V absent = rows[i], present = rows[i + step];
+          rows[i] = maximum(absent + blocks[k][0], present + blocks[k][2]);
+          rows[i + step] = maximum(absent + blocks[k][1], present + blocks[k][3]);
+        }
+    }
 #pragma GCC unroll 8
-      for (int i = 0; i < (1 << R); ++i) store(y + at + i * stride + o, rows[i]);
-    });
-  }
+    for (int i = 0; i < (1 << R); ++i) store(y + (c + i * g.right) * Lp + o, finish(rows[i], c + i * g.right));
+  });
 }
 
-inline void push_max_group(const double* x, double* y, const Group& g, long Lp) {
+template <class Finish>
+INLINE void push_max_group(const double* x, double* y, const double* logs, const Group& g, long Lp, long o, Finish finish) {
   if (g.dense) {
-    const long n = g.n, stride = g.right * Lp;
-    for (long o = 0; o < Lp; o += W)
-      for_each_set(g.left, n, g.right, Lp, [&](long at) {
-        for (long j = 0; j < n; ++j) {
-          V best = load(x + at + o) + load(g.forward + j * Lp + o);
-          for (long i = 1; i < n; ++i)
-            best = maximum(best, load(x + at + i * stride + o) + load(g.forward + (i * n + j) * Lp + o));
-          store(y + at + j * stride + o, best);
-        }
-      });
-    return;
+    for_each_set(g, g.n, [&](long c) {
+      for (long j = 0; j < g.n; ++j) {
+        V best = load(x + c * Lp + o) + load(logs + j * Lp + o);
+        for (long i = 1; i < g.n; ++i)
+          best = maximum(best, load(x + (c + i * g.right) * Lp + o) + load(logs + (i * g.n + j) * Lp + o));
+        store(y + (c + j * g.right) * Lp + o, finish(best, c + j * g.right));
+      }
+    });
+  } else if (g.R == 1) {
+    push_max_pairs<1>(x, y, logs, g, Lp, o, finish);
+  } else if (g.R == 2) {
+    push_max_pairs<2>(x, y, logs, g, Lp, o, finish);
+  } else {
+    push_max_pairs<3>(x, y, logs, g, Lp, o, finish);
   }
-  if (g.R == 1) return push_max_pairs<1>(x, y, g, Lp);
-  if (g.R == 2) return push_max_pairs<2>(x, y, g, Lp);
-  push_max_pairs<3>(x, y, g, Lp);
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ INLINE void put(const Out& x, int64_t i, double value) {
     static_cast<float*>(x.data)[i] = static_cast<float>(value);
 }
 
-// Doubles, aligned to vector registers and zero at first.
+// Doubles, aligned to vector registers.
 class Buffer {
  public:
   Buffer() = default;
@@ -40,10 +40,12 @@ class Buffer {
   ~Buffer() { free(data_); }
   void resize(int64_t size) {
     free(data_);
-    const size_t bytes = (static_cast<size_t>(size > 0 ? size : 1) * sizeof(double) + 63) / 64 * 64;
-    data_ = static_cast<double*>(aligned_alloc(64, bytes));
+    data_ = static_cast<double*>(aligned_alloc(64, static_cast<size_t>(size + 8) / 8 * 64));
     if (!data_) abort();
-    memset(data_, 0, bytes);
+  }
+  void resize(int64_t size, double value) {
+    resize(size);
+    for (int64_t i = 0; i < size; ++i) data_[i] = value;
   }
   double* get() const { return data_; }
   operator double*() const { return data_; }
@@ -52,29 +54,36 @@ class Buffer {
   double* data_ = nullptr;
 };
 
+INLINE void copy(double* to, const double* from, long size) {
+  for (long i = 0; i < size; i += W) store(to + i, load(from + i));  // sizes are multiples of Lp, and so of W
+}
+
 constexpr int MAX_GROUPS = 64;
+
+// The tools' transition as groups of blocks.
+struct Plan {
+  int size = 0;
+  Group groups[MAX_GROUPS];
+};
 
 struct Model {
   long L, Lp, C, K, rows;  // rows: size of a message, C * Lp
-  int num_groups = 0;
-  Group groups[MAX_GROUPS];
-  long table_size = 0;  // of all blocks, with a vector of phases per entry
+  Plan steps, counts;      // for products alone, and for products with counts
+  long table_size = 0;     // of all blocks, with the phases of each entry
   Buffer initial, transition, transposed, exponents, forward, backward;
   Buffer log_initial, log_transition, log_forward;
-  bool in_place = true;  // no dense group
 
   explicit Model(const Tables& t);
   void load_blocks(const Tables& t);
+  void make_plan(const Tables& t, int radix, Plan& plan) const;
 };
 
 Model::Model(const Tables& t) : L(t.phases), C(t.configs), K(t.tools) {
   Lp = (L + W - 1) / W * W;
   rows = C * Lp;
-  initial.resize(rows), log_initial.resize(rows);
-  transition.resize(L * Lp), log_transition.resize(L * Lp), exponents.resize(L * Lp);
-  transposed.resize(L * Lp);
-  for (long i = 0; i < rows; ++i) log_initial[i] = -INFINITY;
-  for (long i = 0; i < L * Lp; ++i) log_transition[i] = -INFINITY;
+  initial.resize(rows, 0), log_initial.resize(rows, -INFINITY);
+  transition.resize(L * Lp, 0), log_transition.resize(L * Lp, -INFINITY), exponents.resize(L * Lp, 0);
+  transposed.resize(L * Lp, 0);
   for (long q = 0; q < L; ++q) {
     for (long c = 0; c < C; ++c) {
       initial[c * Lp + q] = ::get(t.initial, q * C + c);
@@ -88,164 +97,182 @@ Model::Model(const Tables& t) : L(t.phases), C(t.configs), K(t.tools) {
     }
   }
   load_blocks(t);
+  make_plan(t, RADIX, steps);
+  make_plan(t, COUNT_RADIX, counts);
 }
 
 void Model::load_blocks(const Tables& t) {
-  long per_phase = 0;
+  long per_phase = 0, first = 0;
   for (int64_t b = 0; b < t.num_blocks; ++b) per_phase += t.block_sizes[b] * t.block_sizes[b];
   table_size = per_phase * Lp;
-  forward.resize(table_size), backward.resize(table_size), log_forward.resize(table_size);
-  for (long i = 0; i < table_size; ++i) log_forward[i] = -INFINITY;
-  long first = 0, left = 1, right = C;
-  for (int64_t b = 0; b < t.num_blocks;) {
+  forward.resize(table_size, 0), backward.resize(table_size, 0), log_forward.resize(table_size, -INFINITY);
+  for (int64_t b = 0; b < t.num_blocks; ++b) {
     const long n = t.block_sizes[b];
-    Group g;
-    g.dense = n != 2;
-    g.n = n;
-    if (!g.dense)
-      while (g.R < COUNT_RADIX && b + g.R < t.num_blocks && t.block_sizes[b + g.R] == 2) ++g.R;
-    g.forward = forward + first * Lp, g.backward = backward + first * Lp;
-    for (int k = 0; k < g.R; ++k, ++b) {
-      right /= n;
-      for (long i = 0; i < n; ++i)
-        for (long j = 0; j < n; ++j)
-          for (long q = 0; q < L; ++q) {
-            const double x = ::get(t.blocks, q * per_phase + first + i * n + j);
-            forward[(first + i * n + j) * Lp + q] = backward[(first + j * n + i) * Lp + q] = x;
-            log_forward[(first + i * n + j) * Lp + q] = log(x);
-          }
-      first += n * n;
-    }
-    g.left = left, g.right = right;
-    for (int k = 0; k < g.R; ++k) left *= n;
-    in_place &= !g.dense;
-    groups[num_groups++] = g;
+    for (long i = 0; i < n; ++i)
+      for (long j = 0; j < n; ++j)
+        for (long q = 0; q < L; ++q) {
+          const double x = ::get(t.blocks, q * per_phase + first + i * n + j);
+          forward[(first + i * n + j) * Lp + q] = backward[(first + j * n + i) * Lp + q] = x;
+          log_forward[(first + i * n + j) * Lp + q] = log(x);
+        }
+    first += n * n;
   }
 }
 
-// A message: rows (C, Lp), and per phase a power of two and the sum of its column.
-struct Message {
-  double *rows, *scale, *totals;
-  static long size(const Model& m) { return m.rows + 2 * m.Lp; }
-  Message(double* at, const Model& m) : rows(at), scale(at + m.rows), totals(at + m.rows + m.Lp) {}
+void Model::make_plan(const Tables& t, int radix, Plan& plan) const {
+  long first = 0, left = 1, right = C;
+  for (int64_t b = 0; b < t.num_blocks; plan.size++) {
+    Group& g = plan.groups[plan.size];
+    g.n = t.block_sizes[b];
+    g.dense = g.n != 2;
+    if (!g.dense)
+      while (g.R < radix && b + g.R < t.num_blocks && t.block_sizes[b + g.R] == 2) ++g.R;
+    g.offset = first * Lp, g.left = left;
+    g.forward = forward + g.offset, g.backward = backward + g.offset;
+    for (int k = 0; k < g.R; ++k, ++b) left *= g.n, right /= g.n, first += g.n * g.n;
+    g.right = right;
+  }
+}
+
+// A frame's likelihoods: factors of configurations (C), and of phases (Lp) with a power of two each (Lp).
+struct Frame {
+  double *configs, *phases, *scale;
+  static long size(const Model& m) { return (m.C + W - 1) / W * W + 2 * m.Lp; }
+  Frame(double* at, const Model& m) : configs(at + 2 * m.Lp), phases(at), scale(at + m.Lp) {}
 };
 
-INLINE void copy(double* to, const double* from, long size) { memcpy(to, from, size * sizeof(double)); }
+// A message: per phase a power of two and the sum of its column, and rows (C, Lp).
+struct Message {
+  double *scale, *totals, *rows;
+  static long size(const Model& m) { return m.rows + 2 * m.Lp; }
+  Message(double* at, const Model& m) : scale(at), totals(at + m.Lp), rows(at + 2 * m.Lp) {}
+};
 
-// Buffers for the steps of one video, and the steps.
+// What brings a message to probabilities: weights (Lp), with sum_q weights[q] * totals[q] = 1, that are
+// 2^(scale[q] - top) / value, top the largest power of a possible phase. Value is 0 if all phases are impossible.
+struct Total {
+  double value, top;
+  Total(const double* scale, const double* totals, double* weights, long Lp) {
+    V tops = fill(-INFINITY);
+    for (long o = 0; o < Lp; o += W)
+      tops = maximum(tops, select(load(totals + o) != V{}, load(scale + o), fill(-INFINITY)));
+    top = largest(tops);
+    if (top == -INFINITY) top = 0;
+    V values = {};
+    for (long o = 0; o < Lp; o += W) {
+      const V weight = power_of_two(load(scale + o) - fill(top)), total = load(totals + o);
+      store(weights + o, weight);
+      values += select(total != V{}, weight * total, V{});
+    }
+    value = sum(values);
+    for (long o = 0; o < Lp; o += W) store(weights + o, load(weights + o) / fill(value));
+  }
+  double log() const { return ::log(value) + top * LN2; }
+};
+
+// The steps of one video's recursions, and buffers for them.
 class Steps {
  public:
   Steps(const Model& model, const Video& video)
-      : m(model), v(video), factors(m.C), phase_factors(m.Lp), phase_scale(m.Lp), weights(m.L * m.Lp), weighted_for(m.Lp),
-        reference(m.Lp), spare(m.rows), tool_logs(2 * m.K + 1), zeros(m.Lp) {}
+      : m(model), v(video), weights(m.L * m.Lp), weighted_for(m.Lp), reference(m.Lp), spare(m.rows),
+        tool_factors(2 * m.K + W) {
+    padding.resize(m.Lp, 1);
+    for (long q = 0; q < m.L; ++q) padding[q] = 0;
+  }
 
   // Loads frame t's likelihoods; returns the logarithm of the factor that was removed from them.
-  double load_frame(int64_t t);
+  double load_frame(int64_t t, const Frame& out);
 
-  // The prediction before the tools' transition: u from the message of the frame before.
-  void predict_phases(const Message& before, const double* table, double* u, double* u_scale, double* u_totals);
+  // u: the prediction from a message before the tools move, by the transition or its transpose.
+  void predict_phases(const Message& before, bool transposed, double* u, double* u_scale, double* u_totals);
 
-  // Pushes rows through the tools' transition in all phases, in place.
-  void push(double* rows, bool backward) {
-    for (int g = 0; g < m.num_groups; ++g) {
-      const Group& group = m.groups[backward ? m.num_groups - 1 - g : g];
-      if (group.dense) {
-        push_group(rows, spare, group, backward, m.Lp);
-        copy(rows, spare, m.rows);
-      } else {
-        push_group(rows, rows, group, backward, m.Lp);
-      }
+  // Pulls rows back through the tools' transition, in place.
+  void pull(double* rows) {
+    for (int i = m.steps.size - 1; i >= 0; --i) {
+      const Group& g = m.steps.groups[i];
+      push_group(rows, g.dense ? spare.get() : rows, g, true, m.Lp);
+      if (g.dense) copy(rows, spare, m.rows);
     }
   }
 
-  // Multiplies by the frame's likelihoods, and adds up columns.
-  void multiply(const double* x, const double* x_scale, const Message& out);
-
+  // Message of frame 0.
+  void first(const Frame& frame, const Message& out);
+  // Message of a frame from that of the frame before; keeps u.
+  void next(const Frame& frame, const Message& before, const Message& out, double* u, double* u_scale);
   // Brings column sums back into range.
   void rescale(const Message& x);
 
-  // Message of frame 0, which must be loaded.
-  void first(const Message& out) {
-    multiply(m.initial, zeros, out);
-    rescale(out);
-  }
-
-  // Message of frame t from that of the frame before; the frame must be loaded. Keeps u and its scale if asked to.
-  void next(const Message& before, const Message& out, double* u = nullptr, double* u_scale = nullptr);
-
   const Model& m;
   const Video& v;
-  Buffer factors, phase_factors, phase_scale, weights, weighted_for, reference, spare, tool_logs, zeros;
-  const double* weighted_table = nullptr;
+
+ private:
+  void load_joint(int64_t t, const Frame& out, double& removed);
+
+  Buffer weights, weighted_for, reference, spare, tool_factors, padding;
+  int weighted = -1;  // the table of the weights: 0 the transition, 1 its transpose
 };
 
-double Steps::load_frame(int64_t t) {
+double Steps::load_frame(int64_t t, const Frame& out) {
   double removed = 0;
-  if (v.phases.data) {
-    for (long q = 0; q < m.L; ++q) phase_factors[q] = get(v.phases, t * m.L + q);
-    for (long o = 0; o < m.Lp; o += W) {
-      const V x = load(phase_factors + o);
-      // Most phases need no power of their own.
-      const V scale = round_to_integer(select(x > fill(-INFINITY), x, V{}) * fill(1 / (LN2 * QUANTUM))) * fill(QUANTUM);
-      store(phase_scale + o, scale);
-      constexpr double high = 6.93147180369123816490e-01, low = 1.90821492927058770002e-10;
-      store(phase_factors + o, exponential((x - scale * fill(high)) - scale * fill(low)));
-    }
-    for (long q = m.L; q < m.Lp; ++q) phase_factors[q] = phase_scale[q] = 0;
-  } else {
-    for (long q = 0; q < m.L; ++q) phase_factors[q] = 1;
+  if (v.phases.is_double)
+    for (long q = 0; q < m.L; ++q) out.phases[q] = static_cast<const double*>(v.phases.data)[t * m.L + q];
+  else
+    for (long q = 0; q < m.L; ++q) out.phases[q] = static_cast<const float*>(v.phases.data)[t * m.L + q];
+  for (long q = m.L; q < m.Lp; ++q) out.phases[q] = -INFINITY;
+  for (long o = 0; o < m.Lp; o += W) {
+    const V x = load(out.phases + o);
+    // Most phases need no power of their own.
+    const V scale = round_to_integer(select(x > fill(-INFINITY), x, V{}) * fill(1 / (LN2 * QUANTUM))) * fill(QUANTUM);
+    store(out.scale + o, scale);
+    store(out.phases + o, exponential((x - scale * fill(LN2_HIGH)) - scale * fill(LN2_LOW)));
   }
   if (v.configs.data) {
-    // Logarithms first: the best configuration is the best of the sums.
-    double* logs = factors;
-    for (long c = 0; c < m.C; ++c) logs[c] = get(v.configs, t * m.C + c);
-    if (v.tools.data)
-      for (long k = 0; k < m.K; ++k)
-        for (long c = 0; c < m.C; ++c) logs[c] += get(v.tools, (t * m.K + k) * 2 + ((c >> (m.K - 1 - k)) & 1));
-    double top = -INFINITY;
-    for (long c = 0; c < m.C; ++c) top = logs[c] > top || logs[c] != logs[c] ? logs[c] : top;
-    removed += top = top == -INFINITY ? 0 : top;
-    for (long c = 0; c < m.C; c += W) {
-      double part[W];
-      const long n = m.C - c < W ? m.C - c : W;
-      for (long i = 0; i < W; ++i) part[i] = i < n ? logs[c + i] - top : 0;
-      store(part, exponential(load(part)));
-      for (long i = 0; i < n; ++i) factors[c + i] = part[i];
-    }
+    load_joint(t, out, removed);
   } else if (v.tools.data) {
     const long n = 2 * m.K;
-    for (long i = 0; i < n; i += W) {
-      double part[W] = {};
-      for (long k = 0; k < W && i + k < n; k += 2) {
-        const double absent = get(v.tools, t * n + i + k), present = get(v.tools, t * n + i + k + 1);
-        double top = absent > present || absent != absent ? absent : present;
-        removed += top = top == -INFINITY ? 0 : top;
-        part[k] = absent - top, part[k + 1] = present - top;
-      }
-      store(part, exponential(load(part)));
-      for (long k = 0; k < W && i + k < n; ++k) tool_logs[i + k] = part[k];
+    for (long k = 0; k < n; k += 2) {
+      const double absent = get(v.tools, t * n + k), present = get(v.tools, t * n + k + 1);
+      double top = absent > present || absent != absent ? absent : present;
+      removed += top = top == -INFINITY ? 0 : top;
+      tool_factors[k] = absent - top, tool_factors[k + 1] = present - top;
     }
-    factors[0] = 1;
+    for (long k = n; k % W; ++k) tool_factors[k] = 0;
+    for (long k = 0; k < n; k += W) store(tool_factors + k, exponential(load(tool_factors + k)));
+    out.configs[0] = 1;
     long size = 1;
     for (long k = m.K - 1; k >= 0; --k, size *= 2) {
-      const double absent = tool_logs[2 * k], present = tool_logs[2 * k + 1];
-      for (long c = 0; c < size; ++c) factors[size + c] = factors[c] * present, factors[c] *= absent;
+      const double absent = tool_factors[2 * k], present = tool_factors[2 * k + 1];
+      for (long c = 0; c < size; ++c) out.configs[size + c] = out.configs[c] * present, out.configs[c] *= absent;
     }
   } else {
-    for (long c = 0; c < m.C; ++c) factors[c] = 1;
+    for (long c = 0; c < m.C; ++c) out.configs[c] = 1;
   }
   return removed;
 }
 
-void Steps::predict_phases(const Message& before, const double* table, double* u, double* u_scale, double* u_totals) {
+// Adds up logarithms first: the best configuration is the best of the sums.
+void Steps::load_joint(int64_t t, const Frame& out, double& removed) {
+  double* logs = out.configs;
+  for (long c = 0; c < m.C; ++c) logs[c] = get(v.configs, t * m.C + c);
+  if (v.tools.data)
+    for (long k = 0; k < m.K; ++k)
+      for (long c = 0; c < m.C; ++c) logs[c] += get(v.tools, (t * m.K + k) * 2 + ((c >> (m.K - 1 - k)) & 1));
+  double top = -INFINITY;
+  for (long c = 0; c < m.C; ++c) top = logs[c] > top || logs[c] != logs[c] ? logs[c] : top;
+  removed += top = top == -INFINITY ? 0 : top;
+  for (long c = m.C; c % W; ++c) logs[c] = 0;
+  for (long c = 0; c < m.C; c += W) store(logs + c, exponential(load(logs + c) - fill(top)));
+}
+
+void Steps::predict_phases(const Message& before, bool transposed, double* u, double* u_scale, double* u_totals) {
   const long L = m.L, Lp = m.Lp;
   // Weights for the same powers of two are those of the step before.
-  bool same = weighted_table == table;
+  bool same = weighted == transposed;
   for (long o = 0; o < Lp && same; o += W) same = !any(load(before.scale + o) != load(weighted_for + o));
   if (!same) {
-    weighted_table = table;
+    const double* table = transposed ? m.transposed : m.transition;
+    weighted = transposed;
     copy(weighted_for, before.scale, Lp);
-    const bool transposed = table != m.transition.get();
     double top = -INFINITY;
     for (long p = 0; p < L; ++p) top = before.scale[p] > top ? before.scale[p] : top;
     for (long q = 0; q < Lp; ++q) reference[q] = top;
@@ -266,28 +293,62 @@ void Steps::predict_phases(const Message& before, const double* table, double* u
   WITH_PHASES(mix, L, before.rows, weights, u, u_totals, m.C, L, Lp);
 }
 
-void Steps::multiply(const double* x, const double* x_scale, const Message& out) {
-  const long Lp = m.Lp;
-  for (long o = 0; o < Lp; o += W) {
-    const V phases = load(phase_factors + o);
+void Steps::first(const Frame& frame, const Message& out) {
+  for (long o = 0; o < m.Lp; o += W) {
     V total = {};
     for (long c = 0; c < m.C; ++c) {
-      const V y = load(x + c * Lp + o) * (phases * fill(factors[c]));
-      store(out.rows + c * Lp + o, y);
+      const V y = load(m.initial + c * m.Lp + o) * (load(frame.phases + o) * fill(frame.configs[c]));
+      store(out.rows + c * m.Lp + o, y);
       total += y;
     }
     store(out.totals + o, total);
-    store(out.scale + o, load(x_scale + o) + load(phase_scale + o));
+    store(out.scale + o, load(frame.scale + o));
   }
+  rescale(out);
+}
+
+void Steps::next(const Frame& frame, const Message& before, const Message& out, double* u, double* u_scale) {
+  const long Lp = m.Lp;
+  predict_phases(before, false, u, u_scale, out.totals);
+  const double* x = u;
+  for (int i = 0; i + 1 < m.steps.size; ++i) {
+    const Group& g = m.steps.groups[i];
+    double* to = g.dense && x == out.rows ? spare.get() : out.rows;
+    push_group(x, to, g, false, Lp);
+    x = to;
+  }
+  // The last products are multiplied by the frame's likelihoods at once.
+  if (m.steps.size && m.steps.groups[m.steps.size - 1].dense && x == out.rows) {
+    copy(spare, x, m.rows);
+    x = spare;
+  }
+  for (long o = 0; o < Lp; o += W) {
+    V total = {};
+    const V phases = load(frame.phases + o);
+    const auto finish = [&](V y, long c) __attribute__((always_inline)) {
+      y *= phases * fill(frame.configs[c]);
+      total += y;
+      return y;
+    };
+    if (m.steps.size)
+      push_group(x, out.rows, m.steps.groups[m.steps.size - 1], false, Lp, o, finish);
+    else
+      for (long c = 0; c < m.C; ++c) store(out.rows + c * Lp + o, finish(load(x + c * Lp + o), c));
+    store(out.totals + o, total);
+    store(out.scale + o, load(u_scale + o) + load(frame.scale + o));
+  }
+  rescale(out);
 }
 
 void Steps::rescale(const Message& x) {
-  bool in_range = true;
+  bool in_range = true, all_possible = true;
   for (long o = 0; o < m.Lp; o += W) {
     const V total = load(x.totals + o);
     in_range &= !any(((total < fill(LOWEST)) | (total > fill(HIGHEST))) & (total > V{}));
+    all_possible &= !any(total + load(padding + o) <= V{});
   }
-  if (!in_range) {
+  if (in_range && all_possible) return;
+  if (!in_range)
     for (long q = 0; q < m.L; ++q) {
       const double total = x.totals[q];
       if (!(total > 0) || (total >= LOWEST && total <= HIGHEST) || total > 1e300) continue;
@@ -296,53 +357,22 @@ void Steps::rescale(const Message& x) {
       x.totals[q] *= factor;
       x.scale[q] += shift;
     }
-  }
   // An impossible phase takes another's power, so that powers stay alike.
-  double top = -INFINITY;
-  bool impossible = false;
-  for (long q = 0; q < m.L; ++q) {
-    if (x.totals[q] > 0) top = x.scale[q] > top ? x.scale[q] : top;
-    else impossible = true;
-  }
+  V tops = fill(-INFINITY);
+  for (long o = 0; o < m.Lp; o += W)
+    tops = maximum(tops, select(load(x.totals + o) > V{}, load(x.scale + o), fill(-INFINITY)));
+  double top = largest(tops);
   if (top == -INFINITY) top = 0;
-  if (impossible)
-    for (long q = 0; q < m.L; ++q) if (!(x.totals[q] > 0)) x.scale[q] = top;
-  for (long q = m.L; q < m.Lp; ++q) x.scale[q] = top;
+  for (long o = 0; o < m.Lp; o += W)
+    store(x.scale + o, select(load(x.totals + o) > V{}, load(x.scale + o), fill(top)));
 }
 
-void Steps::next(const Message& before, const Message& out, double* u, double* u_scale) {
-  double* rows = u ? u : out.rows;
-  double* scale = u_scale ? u_scale : out.scale;
-  predict_phases(before, m.transition, rows, scale, out.totals);
-  if (u) copy(out.rows, u, m.rows);
-  push(out.rows, false);
-  multiply(out.rows, scale, out);
-  rescale(out);
-}
-
-// The sum of 2^(scale - top) * totals, and top, the largest power of a possible phase.
-struct Total {
-  double value = 0, top = -INFINITY;
-};
-
-Total total_of(const double* scale, const double* totals, long L) {
-  Total out;
-  for (long q = 0; q < L; ++q)
-    if (totals[q] != 0) out.top = scale[q] > out.top ? scale[q] : out.top;
-  if (out.top == -INFINITY) return out;
-  for (long q = 0; q < L; ++q)
-    if (totals[q] != 0 && scale[q] - out.top > -1000) out.value += ldexp(totals[q], static_cast<int>(scale[q] - out.top));
-  return out;
-}
-
-double log_of(const Message& x, long L) {
-  const Total total = total_of(x.scale, x.totals, L);
-  return log(total.value) + (total.top == -INFINITY ? 0 : total.top * LN2);
-}
-
-int64_t chunk_size(int64_t frames, int64_t smallest) {
-  int64_t size = static_cast<int64_t>(sqrt(static_cast<double>(frames)) / 2);
-  return size > smallest ? size : smallest;
+// Frames of a chunk: as many as a processor's cache holds, and more for long videos, of which each chunk's first message
+// is kept.
+int64_t chunk_size(int64_t frames, int64_t doubles_per_frame) {
+  const int64_t fit = 3 * 65536 / 2 / doubles_per_frame, root = static_cast<int64_t>(sqrt(frames / 4.0));
+  const int64_t size = fit > root ? fit : root;
+  return size < 16 ? 16 : size > frames ? frames : size;
 }
 
 // Sums rows, which it overwrites, over the configurations with each tool absent and present; then over phases.
@@ -364,54 +394,54 @@ void put_tools(double* rows, const double* weights, const Model& m, const Out& o
   }
 }
 
-double log_normalizer(const void* model, const Video& v) {
-  const Model& m = *static_cast<const Model*>(model);
-  if (v.length <= 0) return 0;
-  Steps steps(m, v);
-  Buffer buffers(2 * Message::size(m));
+// The forward pass over all frames: calls visit(t, message of frame t before, message of frame t); stops if it returns
+// false. Returns the log-normalizer.
+template <class Visit>
+INLINE double forward(Steps& steps, Visit visit) {
+  const Model& m = steps.m;
+  Buffer buffers(2 * Message::size(m)), likelihoods(Frame::size(m)), u(m.rows + 2 * m.Lp);
+  const Frame frame(likelihoods, m);
   Message now(buffers, m), then(buffers + Message::size(m), m);
-  double removed = steps.load_frame(0);
-  steps.first(now);
-  for (int64_t t = 1; t < v.length; ++t) {
-    removed += steps.load_frame(t);
-    steps.next(now, then);
+  double removed = 0;
+  for (int64_t t = 0; t < steps.v.length; ++t) {
+    removed += steps.load_frame(t, frame);
+    if (t == 0)
+      steps.first(frame, now);
+    else
+      steps.next(frame, then, now, u, u + m.rows);
+    if (!visit(t, then, now)) return -INFINITY;
     const Message swap = now;
     now = then, then = swap;
   }
-  return removed + log_of(now, m.L);
+  return removed + Total(then.scale, then.totals, u, m.Lp).log();
+}
+
+double log_normalizer(const void* model, const Video& v) {
+  if (v.length <= 0) return 0;
+  Steps steps(*static_cast<const Model*>(model), v);
+  return forward(steps, [](int64_t, const Message&, const Message&) { return true; });
 }
 
 double filter(const void* model, const Video& v, const Marginals& out) {
   const Model& m = *static_cast<const Model*>(model);
-  const long L = m.L, K = m.K, Lp = m.Lp;
+  const long L = m.L, K = m.K;
   if (v.length <= 0) return 0;
   Steps steps(m, v);
-  Buffer buffers(2 * Message::size(m)), weights(Lp), spare(m.rows);
-  Message now(buffers, m), then(buffers + Message::size(m), m);
-  double removed = 0;
-  for (int64_t t = 0; t < v.length; ++t) {
-    removed += steps.load_frame(t);
-    if (t == 0)
-      steps.first(now);
-    else
-      steps.next(then, now);
-    const Total total = total_of(now.scale, now.totals, L);
+  Buffer weights(m.Lp), spare(m.rows);
+  return forward(steps, [&](int64_t t, const Message&, const Message& now) {
+    const Total total(now.scale, now.totals, weights, m.Lp);
     if (total.value == 0) {
       for (int64_t i = 0; i < t * L; ++i) put(out.phases, i, 0);
       for (int64_t i = 0; i < t * K * 2; ++i) put(out.tools, i, 0);
-      return -INFINITY;
+      return false;
     }
-    for (long o = 0; o < Lp; o += W)
-      store(weights + o, power_of_two(load(now.scale + o) - fill(total.top)) / fill(total.value));
     for (long q = 0; q < L; ++q) put(out.phases, t * L + q, now.totals[q] * weights[q]);
     if (K) {
       copy(spare, now.rows, m.rows);
       put_tools(spare, weights, m, out.tools, t);
     }
-    const Message swap = now;
-    now = then, then = swap;
-  }
-  return removed + log_of(then, L);
+    return true;
+  });
 }
 
 // The backward pass: derivatives of the log-normalizer.
@@ -419,24 +449,22 @@ class Backward {
  public:
   Backward(const Model& model, const Video& video, const Gradient& gradient)
       : m(model), v(video), out(gradient), steps(m, v), buffers(2 * Message::size(m)), beta(buffers, m),
-        weighted(buffers + Message::size(m), m), joint(m.rows), sums(m.Lp), weights(m.Lp), ratios(m.L * m.Lp),
-        transition(m.L * m.Lp), blocks(m.table_size) {
-    if (out.tables) prefixes.resize((m.num_groups + 1) * m.rows);
-    for (int g = 0; g < m.num_groups; ++g) {
-      groups[g] = m.groups[g];
-      groups[g].counts = blocks + (groups[g].forward - m.forward);
-    }
+        weighted(buffers + Message::size(m), m), joint(m.rows), sums(m.Lp), scale(m.Lp), weights(m.Lp),
+        ratios(m.L * m.Lp) {
+    if (!out.tables) return;
+    prefixes.resize(m.counts.size * m.rows);
+    transition.resize(m.L * m.Lp, 0), blocks.resize(m.table_size, 0);
   }
 
   double run();
 
  private:
-  // Writes the marginals of frame t from its message and beta, and keeps the total of their product.
-  void write_marginals(int64_t t, const Message& alpha);
-  // Moves beta to the frame before; u is the prediction from that frame's message before the tools' transition.
+  // Writes the marginals of frame t from its message and beta, and multiplies beta by the frame's likelihoods.
+  void write_marginals(int64_t t, const Frame& frame, const Message& alpha);
+  // Moves beta to the frame before; u is the prediction from that frame's message before the tools move.
   void step(const Message& before, const double* u, const double* u_scale);
   // Counts the transition of tools while pulling the weighted message back through it.
-  void count_tools(const double* u, const double* scale);
+  void count_tools(const double* u);
   void write_tables();
 
   const Model& m;
@@ -445,57 +473,50 @@ class Backward {
   Steps steps;
   Buffer buffers;
   Message beta, weighted;  // weighted: beta times the frame's likelihoods
-  Buffer joint, sums, weights, ratios, transition, blocks, prefixes;
-  Group groups[MAX_GROUPS];
-  Total total;
+  Buffer joint, sums, scale, weights, ratios, transition, blocks, prefixes;
+  double total = 0, top = 0;  // of the product of message and beta
 };
 
 double Backward::run() {
   const int64_t length = v.length;
   if (length <= 0) return 0;
-  const long size = Message::size(m), u_size = m.rows + m.Lp;
-  const int64_t chunk = chunk_size(length, 32), chunks = (length + chunk - 1) / chunk;
-  // Of each chunk, the message of the frame before it.
-  Buffer starts(chunks * size), two(2 * size);
-  Message now(two, m), then(two + size, m);
-  double removed = 0;
-  for (int64_t t = 0; t < length; ++t) {
-    if (t % chunk == 0 && t > 0) copy(starts + t / chunk * size, then.rows, size);
-    removed += steps.load_frame(t);
-    if (t == 0)
-      steps.first(now);
-    else
-      steps.next(then, now);
-    const Message swap = now;
-    now = then, then = swap;
+  const long size = Message::size(m), u_size = m.rows + m.Lp, frame_size = Frame::size(m);
+  const int64_t chunk = chunk_size(length, size + u_size + frame_size), chunks = (length + chunk - 1) / chunk;
+  // Of each chunk but the first, the message of the frame before it.
+  Buffer starts((chunks - 1) * size), messages((chunk + 1) * size), us(chunk * u_size), frames(chunk * frame_size);
+  double value = 0;
+  if (chunks > 1) {
+    value = forward(steps, [&](int64_t t, const Message& before, const Message&) {
+      if (t % chunk == 0 && t > 0) copy(starts + (t / chunk - 1) * size, before.scale, size);
+      return true;
+    });
+    if (value == -INFINITY) return value;
   }
-  const double value = removed + log_of(then, m.L);
-  if (value == -INFINITY) return value;
-
-  const int64_t kept = (chunk < length ? chunk : length) + 1;
-  Buffer messages(kept * size), us(kept * u_size);
-  for (long q = 0; q < m.L; ++q) {
-    for (long c = 0; c < m.C; ++c) beta.rows[c * m.Lp + q] = 1;
-    beta.totals[q] = static_cast<double>(m.C);
+  beta.rows[0] = 0;
+  for (long q = 0; q < m.Lp; ++q) {
+    for (long c = 0; c < m.C; ++c) beta.rows[c * m.Lp + q] = q < m.L;
+    beta.totals[q] = q < m.L ? static_cast<double>(m.C) : 0, beta.scale[q] = 0;
   }
   for (int64_t i = chunks - 1; i >= 0; --i) {
     const int64_t first = i * chunk, end = first + chunk < length ? first + chunk : length;
     const auto message = [&](int64_t t) { return Message(messages + (t - first + 1) * size, m); };
-    copy(messages, starts + i * size, size);
+    const auto frame = [&](int64_t t) { return Frame(frames + (t - first) * frame_size, m); };
+    if (i > 0) copy(messages, starts + (i - 1) * size, size);
+    double removed = 0;
     for (int64_t t = first; t < end; ++t) {
-      steps.load_frame(t);
+      removed += steps.load_frame(t, frame(t));
       double* u = us + (t - first) * u_size;
       if (t == 0)
-        steps.first(message(0));
+        steps.first(frame(t), message(t));
       else
-        steps.next(message(t - 1), message(t), u, u + m.rows);
+        steps.next(frame(t), message(t - 1), message(t), u, u + m.rows);
+    }
+    if (chunks == 1) {
+      value = removed + Total(message(end - 1).scale, message(end - 1).totals, weights, m.Lp).log();
+      if (value == -INFINITY) return value;
     }
     for (int64_t t = end - 1; t >= first; --t) {
-      write_marginals(t, message(t));
-      if (t == 0 && !out.tables) break;
-      steps.load_frame(t);
-      steps.multiply(beta.rows, beta.scale, weighted);
-      steps.rescale(weighted);
+      write_marginals(t, frame(t), message(t));
       double* u = us + (t - first) * u_size;
       if (t > 0) step(message(t - 1), u, u + m.rows);
     }
@@ -504,21 +525,25 @@ double Backward::run() {
   return value;
 }
 
-void Backward::write_marginals(int64_t t, const Message& alpha) {
+void Backward::write_marginals(int64_t t, const Frame& frame, const Message& alpha) {
   const long L = m.L, Lp = m.Lp;
   for (long o = 0; o < Lp; o += W) {
-    V sum = {};
+    V joint_total = {}, weighted_total = {};
+    const V phases = load(frame.phases + o);
     for (long c = 0; c < m.C; ++c) {
-      const V product = load(alpha.rows + c * Lp + o) * load(beta.rows + c * Lp + o);
+      const V b = load(beta.rows + c * Lp + o), product = load(alpha.rows + c * Lp + o) * b;
+      const V y = b * (phases * fill(frame.configs[c]));
       store(joint + c * Lp + o, product);
-      sum += product;
+      store(weighted.rows + c * Lp + o, y);
+      joint_total += product, weighted_total += y;
     }
-    store(sums + o, sum);
-    store(weights + o, load(alpha.scale + o) + load(beta.scale + o));
+    store(sums + o, joint_total);
+    store(weighted.totals + o, weighted_total);
+    store(scale + o, load(alpha.scale + o) + load(beta.scale + o));
+    store(weighted.scale + o, load(beta.scale + o) + load(frame.scale + o));
   }
-  total = total_of(weights, sums, L);
-  for (long o = 0; o < Lp; o += W)
-    store(weights + o, power_of_two(load(weights + o) - fill(total.top)) / fill(total.value));
+  const Total all(scale, sums, weights, Lp);
+  total = all.value, top = all.top;
   for (long q = 0; q < L; ++q) put(out.phases, t * L + q, sums[q] * weights[q]);
   if (out.configs.data)
     for (long c = 0; c < m.C; ++c) {
@@ -527,6 +552,7 @@ void Backward::write_marginals(int64_t t, const Message& alpha) {
       put(out.configs, t * m.C + c, value);
     }
   if (out.tools.data) put_tools(joint, weights, m, out.tools, t);
+  steps.rescale(weighted);
 }
 
 void Backward::step(const Message& before, const double* u, const double* u_scale) {
@@ -534,51 +560,46 @@ void Backward::step(const Message& before, const double* u, const double* u_scal
   if (out.tables) {
     // weights[q] brings products of u and the weighted message to probabilities.
     for (long o = 0; o < Lp; o += W)
-      store(weights + o, power_of_two(load(u_scale + o) + load(weighted.scale + o) - fill(total.top)) / fill(total.value));
-    count_tools(u, weights);
+      store(weights + o, power_of_two(load(u_scale + o) + load(weighted.scale + o) - fill(top)) / fill(total));
+    count_tools(u);
     for (long p = 0; p < L; ++p)
       for (long o = 0; o < Lp; o += W)
         store(ratios + p * Lp + o, load(weights + o) * power_of_two(fill(before.scale[p]) - load(u_scale + o)));
     WITH_PHASES(count_phases, L, before.rows, weighted.rows, ratios, transition, m.C, L, Lp);
   } else {
-    steps.push(weighted.rows, true);
+    steps.pull(weighted.rows);
   }
-  steps.predict_phases(weighted, m.transposed, beta.rows, beta.scale, beta.totals);
+  steps.predict_phases(weighted, true, beta.rows, beta.scale, beta.totals);
   steps.rescale(beta);
 }
 
-void Backward::count_tools(const double* u, const double* scale) {
-  const long Lp = m.Lp;
-  if (!m.num_groups) return;
-  for (long o = 0; o < Lp; o += W) {
-    const V s = load(scale + o);
-    for (long c = 0; c < m.C; ++c) store(prefixes + c * Lp + o, load(u + c * Lp + o) * s);
-  }
-  for (int g = 0; g + 1 < m.num_groups; ++g)
-    push_group(prefixes + g * m.rows, prefixes + (g + 1) * m.rows, groups[g], false, Lp);
-  for (int g = m.num_groups - 1; g >= 0; --g) {
-    const double* before = prefixes + g * m.rows;
-    double* after = weighted.rows;
-    if (groups[g].dense) {
-      count_dense(before, after, groups[g], Lp);
-      push_group(after, joint, groups[g], true, Lp);
-      copy(after, joint, m.rows);
-    } else if (groups[g].R == 1) {
-      pull_pairs<1>(before, after, groups[g], Lp);
+void Backward::count_tools(const double* u) {
+  const int n = m.counts.size;
+  for (int i = 0; i + 1 < n; ++i)
+    push_group(i ? prefixes + i * m.rows : u, prefixes + (i + 1) * m.rows, m.counts.groups[i], false, m.Lp);
+  for (int i = n - 1; i >= 0; --i) {
+    const Group& g = m.counts.groups[i];
+    const double* before = i ? prefixes + i * m.rows : u;
+    double* counts = blocks + g.offset;
+    if (g.dense) {
+      count_dense(before, weighted.rows, weights, counts, g, m.Lp);
+      push_group(weighted.rows, joint, g, true, m.Lp);
+      copy(weighted.rows, joint, m.rows);
+    } else if (g.R == 1) {
+      pull_pairs<1>(before, weighted.rows, weights, counts, g, m.Lp);
     } else {
-      pull_pairs<2>(before, after, groups[g], Lp);
+      pull_pairs<2>(before, weighted.rows, weights, counts, g, m.Lp);
     }
   }
 }
 
 void Backward::write_tables() {
-  const long L = m.L, Lp = m.Lp;
+  const long L = m.L, Lp = m.Lp, per_phase = m.table_size / Lp;
   for (long o = 0; o < Lp; o += W)
-    store(weights + o, power_of_two(load(weighted.scale + o) - fill(total.top)) / fill(total.value));
+    store(weights + o, power_of_two(load(weighted.scale + o) - fill(top)) / fill(total));
   for (long q = 0; q < L; ++q) {
     for (long c = 0; c < m.C; ++c) put(out.initial, q * m.C + c, weighted.rows[c * Lp + q] * weights[q]);
     for (long p = 0; p < L; ++p) put(out.transition, p * L + q, transition[p * Lp + q]);
-    const long per_phase = m.table_size / Lp;
     for (long i = 0; i < per_phase; ++i) put(out.blocks, q * per_phase + i, blocks[i * Lp + q]);
   }
 }
@@ -591,75 +612,104 @@ double gradient(const void* model, const Video& v, const Gradient& out) {
 class BestPath {
  public:
   BestPath(const Model& model, const Video& video)
-      : m(model), v(video), steps(m, v), configs(m.C), phases(m.Lp), spare(m.rows), column(m.C), wide(m.C) {}
+      : m(model), v(video), frame_configs(m.C), frame_phases(m.Lp), spare(m.rows), column(m.C), tools(m.C) {}
 
   double run(int32_t* path_phases, int32_t* path_configs);
 
  private:
   void load_frame(int64_t t);
+  // Scores of frame 0.
+  void first(double* score);
   // Scores of frame t from those of the frame before, and u, the best over the phase before.
   void next(int64_t t, const double* before, double* u, double* score);
-  void add_frame(const double* x, double* score);
   // Logarithms of the probability that each configuration is followed by (q, c), in column.
   void fill_column(long q, long c);
+  // The best state of the frame before, from its scores and u.
+  void step_back(const double* u, const double* score, long& q, long& c);
 
   const Model& m;
   const Video& v;
-  Steps steps;
-  Buffer configs, phases, spare, column, wide;
+  Buffer frame_configs, frame_phases, spare, column, tools;
 };
 
 void BestPath::load_frame(int64_t t) {
-  for (long q = 0; q < m.L; ++q) phases[q] = v.phases.data ? get(v.phases, t * m.L + q) : 0;
-  for (long q = m.L; q < m.Lp; ++q) phases[q] = -INFINITY;
-  for (long c = 0; c < m.C; ++c) configs[c] = v.configs.data ? get(v.configs, t * m.C + c) : 0;
+  for (long q = 0; q < m.L; ++q) frame_phases[q] = get(v.phases, t * m.L + q);
+  for (long q = m.L; q < m.Lp; ++q) frame_phases[q] = -INFINITY;
+  for (long c = 0; c < m.C; ++c) frame_configs[c] = v.configs.data ? get(v.configs, t * m.C + c) : 0;
   if (!v.tools.data) return;
-  wide[0] = 0;
+  tools[0] = 0;
   long size = 1;
   for (long k = m.K - 1; k >= 0; --k, size *= 2) {
     const double absent = get(v.tools, (t * m.K + k) * 2), present = get(v.tools, (t * m.K + k) * 2 + 1);
-    for (long c = 0; c < size; ++c) wide[size + c] = wide[c] + present, wide[c] += absent;
+    for (long c = 0; c < size; ++c) tools[size + c] = tools[c] + present, tools[c] += absent;
   }
-  for (long c = 0; c < m.C; ++c) configs[c] += wide[c];
+  for (long c = 0; c < m.C; ++c) frame_configs[c] += tools[c];
 }
 
-void BestPath::add_frame(const double* x, double* score) {
-  for (long o = 0; o < m.Lp; o += W) {
-    const V own = load(phases + o);
+void BestPath::first(double* score) {
+  load_frame(0);
+  for (long o = 0; o < m.Lp; o += W)
     for (long c = 0; c < m.C; ++c)
-      store(score + c * m.Lp + o, load(x + c * m.Lp + o) + (own + fill(configs[c])));
-  }
+      store(score + c * m.Lp + o,
+            load(m.log_initial + c * m.Lp + o) + (load(frame_phases + o) + fill(frame_configs[c])));
 }
 
 void BestPath::next(int64_t t, const double* before, double* u, double* score) {
   load_frame(t);
   WITH_PHASES(mix_max, m.L, before, m.log_transition, u, m.C, m.L, m.Lp);
-  const double* x = u;
-  for (int g = 0; g < m.num_groups; ++g) {
-    Group group = m.groups[g];
-    group.forward = m.log_forward + (group.forward - m.forward);
-    double* to = x == score ? spare : score;
-    push_max_group(x, to, group, m.Lp);
-    x = to;
+  const int n = m.steps.size;
+  for (long o = 0; o < m.Lp; o += W) {
+    const V phases = load(frame_phases + o);
+    const auto same = [](V y, long) __attribute__((always_inline)) { return y; };
+    const auto finish = [&](V y, long c) __attribute__((always_inline)) { return y + (phases + fill(frame_configs[c])); };
+    const double* x = u;
+    for (int i = 0; i < n; ++i) {
+      const Group& g = m.steps.groups[i];
+      double* to = g.dense && x == score ? spare.get() : score;
+      const double* logs = m.log_forward + g.offset;
+      if (i + 1 < n)
+        push_max_group(x, to, logs, g, m.Lp, o, same);
+      else
+        push_max_group(x, to, logs, g, m.Lp, o, finish);
+      x = to;
+    }
+    if (n == 0)
+      for (long c = 0; c < m.C; ++c) store(score + c * m.Lp + o, finish(load(u + c * m.Lp + o), c));
+    else if (x != score)
+      for (long c = 0; c < m.C; ++c) store(score + c * m.Lp + o, load(x + c * m.Lp + o));
   }
-  add_frame(x, score);
 }
 
 void BestPath::fill_column(long q, long c) {
   column[0] = 0;
-  long size = 1;
-  for (int g = 0; g < m.num_groups; ++g) {
-    const Group& group = m.groups[g];
-    const double* logs = m.log_forward + (group.forward - m.forward);
-    for (int k = 0; k < group.R; ++k) {
-      const long n = group.n, own = c / (m.C / size / n) % n;
-      const double* block = logs + k * n * n * m.Lp;
-      for (long i = size - 1; i >= 0; --i) {
-        const double x = column[i];
-        for (long j = 0; j < n; ++j) column[i * n + j] = x + block[(j * n + own) * m.Lp + q];
+  long size = 1, at = 0;
+  for (int i = 0; i < m.steps.size; ++i) {
+    const Group& g = m.steps.groups[i];
+    const long n = g.n;
+    for (int k = 0; k < g.R; ++k, at += n * n) {
+      const long own = c / (m.C / size / n) % n;
+      const double* block = m.log_forward + at * m.Lp;
+      for (long s = size - 1; s >= 0; --s) {
+        const double x = column[s];
+        for (long j = 0; j < n; ++j) column[s * n + j] = x + block[(j * n + own) * m.Lp + q];
       }
       size *= n;
     }
+  }
+}
+
+void BestPath::step_back(const double* u, const double* score, long& q, long& c) {
+  fill_column(q, c);
+  double top = -INFINITY;
+  for (long j = 0; j < m.C; ++j) {
+    const double x = u[j * m.Lp + q] + column[j];
+    if (x > top) top = x, c = j;
+  }
+  const long next = q;
+  top = -INFINITY;
+  for (long p = 0; p < m.L; ++p) {
+    const double x = score[c * m.Lp + p] + m.log_transition[p * m.Lp + next];
+    if (x > top) top = x, q = p;
   }
 }
 
@@ -667,38 +717,31 @@ double BestPath::run(int32_t* path_phases, int32_t* path_configs) {
   const int64_t length = v.length;
   if (length <= 0) return 0;
   const long L = m.L, Lp = m.Lp, rows = m.rows;
-  const int64_t chunk = chunk_size(length, 32), chunks = (length + chunk - 1) / chunk;
-  const int64_t kept = chunk < length ? chunk : length;
-  // Of each chunk, the scores of the frame before it.
-  Buffer starts(chunks * rows), scores((kept + 1) * rows), us(kept * rows);
+  const int64_t chunk = chunk_size(length, 2 * rows), chunks = (length + chunk - 1) / chunk;
+  // Of each chunk but the first, the scores of the frame before it, relative to the best.
+  Buffer starts((chunks - 1) * rows), scores((chunk + 1) * rows), us(chunk * rows);
   const auto run_chunk = [&](int64_t i) {
-    const int64_t first = i * chunk, end = first + chunk < length ? first + chunk : length;
-    copy(scores, starts + i * rows, rows);
-    for (int64_t t = first; t < end; ++t) {
-      double* score = scores + (t - first + 1) * rows;
-      if (t == 0) {
-        load_frame(0);
-        add_frame(m.log_initial, score);
-      } else {
-        next(t, score - rows, us + (t - first) * rows, score);
-      }
+    const int64_t begin = i * chunk, end = begin + chunk < length ? begin + chunk : length;
+    if (i > 0) copy(scores, starts + (i - 1) * rows, rows);
+    for (int64_t t = begin; t < end; ++t) {
+      double* score = scores + (t - begin + 1) * rows;
+      if (t == 0)
+        first(score);
+      else
+        next(t, score - rows, us + (t - begin) * rows, score);
     }
-    return scores + (end - first) * rows;
+    return scores + (end - begin) * rows;
   };
   double removed = 0;
   const double* last = nullptr;
   for (int64_t i = 0; i < chunks; ++i) {
-    double* final = run_chunk(i);
-    if (i + 1 == chunks) {
-      last = final;
-      break;
-    }
-    // Scores of a chunk are relative to the best before it.
+    last = run_chunk(i);
+    if (i + 1 == chunks) break;
     double top = -INFINITY;
-    for (long x = 0; x < rows; ++x) top = final[x] > top ? final[x] : top;
+    for (long x = 0; x < rows; ++x) top = last[x] > top ? last[x] : top;
     if (top == -INFINITY) return top;
     removed += top;
-    for (long x = 0; x < rows; ++x) starts[(i + 1) * rows + x] = final[x] - top;
+    for (long x = 0; x < rows; ++x) starts[i * rows + x] = last[x] - top;
   }
   long q = 0, c = 0;
   for (long j = 0; j < m.C; ++j)
@@ -707,27 +750,11 @@ double BestPath::run(int32_t* path_phases, int32_t* path_configs) {
   const double value = last[c * Lp + q];
   if (value == -INFINITY) return value;
   for (int64_t i = chunks - 1; i >= 0; --i) {
-    const int64_t first = i * chunk, end = first + chunk < length ? first + chunk : length;
+    const int64_t begin = i * chunk, end = begin + chunk < length ? begin + chunk : length;
     if (i + 1 < chunks) run_chunk(i);
-    for (int64_t t = end - 1; t >= first; --t) {
+    for (int64_t t = end - 1; t >= begin; --t) {
       path_phases[t] = static_cast<int32_t>(q), path_configs[t] = static_cast<int32_t>(c);
-      if (t == 0) break;
-      const double *u = us + (t - first) * rows, *score = scores + (t - first) * rows;
-      fill_column(q, c);
-      long best = 0;
-      double top = -INFINITY;
-      for (long j = 0; j < m.C; ++j) {
-        const double x = u[j * Lp + q] + column[j];
-        if (x > top) top = x, best = j;
-      }
-      c = best;
-      long phase = 0;
-      top = -INFINITY;
-      for (long p = 0; p < L; ++p) {
-        const double x = score[c * Lp + p] + m.log_transition[p * Lp + q];
-        if (x > top) top = x, phase = p;
-      }
-      q = phase;
+      if (t > 0) step_back(us + (t - begin) * rows, scores + (t - begin) * rows, q, c);
     }
   }
   return removed + value;

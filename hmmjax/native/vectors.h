@@ -89,14 +89,14 @@ INLINE V power_of_two(V n) {
 }
 
 constexpr double LN2 = 0.693147180559945309417232121458;
+// ln 2 in two parts, the first with few enough bits that its products with small integers are exact.
+constexpr double LN2_HIGH = 6.93147180369123816490e-01, LN2_LOW = 1.90821492927058770002e-10;
 
 // exp(x) to within two units in the last place, for x of at most 700; 0 below -708; NaN for NaN.
 INLINE V exponential(V x) {
-  // ln 2 in two parts, the first with few enough bits that its product with n is exact.
-  constexpr double high = 6.93147180369123816490e-01, low = 1.90821492927058770002e-10;
   const V bounded = maximum(x, fill(-708.0));
   const V n = round_to_integer(bounded * fill(1.44269504088896340736));
-  const V r = (bounded - n * fill(high)) - n * fill(low);
+  const V r = (bounded - n * fill(LN2_HIGH)) - n * fill(LN2_LOW);
   V y = fill(1.0 / 479001600);
   constexpr double inverse_factorials[] = {1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720,
                                            1.0 / 120,      1.0 / 24,      1.0 / 6,      0.5,         1.0,        1.0};
