@@ -69,11 +69,12 @@ def main() -> None:
 def about(part: str) -> dict[str, Any]:
     """Return the command, the device and the versions."""
     device = jax.devices()[0]
-    names = ["jax", "jaxlib", "numpy"] + [n for n in ("dynamax", "hmmlearn") if has(n)]
+    names = ["jax", "jaxlib", "numpy"] + [n for n in ("dynamax", "hmmlearn", "cuthbert") if has(n)]
     cores = len(os.sched_getaffinity(0))
     described = Path("/proc/cpuinfo").read_text().splitlines()
     model = next((x.split(":")[1].strip() for x in described if x.startswith("model name")), "")
     return {
+        "backend": hmmjax.diagnostics.backend(),
         "command": f"python benchmarks/hmm.py {part}",
         "device": f"{device.device_kind}" if device.platform == "gpu" else f"CPU, {cores} cores ({model})",
         "versions": {"python": platform.python_version(), **{n: version(n) for n in names}},
@@ -99,9 +100,9 @@ def over_states(_: Any) -> list[dict[str, Any]]:
 
 
 def over_frames(_: Any) -> list[dict[str, Any]]:
-    """Measure the time per frame of one video of 100 to 150,000 frames, L = K = 7, and the error against float64."""
+    """Measure the time per frame of one video of 100 to 1,000,000 frames, L = K = 7, and the error against float64."""
     params, out, step = model(), [], e_step()
-    for num_frames in (100, 1000, 10_000, 150_000):
+    for num_frames in (100, 1000, 10_000, 150_000, 1_000_000):
         obs = draw(params, num_frames)
         device = jax.tree.map(jnp.asarray, (params, obs))
         first, best = clock(partial(step, *device), 5, 30.0)

@@ -56,6 +56,33 @@ def _dynamax_em_step(start: Any, move: Any, see: Any, symbols: Any) -> Callable[
     return partial(step, params, jnp.asarray(symbols)[:, None])
 
 
+def _cuthbert(start: Any, move: Any, see: Any, symbols: Any) -> tuple[Any, dict[str, float]]:
+    """Return filtered states (T, S), and the seconds of filter and of smoother (without pair counts)."""
+    from cuthbert import filter, smoother
+    from cuthbert.discrete import build_filter, build_smoother
+
+    move, seen = jnp.asarray(move, jnp.float32), jnp.log(jnp.asarray(see[:, symbols].T, jnp.float32))
+    inputs = {"seen": seen, "first": jnp.arange(len(symbols)) == 0}
+
+    def transition(x: Any) -> Any:
+        # Its initial distribution is of the state before the first observation.
+        return jnp.where(x["first"], jnp.eye(len(move)), move)
+
+    filtering = build_filter(jnp.asarray(start, jnp.float32), transition, lambda x: x["seen"])
+    smoothing = build_smoother(transition)
+
+    @jax.jit
+    def run(inputs: Any) -> Any:
+        return filter(filtering, inputs, filtering.init_prepare())
+
+    @jax.jit
+    def both(inputs: Any) -> Any:
+        return smoother(smoothing, filter(filtering, inputs, filtering.init_prepare()), inputs).dist
+
+    states = run(inputs).dist[1:]
+    return states, {"filter": clock(lambda: run(inputs).dist, 3)[1], "e_step": clock(lambda: both(inputs), 3)[1]}
+
+
 def peers(params: hmmjax.Params, obs: hmmjax.Observations, *, path: bool = True) -> dict[str, Any]:
     """Compare all libraries on one video: microseconds per frame, ratios to hmmjax, and differences of the results."""
     num_frames, num_phases, num_tools = len(obs.phases), params.num_phases, params.num_tools
@@ -103,6 +130,15 @@ def peers(params: hmmjax.Params, obs: hmmjax.Observations, *, path: bool = True)
             differences["path log-probability, dynamax"] = relative(
                 decoded.log_prob, _score(start, move, see, symbols, best)
             )
+    if has("cuthbert") and path:
+        # Its states hold a matrix of S x S per frame: few frames, for memory.
+        some = min(num_frames, 100)
+        theirs, seconds = _cuthbert(start, move, see, symbols[:some])
+        for name, took in seconds.items():
+            times[name]["cuthbert, per frame of 100"] = took * num_frames / some
+        filtered = hmmjax.filter(params, jax.tree.map(lambda x: x[:some], obs))
+        states = np.asarray(theirs, np.float64).reshape(some, num_phases, -1)
+        differences["filtered phases, cuthbert"] = float(np.abs(states.sum(2) - filtered.phases).max())
     if has("hmmlearn"):
         from hmmlearn.hmm import CategoricalHMM
 

@@ -279,7 +279,7 @@ def test_kernels_at_real_size():
         ("compiled cpu", 3, 2, "native", {"native": "native", "parallel": "scan"}),
         ("compiled cpu", 3, 0, "native", {"scan": "scan"}),
         ("cpu", 3, 2, "scan", {"native": "scan", "parallel": "scan", "gpu": "gpu"}),
-        ("cpu", 3, 0, "parallel", {"parallel": "parallel", "gpu": "scan"}),
+        ("cpu", 3, 0, "scan", {"parallel": "parallel", "gpu": "scan"}),
         ("cpu", 4, 0, "scan", {"parallel": "parallel", "scan": "scan"}),
         ("gpu", 7, 7, "gpu", {"scan": "scan", "logspace": "logspace"}),
         ("gpu", 9, 7, "scan", {"gpu": "scan"}),

@@ -2,7 +2,7 @@
 
 A frame is the matrix of log-probabilities of a transition into it and of its observations. Prefixes of the product of
 all frames are filtered messages, suffixes backward ones. Work is L times that of the recursion, depth the logarithm of
-the number of frames: the fastest on GPUs, and on CPUs too if L is 2 (tools on their own).
+the number of frames: the fastest on GPUs.
 
 Source: Hassan, Sarkka & Garcia-Fernandez (2021), "Temporal parallelization of inference in hidden Markov models".
 """
@@ -17,8 +17,8 @@ from hmmjax._core.typing import Array
 from hmmjax.messages.backend import Backend
 from hmmjax.messages.potentials import VIDEOS, Filtered, Path, Potentials
 
-LARGEST = {"cpu": 3, "gpu": 16}
-"""Largest number of phases for which this is the fastest backend, by hardware."""
+LARGEST = 16
+"""Largest number of phases for which this is the fastest backend on GPUs."""
 
 
 @pytree
@@ -138,9 +138,8 @@ def supports(potentials: Potentials) -> bool:
 
 
 def is_fastest(potentials: Potentials) -> bool:
-    """Return whether the chain has few enough states to be fastest on this hardware."""
-    hardware = "gpu" if jax.default_backend() == "gpu" else "cpu"
-    return supports(potentials) and potentials.phases.shape[-1] <= LARGEST[hardware]
+    """Return whether there is a GPU and the chain has few enough states."""
+    return jax.default_backend() == "gpu" and supports(potentials) and potentials.phases.shape[-1] <= LARGEST
 
 
 def log_normalizer(potentials: Potentials, save: bool) -> tuple[Array, Array | None]:

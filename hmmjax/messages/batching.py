@@ -1,4 +1,4 @@
-"""Chunk frames and group videos for scans over time, skipping padding.
+"""Chunk frames for scans over time, and group videos.
 
 Sizes were chosen by measurement (benchmarks/hmm.py).
 """
@@ -19,9 +19,6 @@ CHUNK = 128
 
 LANES = 8
 """Phases are padded to a multiple of this number, one vector register."""
-
-STEP = 1024
-"""Largest number of joint states for which XLA fuses a time step, one tool at a time, to a few loops on CPUs."""
 
 STORED_BYTES = 2**30
 """Memory budget for stored messages, in bytes. Beyond it one message per chunk is stored, the others recomputed."""
@@ -104,13 +101,10 @@ def ungroup(outputs: Any, num_videos: int) -> Any:
 
 
 def map_videos(run: Callable, potentials: Potentials, *per_video: Any, include_padding: bool = False) -> Any:
-    """Map `run(potentials, num_chunks, *per_video)` over videos.
-
-    On a CPU, groups are the largest whose joint states stay within `STEP`, and the videos of a group have similar
-    lengths, so that little padding is processed. Elsewhere all videos run at once.
+    """Map `run(potentials, num_chunks, *per_video)` over videos, all at once.
 
     Args:
-        run: function of one video; the number of chunks to process is the same for all videos of a group.
+        run: function of one video; the number of chunks to process is that of the longest video.
         potentials: all videos.
         per_video: further arguments with a leading axis of videos.
         include_padding: pass None for the number of chunks: all are processed, and the result is differentiable.
@@ -118,23 +112,6 @@ def map_videos(run: Callable, potentials: Potentials, *per_video: Any, include_p
     Returns:
         The outputs with a leading axis of videos.
     """
-    lengths = potentials.lengths
-    videos, num_frames = potentials.phases.shape[:2]
-
-    def run_batch(potentials: Potentials, *per_video: Any) -> Any:
-        num_chunks = None if include_padding else -(-jnp.max(potentials.lengths) // min(CHUNK, num_frames))
-        return jax.vmap(run, (VIDEOS, None, *[0] * len(per_video)))(potentials, num_chunks, *per_video)
-
-    size = max(1, STEP // message_size(potentials))
-    if jax.default_backend() != "cpu" or videos <= size:
-        return run_batch(potentials, *per_video)
-    num_groups = -(-videos // size)
-    if -(-videos // num_groups) == 1:
-        return ungroup(in_groups(run_batch, num_groups, potentials, *per_video), videos)
-    order = jnp.argsort(lengths)
-    data = (potentials.phases, potentials.configs, lengths)
-    (phases, configs, lengths), per_video = jax.tree.map(lambda x: x[order], (data, per_video))
-    sorted_by_length = dataclasses.replace(potentials, phases=phases, configs=configs, lengths=lengths)
-    outputs = ungroup(in_groups(run_batch, num_groups, sorted_by_length, *per_video), videos)
-    original = jnp.argsort(order)
-    return jax.tree.map(lambda x: x[original], outputs)
+    num_frames = potentials.phases.shape[1]
+    num_chunks = None if include_padding else -(-jnp.max(potentials.lengths, initial=0) // min(CHUNK, num_frames))
+    return jax.vmap(run, (VIDEOS, None, *[0] * len(per_video)))(potentials, num_chunks, *per_video)

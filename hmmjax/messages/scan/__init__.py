@@ -1,8 +1,7 @@
-"""Forward-backward and Viterbi as `lax.scan`s over time: the backend for CPUs, and for models that no other supports.
+"""Forward-backward and Viterbi as `lax.scan`s over time: the readable reference, and the backend of last resort.
 
 `chain` prepares one video's potentials, `forward_pass`, `backward_pass` and `best_path` are the recursions. Messages
-are `scaled`: rows (C, L), phases last and padded to a whole vector register, with a power of two per phase. Videos are
-processed few at a time (`batching`): on a CPU, small steps fuse into a handful of loops and large ones do not.
+are `scaled`: rows (C, L), phases last and padded to a whole vector register, with a power of two per phase.
 
 Source: the recursions of the paper's Appendix S2.2 with its misprints corrected (docs/concepts/model.md).
 """

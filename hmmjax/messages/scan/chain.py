@@ -44,9 +44,7 @@ def prepare(p: Potentials) -> Chain:
     """Lay out one video's potentials."""
     dtype = p.phases.dtype
     table = scaled.split(_pad(_pad(p.transition, 0), 1))
-    step_blocks = _factors(p.blocks)
-    if batching.message_size(p) > batching.STEP:
-        step_blocks = kronecker.group(step_blocks, kronecker.GROUP)
+    step_blocks = kronecker.group(_factors(p.blocks), kronecker.GROUP)
     x = scaled.likelihoods(p.phases, p.configs)
     likelihoods = scaled.Likelihoods(x.configs, _pad(x.phases, -1), _pad(x.scale, -1), x.log_scale)
     initial, blocks = _pad(p.initial.T.astype(dtype), -1), count_blocks(p.blocks, p.configs.shape[-1])
