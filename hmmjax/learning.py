@@ -100,6 +100,8 @@ def fit(
     _warn_of_symmetry(params, frozen, labels)
     if batch.split is not None:
         params, prior = batch.split.replicate(params, prior)
+    else:
+        batch = jax.device_put(batch)  # once, not in every iteration
 
     history: list[float] = []
     likelihoods: list[float] = []

@@ -151,12 +151,12 @@ def _kernel_answers(p):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("stored", "group"), [(4_000, 2), (1_000, 0)])
+@pytest.mark.parametrize(("stored", "group"), [(2_000, 2), (700, 0)])
 def test_kernels_in_groups_and_chunks(monkeypatch, stored, group):
-    """As many videos as fit the budget, down to less than one, and counts of at most three frames per product."""
+    """As many videos as fit the budget, down to less than one, and counts of at most two frames per program."""
     p = chain(3, 3, 6, 3, 2)
     (value, grads), *answers = jax.jit(_kernel_answers)(p)
-    monkeypatch.setattr("hmmjax.messages.gpu.launch.CHUNK", 3)
+    monkeypatch.setattr("hmmjax.messages.gpu.pairs.FRAMES", 2)
     monkeypatch.setattr("hmmjax.messages.gpu.STORED_BYTES", stored)
     assert messages.gpu._group_size(p) == group
     grouped, *found = jax.jit(lambda p: _kernel_answers(p))(p)

@@ -1,12 +1,14 @@
 """Forward-backward and Viterbi by GPU kernels (Pallas, Triton), for binary tools in float32.
 
-`sweep` runs the recursions, `pairs` computes marginals and pair statistics, `best_path` the most probable path. Sums
-of the statistics over frames are left to matrix products. These modules import Pallas, which is slow to import, so the
-functions that need them import them.
+`sweep` runs the recursions, `pairs` computes marginals and expected counts, `best_path` the most probable path. All of
+them stop at a video's end. These modules import Pallas, which is slow to import, so the functions that need them import
+them. JAX has deprecated Pallas's Triton backend (docs/how-to/gpus.md): without it, `scan` runs.
 """
 
 import dataclasses
+import importlib.util
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -30,12 +32,17 @@ def supports(potentials: Potentials) -> bool:
     blocks = potentials.blocks
     if not blocks or potentials.phases.dtype != jnp.float32 or any(b.shape[-1] != 2 for b in blocks):
         return False
-    return _padded(potentials.phases.shape[-1]) * 2 ** len(blocks) <= LARGEST
+    return _padded(potentials.phases.shape[-1]) * 2 ** len(blocks) <= LARGEST and _has_triton()
 
 
 def is_fastest(potentials: Potentials) -> bool:
     """Return whether there is a GPU and the kernels support this chain."""
     return jax.default_backend() == "gpu" and supports(potentials)
+
+
+@lru_cache
+def _has_triton() -> bool:
+    return importlib.util.find_spec("jax.experimental.pallas.triton") is not None
 
 
 # The backend: batches of videos, in groups that fit the memory budget. -----------------------------------------------
@@ -48,12 +55,12 @@ def log_normalizer(potentials: Potentials, save: bool) -> tuple[Array, Any]:
         return log_normalizer(potentials, False)[0], None
     from hmmjax.messages.gpu import sweep
 
-    likelihoods, table, blocks, initial = _prepare(potentials)
-    rows, scale, totals, after, references = sweep.sweep(
+    likelihoods, peak, table, blocks, initial = _prepare(potentials)
+    rows, scale, totals, last = sweep.sweep(
         likelihoods, table, blocks, initial, potentials.lengths, backwards_too=save, save=save
     )
-    value = _log_normalizer(potentials, likelihoods.log_scale, scale[0], totals[0], references[0])
-    return value, (rows, scale, after) if save else None
+    value = _log_normalizer(potentials, likelihoods.log_scale, peak, totals[0], last[0])
+    return value, (rows, scale) if save else None
 
 
 def pullback(potentials: Potentials, residuals: Any, cotangent: Array) -> Potentials:
@@ -89,8 +96,7 @@ def _group_size(potentials: Potentials) -> int:
     """Return the number of videos whose messages fit the budget; 0 if not even one video's do."""
     _, num_frames, num_configs = potentials.configs.shape
     rows = num_frames * num_configs * _padded(potentials.phases.shape[-1])
-    # Messages of both directions, and both sides of the tools' counts.
-    return STORED_BYTES // max(4 * rows * potentials.phases.dtype.itemsize, 1)
+    return STORED_BYTES // max(2 * rows * potentials.phases.dtype.itemsize, 1)
 
 
 def _in_groups(run: Callable[..., Any], fallback: Callable[..., Any], potentials: Potentials, *per_video: Array) -> Any:
@@ -131,78 +137,67 @@ def _factors(blocks: tuple[Array, ...]) -> tuple[Array, ...]:
 
 
 def _prepare(p: Potentials) -> tuple:
+    from hmmjax.messages.gpu import launch
+
     x = scaled.likelihoods(p.phases, p.configs)
-    likelihoods = dataclasses.replace(x, phases=_pad(x.phases, -1), scale=_pad(x.scale, -1))
-    table, initial = _tables(p)
-    return likelihoods, table, _factors(p.blocks), initial
+    # Exponents of a frame relative to its largest, so that kernels add up small integers.
+    peak = jnp.max(jnp.where(x.phases > 0, x.scale, -jnp.inf), -1)
+    peak = scaled.finite(peak)
+    scale = jnp.maximum(x.scale - peak[..., None], launch.NEVER // 4)
+    likelihoods = dataclasses.replace(x, phases=_pad(x.phases, -1), scale=_pad(scale, -1))
+    return likelihoods, peak, *_tables(p)
 
 
 def _tables(p: Potentials) -> tuple:
-    return scaled.split(_pad(_pad(p.transition, 0), 1)), _pad(p.initial, 0).astype(p.phases.dtype)
+    """Return the phase transition, the tools' blocks and the start as the kernels read them."""
+    from hmmjax.messages.gpu import launch
+
+    table = launch.integers(scaled.split(_pad(_pad(p.transition, 0), 1)))
+    return table, _factors(p.blocks), _pad(p.initial, 0).astype(p.phases.dtype)
 
 
-def _log_normalizer(p: Potentials, log_scale: Array, scale: Array, totals: Array, references: Array) -> Array:
+def _log_normalizer(p: Potentials, log_scale: Array, peak: Array, totals: Array, last: Array) -> Array:
     """Return log-normalizers (B,): the scale factors removed from every frame, and the sum of the last message."""
-    frames, length = jnp.arange(log_scale.shape[1]), p.lengths[:, None]
-    last = jnp.maximum(length - 1, 0)[..., None]
-    references = jnp.where(frames < length - 1, references, 0)
-    log_scale = jnp.where(frames < length, log_scale, 0)
-    removed = num.accurate_sum(references) * scaled.LN2 + num.accurate_sum(log_scale)
-    scale = jnp.take_along_axis(scale, last, 1)[:, 0]
+    real = jnp.arange(log_scale.shape[1]) < p.lengths[:, None]
+    scale, removed = jnp.moveaxis(last, 1, 0).astype(totals.dtype)
+    removed = (removed[:, 0] + num.accurate_sum(jnp.where(real, peak, 0))) * scaled.LN2
+    removed = removed + num.accurate_sum(jnp.where(real, log_scale, 0))
     return jnp.where(p.lengths > 0, removed + scaled.log_total(scale, totals), 0)
 
 
 def _pullback(potentials: Potentials, residuals: Any, cotangent: Array) -> Potentials:
     from hmmjax.messages.gpu import pairs
 
-    rows, scale, after = residuals
-    table, initial = _tables(potentials)
-    phases, configs, expected, before = pairs.statistics(rows, scale, table, potentials.lengths, cotangent)
-    counts = expected.sum((0, 1))
+    rows, scale = residuals
+    table, factors, initial = _tables(potentials)
+    phases, configs, counts, gradients = pairs.statistics(
+        rows, scale, table, factors, initial, potentials.lengths, cotangent
+    )
     n = potentials.transition.shape[0]
     allowed = potentials.transition > 0
     transition = counts[:n, :n] / jnp.where(allowed, potentials.transition, 1)
-
-    grouped, regroup = jax.vjp(lambda b: kronecker.group(_factors(b), kronecker.DENSE), potentials.blocks)
-    (blocks,) = regroup(_block_gradients(before, after, grouped))
+    blocks = tuple(jnp.moveaxis(g[..., :n], -1, 0) for g in gradients)
 
     # The first frame's e_1(q, c) beta_1(q, c), each video normalized by its own sum.
-    first = jnp.swapaxes(after[:, :: after.shape[1] // len(cotangent), 0], 0, 1)
-    first_scale = scale[1][:, 0]
+    some = (potentials.lengths > 0)[:, None, None]
+    first = jnp.where(some, jnp.moveaxis(rows[1, :, 0], -2, 1).reshape(-1, *initial.shape), 0)
+    first_scale = scale[1, :, 0].astype(first.dtype)
     totals = jnp.sum(jnp.where(initial > 0, initial * first, 0), -1)
     top = scaled.finite(jnp.max(first_scale + scaled.exponent(totals), -1))[:, None]
     weights = scaled.divide_by_sum(scaled.power(first_scale - top), scaled.power(first_scale - top) * totals, -1)
-    some = (potentials.lengths > 0)[:, None, None]
-    start = jnp.where(some & (first > 0), cotangent[:, None, None] * weights[..., None] * first, 0).sum(0)
+    start = jnp.where(first > 0, cotangent[:, None, None] * weights[..., None] * first, 0).sum(0)
     return Potentials(start[:n], transition, blocks, phases[..., :n], configs, potentials.lengths)
 
 
-def _block_gradients(u: Array, v: Array, blocks: tuple[Array, ...]) -> tuple[Array, ...]:
-    """Compute `kronecker.gradients` of rows (P, chunks, frames, C)."""
-    if len(blocks) == 1:
-        # One product per phase and chunk, then their sum: a processor for each, and short sums in float32.
-        return (jnp.moveaxis(num.einsum("qntc,qntd->qncd", u, v).sum(1), 0, -1),)
-    u, v = (jnp.moveaxis(x.reshape(len(x), -1, x.shape[-1]), 0, -1) for x in (u, v))
-    return kronecker.gradients(u, v, blocks)
-
-
 def _filter(potentials: Potentials) -> Filtered:
-    from hmmjax.messages.gpu import sweep
+    from hmmjax.messages.gpu import pairs, sweep
 
-    likelihoods, table, blocks, initial = _prepare(potentials)
-    rows, scale, totals, _, references = sweep.sweep(
+    likelihoods, peak, table, blocks, initial = _prepare(potentials)
+    rows, scale, totals, last = sweep.sweep(
         likelihoods, table, blocks, initial, potentials.lengths, backwards_too=False, save=True
     )
-    rows, scale = rows[0], scale[0]
-    value = _log_normalizer(potentials, likelihoods.log_scale, scale, totals[0], references[0])
-    totals = jnp.sum(rows, -1)
-    # Frames after the end were never written.
-    real = (jnp.arange(rows.shape[1]) < potentials.lengths[:, None])[..., None] & (totals > 0)
-    top = scaled.finite_max(jnp.where(real, scale + scaled.exponent(totals), -jnp.inf), -1)
-    weights = jnp.where(real, scaled.power(scale - top), 0)
-    weights = scaled.divide_by_sum(weights, weights * jnp.where(real, totals, 0), -1)
-    phases = jnp.where(real, weights * totals, 0)
-    configs = jnp.sum(jnp.where(real[..., None], weights[..., None] * rows, 0), -2)
+    phases, configs = pairs.filtered(rows, scale, potentials.lengths)
+    value = _log_normalizer(potentials, likelihoods.log_scale, peak, totals[0], last[0])
     return Filtered.of_configs(phases[..., : potentials.phases.shape[-1]], configs, value)
 
 

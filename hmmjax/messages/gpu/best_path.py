@@ -1,6 +1,5 @@
 """The kernels of the most probable path: one for the scores of all frames, one for the traceback."""
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -11,42 +10,54 @@ from jax.experimental import pallas as pl
 from hmmjax._core.typing import Array
 from hmmjax.messages.gpu import launch
 
-SCORES_WARPS, TRACEBACK_WARPS = 4, 4
+SCORES_WARPS, TRACEBACK_WARPS = 8, 4
 """Warps per program, by measurement (benchmarks/hmm.py)."""
 
 
-def _scores_kernel(configs, phases, log_transition, tables, initial, lengths, scores_out, *, num_bits: int) -> None:
+def _scores_kernel(configs, phases, log_transition, tables, initial, lengths, index, scores_out) -> None:
     video = pl.program_id(0)
     length = lengths[video]
-    steps = [(tables[k, 0], tables[k, 1]) for k in range(num_bits)]
-    transition, start = log_transition[...], initial[...]
-    columns = lax.broadcasted_iota(jnp.int32, start.shape, 1)
+    num_rows, num_phases, width = initial.shape
+    flat, square = (1, num_phases, width), (1, num_phases, num_phases, width)
+    phase = launch.opaque(index, flat, 1)
+    row, phases_all, lane = everywhere = launch.place(index, (num_rows, *flat[1:]))
+    steps = launch.load_tables(tables, index)
+    transition = log_transition[launch.opaque(index, square, 1), launch.opaque(index, square, 2)]
 
     def load(i: Any) -> tuple:
         t = jnp.clip(i, 0, jnp.maximum(length - 1, 0))
-        return configs[video, jnp.broadcast_to(t, start.shape), columns], phases[video, t]
+        return configs[video, t, row, lane], phases[video, t, phase]
 
     def step(t: Any, carry: tuple) -> tuple:
-        x, (c, p) = carry
+        x, previous, (c, p) = carry
         following = load(t + 1)
-        x = x + c + p[:, None]
-        top = jnp.max(x)
-        x = x - jnp.where(top > -jnp.inf, top, 0.0)
-        scores_out[video, t] = x
-        x = jnp.max(x[:, None, :] + transition[:, :, None], 0)
-        for k in range(num_bits):
-            x = launch.push_bit(x, steps[k], k, num_bits, jnp.add)
-        return x, following
+        # Scores stay small by the best one of the frame before, which need not be waited for.
+        x = x + c + (p - previous)
+        scores_out[video, t, phases_all, row * width + lane] = x
+        x = launch.from_phases(x)
+        top = _largest(x) + jnp.zeros(flat, x.dtype)
+        x = jnp.max(x + transition, 1)
+        for k, (stay, come) in enumerate(steps):
+            x = jnp.maximum(x + stay, launch.flip(x, k, len(steps)) + come)
+        return x, jnp.where(top > -jnp.inf, top, 0.0), following
 
-    lax.fori_loop(0, length, step, (start, load(0)))
+    zero = jnp.zeros(flat, scores_out.dtype)
+    lax.fori_loop(0, length, step, (initial[everywhere], zero, load(0)))
+
+
+def _largest(x: Array) -> Array:
+    """Return the largest of a message's numbers (R, P, 1, W), in shape (1, 1, 1)."""
+    # Of each lane, then of all, as integers in the same order: for them there is an instruction.
+    top = launch.as_bits(jnp.max(jnp.max(x, 0, keepdims=True), 1))
+    top = jnp.max(top ^ ((top >> 31) & 0x7FFFFFFF), 2, keepdims=True)
+    return launch.as_float(top ^ ((top >> 31) & 0x7FFFFFFF))
 
 
 def _traceback_kernel(scores, into_phase, into_config, lengths, phases_out, configs_out) -> None:
     video = pl.program_id(0)
     length = lengths[video]
-    num_phases, num_configs = scores.shape[-2:]
-    place = lax.broadcasted_iota(jnp.int32, (num_phases, num_configs), 0) * num_configs
-    place = place + lax.broadcasted_iota(jnp.int32, (num_phases, num_configs), 1)
+    num_phases, num_configs = shape = scores.shape[-2:]
+    place = lax.broadcasted_iota(jnp.int32, shape, 0) * num_configs + lax.broadcasted_iota(jnp.int32, shape, 1)
 
     def load(i: Any) -> Array:
         return scores[video, jnp.clip(length - 1 - i, 0, scores.shape[1] - 1)]
@@ -87,10 +98,12 @@ def best_path(
     """
     videos, num_frames, num_configs = configs.shape
     num_phases, num_bits = log_initial.shape[0], len(log_blocks)
+    start, index = launch.messages(log_initial), launch.indices(num_phases, num_configs)
     scores = launch.call(
-        partial(_scores_kernel, num_bits=num_bits), SCORES_WARPS, (videos,),
+        _scores_kernel, SCORES_WARPS, (videos,),
         jax.ShapeDtypeStruct((videos, num_frames, num_phases, num_configs), configs.dtype),
-        configs, phases, log_transition, launch.per_thread(log_blocks), log_initial, lengths,
+        configs.reshape(videos, num_frames, *launch.rows(num_configs)), phases, log_transition,
+        launch.tables(log_blocks), start, lengths, index,
     )  # fmt: skip
     # Log-probability of configuration c in phase q from every configuration before: (P, C new, C old).
     own = launch.bits(num_bits)

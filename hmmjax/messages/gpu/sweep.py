@@ -1,9 +1,8 @@
 """The kernel of the forward and backward recursions: a whole video in one launch, its message always in registers.
 
 One program runs one video in one direction of time, so that both directions of all videos are one launch. Frames after
-a video's length are never written. The step is the same in both directions: multiply by the emission likelihoods if
-backwards, apply the tools' transition one bit at a time, multiply by the likelihoods if forwards, then apply the phase
-transition with the arithmetic of `scaled`.
+a video's length are neither read nor written. The arithmetic is that of `scaled`, with exponents as integers and rows
+scaled by their largest entry, for which there is an instruction, rather than by their sum.
 """
 
 from functools import partial
@@ -18,66 +17,77 @@ from hmmjax._core.typing import Array
 from hmmjax.messages import scaled
 from hmmjax.messages.gpu import launch
 
-WARPS = 4
+WARPS = 8
 """Warps per program, by measurement (benchmarks/hmm.py)."""
 
 
-def _sweep_kernel(configs, phases, scales, mantissas, exponents, tables, initial, lengths, rows_out, scale_out,
-                  totals_out, after_out, reference_out, *, num_bits: int, save: bool,
-                  backwards_too: bool) -> None:  # fmt: skip
-    direction, video = pl.program_id(0), pl.program_id(1)
+def _sweep_kernel(configs, phases, scales, mantissas, exponents, tables, initial, lengths, order, index,
+                  rows_out, scale_out, totals_out, last_out, *, save: bool) -> None:  # fmt: skip
+    video = order[pl.program_id(1)]
     length = lengths[video]
-    forwards = direction == 0
-    mantissa, exponent = mantissas[direction], exponents[direction]
-    steps = [(tables[direction, k, 0], tables[direction, k, 1]) for k in range(num_bits)]
-    shape = initial.shape[1:]
-    columns = lax.broadcasted_iota(jnp.int32, shape, 1)
+    num_rows, num_phases, width = initial.shape[1:]
+    shape, flat, square = (num_rows, num_phases, width), (1, num_phases, width), (1, num_phases, num_phases, width)
+    row, _, lane = everywhere = launch.place(index, shape)
+    phase = launch.opaque(index, flat, 1)
+    of_pair = launch.opaque(index, square, 1), launch.opaque(index, square, 2)
+    entries = launch.load_tables(tables, index)
 
-    def load(i: Any) -> tuple:
-        # Requested one step ahead, to hide the latency of memory. The row of configurations is read once for every
-        # phase, in the layout of the message: a single read would have to be exchanged between threads.
-        t = jnp.clip(i, 0, jnp.maximum(length - 1, 0))
-        t = jnp.where(forwards, t, jnp.maximum(length - 1, 0) - t)
-        return configs[video, jnp.broadcast_to(t, shape), columns], phases[video, t], scales[video, t]
+    def run(direction: int) -> None:
+        forwards = direction == 0
+        mantissa, exponent = mantissas[(direction, *of_pair)], exponents[(direction, *of_pair)]
 
-    def step(i: Any, carry: tuple) -> tuple:
-        scale, rows, _, (c, p, s) = carry
-        following = load(i + 1)
-        t = jnp.where(forwards, i, length - 1 - i)
-        own = rows * jnp.where(forwards, 1.0, c) * jnp.where(forwards, 1.0, p)[:, None]
-        x = own
-        for k in range(num_bits):
-            x = launch.push_bit(x, steps[k], k, num_bits, jnp.multiply)
-        # The initial message is already one of this frame.
-        x = jnp.where(forwards & (i == 0), rows, x)
-        x = x * jnp.where(forwards, c, 1.0) * jnp.where(forwards, p, 1.0)[:, None]
-        totals, scale = jnp.sum(x, 1), scale + s
-        # Of order one: products of two messages and the phase transition are computed from it.
-        scale, factor = scaled.normalize(scale, totals)
-        x, totals = x * factor[:, None], totals * factor
-        scale_out[direction, video, t] = scale
-        if save:
-            rows_out[direction, video, t] = x
-        if save and backwards_too:
-            at = launch.chunk_index(after_out, video, t, configs.shape[0])
-            pl.when(~forwards)(lambda: after_out.__setitem__(at, own * factor[:, None]))
-        weights, scale, reference = scaled.predict_phases(scale, totals, mantissa, exponent)
-        rows = jnp.sum(weights[:, :, None] * x[:, None, :], 0)
-        reference_out[direction, video, t] = reference
-        return scale, rows, totals, following
+        def frame(i: Any) -> Any:
+            return i if forwards else length - 1 - i
 
-    start = jnp.where(forwards, initial[0], initial[1])
-    zero = jnp.zeros(start.shape[0], start.dtype)
-    totals_out[direction, video] = lax.fori_loop(0, length, step, (zero, start, zero, load(0)))[2]
-    if save and backwards_too:
+        def load(i: Any) -> tuple:
+            # Requested one step ahead, to hide the latency of memory. The row of configurations is read for every
+            # phase, in the layout of the message: a single read would have to be exchanged between warps.
+            t = jnp.maximum(frame(jnp.minimum(i, length - 1)), 0)
+            return configs[video, t, row, lane], phases[video, t, phase], scales[video, t, phase]
 
-        @pl.when(~forwards)
-        def _() -> None:
-            # A matrix product will read these frames, so they must be numbers.
-            def clear(t: Any, _: Any) -> None:
-                after_out[launch.chunk_index(after_out, video, t, configs.shape[0])] = jnp.zeros_like(start)
+        def step(i: Any, carry: tuple) -> tuple:
+            scale, x, (removed, reference, _, _), (c, p, s) = carry
+            following = load(i + 1)
+            t = frame(i)
+            own = x * c
+            x = own if forwards else launch.pull(own, entries)[0]
+            # Of order one, by the largest entry: products of messages and the phase transition are computed from it.
+            largest = jnp.max(jnp.max(launch.as_bits(x), 0, keepdims=True), 2, keepdims=True)
+            biased = (largest + jnp.zeros(flat, jnp.int32)) >> 23
+            factor = jnp.where(biased > 0, launch.as_float((254 - biased) << 23), 1.0) * p
+            scale = scale + s + jnp.where(biased > 0, biased - 127, 0)
+            scale = jnp.where((largest > 0) & (p > 0), scale, launch.NEVER)
+            x = x * factor
+            # The phase transition, as in `scaled.predict_phases`.
+            scales_before = launch.from_phases(scale) + jnp.zeros(square, jnp.int32)
+            mixed, top = launch.predict(launch.from_phases(x), scales_before, mantissa, exponent)
+            following_reference = jnp.max(scales_before, 1)
+            following_reference = jnp.where(following_reference > launch.NEVER // 2, following_reference, 0)
+            mixed = launch.push(mixed, entries) if forwards else mixed
+            if save:  # Here, so that no warp waits for these stores before it exchanges its message.
+                scale_out[direction, video, t, phase] = scale
+                rows_out[(direction, video, t, *everywhere)] = x if forwards else own * factor
+            ends = removed + reference, following_reference, scale, x
+            return top - following_reference, mixed, ends, following
 
-            lax.fori_loop(length, after_out.shape[1] // configs.shape[0] * after_out.shape[2], clear, None)
+        zero, none = jnp.zeros(shape, initial.dtype), jnp.zeros(flat, jnp.int32)
+        start = none, initial[(direction, *everywhere)], (none, none, none, zero), load(0)
+        removed, _, scale, x = lax.fori_loop(0, length, step, start)[2]
+        totals_out[direction, video, phase] = launch.total(x)
+        last_out[direction, video, 0, phase], last_out[direction, video, 1, phase] = scale, removed
+
+    for direction in range(rows_out.shape[0] if save else 1):
+        pl.when(pl.program_id(0) == direction)(partial(run, direction))
+
+
+def _launch_order(lengths: Array) -> Array:
+    """Return the videos in an order in which short ones are launched first and last, and long ones between.
+
+    Programs launched last share a multiprocessor with the first ones if there are too few for all: long videos, on
+    whose time a launch ends, then have one to themselves.
+    """
+    ascending = jnp.argsort(lengths)
+    return jnp.concatenate([ascending[::2], ascending[1::2][::-1]]).astype(jnp.int32)
 
 
 def sweep(
@@ -89,44 +99,40 @@ def sweep(
     *,
     backwards_too: bool,
     save: bool,
-) -> tuple[Array, Array, Array, Array, Array]:
+) -> tuple[Array, Array, Array, Array]:
     """Run the recursions over all videos, with the symbols of `hmmjax.messages.scan.backward_pass`.
 
     Args:
         likelihoods: of (B, T) frames, phases padded to P.
-        table: mantissas and exponents (P, P) of the phase transition.
+        table: mantissas and exponents (P, P) of the phase transition, as `launch.integers`.
         blocks: (2, 2, P) per tool.
         initial: (P, C) probabilities of the first joint state.
         lengths: (B,) number of frames of each video.
-        backwards_too: run backwards too; otherwise the leading axes below are 1 and `after` is not valid.
-        save: write rows; otherwise rows and `after` are not valid.
+        backwards_too: run backwards too, which needs `save`; otherwise the leading axes below are 1.
+        save: write rows; otherwise they are not valid.
 
     Returns:
-        rows (2, B, T, P, C): forward messages alpha_t(q, c), and backward messages v_t(q, c*), each of order one;
-        scale (2, B, T, P): of the rows;
-        totals (2, B, P): sums of the last forward row, and of the first backward one;
-        after (P, B * chunks, frames per chunk, C): e_t(q, c) beta_t(q, c) in the backward rows' scale, zero after the
-        end;
-        references (2, B, T): exponents of two that were removed after each frame.
+        rows (2, B, T, R, P, W): forward messages alpha_t(q, c), and e_t(q, c) beta_t(q, c), each of order one;
+        scale (2, B, T, P): of the rows, int32;
+        totals (2, B, P): sums of the last forward row, and of the first backward one before emission likelihoods;
+        last (2, B, 2, P): its scale, and the exponents of two that were removed on the way; int32.
     """
     videos, num_frames, num_configs = likelihoods.configs.shape
-    num_phases, dtype, num_bits = initial.shape[0], initial.dtype, len(blocks)
+    num_phases, dtype = initial.shape[0], initial.dtype
     directions = 2 if backwards_too else 1
+    start = launch.messages(initial)
     operands = (
-        likelihoods.configs, likelihoods.phases, likelihoods.scale,
+        likelihoods.configs.reshape(videos, num_frames, *launch.rows(num_configs)),
+        likelihoods.phases, likelihoods.scale.astype(jnp.int32),
         *(jnp.stack([x, x.T]) for x in table),
-        jnp.stack([launch.per_thread(blocks), launch.per_thread(tuple(jnp.swapaxes(b, 0, 1) for b in blocks))]),
-        jnp.stack([initial, jnp.ones_like(initial)]),
-        lengths,
+        launch.tables(blocks), jnp.stack([start, jnp.ones_like(start)]),
+        lengths, _launch_order(lengths), launch.indices(num_phases, num_configs),
     )  # fmt: skip
     frames = (directions, videos, num_frames)
-    shapes = (
-        (*frames, num_phases, num_configs) if save else (1,) * 5,
-        (*frames, num_phases),
-        (directions, videos, num_phases),
-        launch.chunked_shape(videos, num_frames, num_phases, num_configs) if save and backwards_too else (1,) * 4,
-        frames,
-    )
-    out = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes]
-    kernel = partial(_sweep_kernel, num_bits=num_bits, save=save, backwards_too=backwards_too)
-    return launch.call(kernel, WARPS, (directions, videos), out, *operands)
+    out = [
+        jax.ShapeDtypeStruct((*frames, *start.shape) if save else (1,) * 6, dtype),
+        jax.ShapeDtypeStruct((*frames, num_phases), jnp.int32),
+        jax.ShapeDtypeStruct((directions, videos, num_phases), dtype),
+        jax.ShapeDtypeStruct((directions, videos, 2, num_phases), jnp.int32),
+    ]
+    return launch.call(partial(_sweep_kernel, save=save), WARPS, (directions, videos), out, *operands)
