@@ -1,9 +1,9 @@
 """Parts that the kernels share: launching, and the layout of messages.
 
-A message is (R, P, W), or (R, P, F, W) of F frames at once: configuration r * W + w in phase p, with phases padded to a
-power of two. Triton gives the lanes of a warp the last axis, warps frames and phases, and registers the first axis. Only
-the phase transition then crosses warps, and the bits of a configuration are exchanged between lanes or not at all.
-Transpositions, axes of length one inside, and wide loads or stores would suggest other layouts, in which every step is
+A message is (R, P, W), or (R, P, F, W) of F frames at once: configuration r * W + w in phase p, with phases padded to
+a power of two. Triton gives the lanes of a warp the last axis, warps frames and phases, and registers the first axis:
+only the phase transition crosses warps, and bits of a configuration are exchanged between lanes or not at all.
+Transpositions, axes of length one inside, and wide loads and stores would suggest other layouts, in which every step is
 several times slower: the kernels have none of the first two, and indices are opaque to the compiler (`opaque`).
 """
 

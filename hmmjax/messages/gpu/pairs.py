@@ -113,7 +113,7 @@ def _normalizer(totals: Array, shift: Array, square: tuple[int, ...]) -> tuple[A
     return best, 1 / jnp.where(total > 0, total, 1.0)
 
 
-def _store_phases(phases_out: Any, video: Any, i: Any, length: Any, phase: Any, marginals: Array) -> None:
+def _store_phases(phases_out: Any, video: Any, i: Any, length: Any, phase: Any, marginals: Any) -> None:
     """Store marginals (1, P, F, W), the same in every lane, of the frames from i on."""
     t = i + lax.broadcasted_iota(jnp.int32, phase.shape, 2)
     plgpu.store(phases_out.at[video, t, phase], marginals, mask=t < length)
