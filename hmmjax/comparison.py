@@ -84,11 +84,11 @@ class Rank:
         The interval is Student's, with one degree of freedom less than videos; with two videos almost all families tie.
         """
         try:
-            from scipy import stats  # slow to import, rarely needed
+            from scipy.special import stdtrit  # Student's quantiles; scipy.stats takes a second to import
         except ImportError:
             raise ImportError("the interval of a rank needs SciPy: pip install scipy.") from None
 
-        return bool(self.behind <= stats.t.ppf(0.975, max(len(self.videos) - 1, 1)) * self.error)
+        return bool(self.behind <= stdtrit(max(len(self.videos) - 1, 1), 0.975) * self.error)
 
 
 class Ranking(tuple[Rank, ...]):

@@ -55,9 +55,10 @@ def init_params(
     phases = tools = None
     if num_phases:
         leave = (1 - stay) / max(num_phases - 1, 1)
-        same = jnp.eye(num_phases, dtype=bool)
-        transition = jnp.where(same, stay if num_phases > 1 else 1.0, leave)
-        initial = jnp.full((num_phases,), 1 / num_phases)
+        # NumPy compiles nothing for each new shape.
+        same = np.eye(num_phases, dtype=bool)
+        transition = np.where(same, stay if num_phases > 1 else 1.0, leave)
+        initial = np.full((num_phases,), 1 / num_phases)
         phases = PhaseChain(initial, transition, phase_family.default(num_phases))
     if num_tools:
         lead = (num_tools, num_phases) if num_phases else (num_tools,)
