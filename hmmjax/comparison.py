@@ -2,8 +2,11 @@
 
 import dataclasses
 import functools
+import itertools
 import math
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -215,6 +218,7 @@ def compare(
     priors: Priors | None = None,
     num_phases: int | None = None,
     max_iterations: int = 15,
+    callback: Callable[[int], None] | None = None,
 ) -> Ranking:
     """Rank emission families by how well they predict the labels of held-out videos.
 
@@ -232,6 +236,7 @@ def compare(
         priors: pseudo-counts; by default half a count of everything, without which a video may be impossible.
         num_phases: L; by default as many as `obs` or the labels show.
         max_iterations: maximum number of iterations of `calibrate`.
+        callback: called after every family with the number of families done.
 
     Returns:
         `Ranking` by conditional log-likelihood; printing it shows a table.
@@ -271,7 +276,18 @@ def compare(
     else:
         learned = [chains] * len(held_out)
     problem = _Problem(labels, mask, held_out, [without_emissions(x) for x in learned], priors, max_iterations)
-    ranks = [_rank(name, obs.discretize() if name in LABEL_FAMILIES else obs, problem) for name in names]
+
+    def rank(name: str) -> Rank:
+        return _rank(name, obs.discretize() if name in LABEL_FAMILIES else obs, problem)
+
+    # The first family compiles the programs that all share. The others then run side by side, since the recursions of
+    # few videos do not occupy all cores.
+    ranks = []
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for found in itertools.chain([rank(name) for name in names[:1]], pool.map(rank, names[1:])):
+            ranks.append(found)
+            if callback is not None:
+                callback(len(ranks))
     return Ranking(ranks, agreement(labels, obs.discretize(), mask))
 
 

@@ -52,13 +52,20 @@ def init_params(
     phase_family, tool_family = families_named(emissions)
     if interacting or tool_family.is_joint:
         logistic.check_size(num_tools)
+    if not is_concrete(stay):
+        return _default_params(num_phases, num_tools, phase_family, tool_family, stay, interacting)
+    return _default_program(num_phases, num_tools, phase_family, tool_family, float(stay), interacting)
+
+
+def _default_params(
+    num_phases: int, num_tools: int, phase_family: Any, tool_family: Any, stay: Any, interacting: bool
+) -> Params:
     phases = tools = None
     if num_phases:
         leave = (1 - stay) / max(num_phases - 1, 1)
-        # NumPy compiles nothing for each new shape.
-        same = np.eye(num_phases, dtype=bool)
-        transition = np.where(same, stay if num_phases > 1 else 1.0, leave)
-        initial = np.full((num_phases,), 1 / num_phases)
+        same = jnp.eye(num_phases, dtype=bool)
+        transition = jnp.where(same, stay if num_phases > 1 else 1.0, leave)
+        initial = jnp.full((num_phases,), 1 / num_phases)
         phases = PhaseChain(initial, transition, phase_family.default(num_phases))
     if num_tools:
         lead = (num_tools, num_phases) if num_phases else (num_tools,)
@@ -69,6 +76,10 @@ def init_params(
         tools = ToolChains(jnp.full(lead, 0.5), transition, tool_family.default(num_tools))
     # Weakly typed arrays would compile again once learning returns strongly typed ones.
     return jax.tree.map(lambda x: jnp.asarray(x, x.dtype), Params(phases, tools))
+
+
+# One program: operation by operation, JAX would compile some twenty.
+_default_program = jax.jit(_default_params, static_argnums=range(6))
 
 
 FamilySpec = str | Emission | tuple[str | Emission, ...]

@@ -25,16 +25,19 @@ def asked(monkeypatch):
     """The calls of `hmmjax.compare`, replaced because it is slow (see tests/test_comparison.py)."""
     calls = []
 
-    def answer(obs, mask, labels, *, families, **options):
+    def answer(obs, mask, labels, *, families, callback, **options):
         calls.append({"labels": labels, "obs": obs, "mask": mask, "families": families, **options})
-        nothing = families == ["scaled"]
-        nats = -float(len(calls))
-        rank = Rank(
-            families[0], nats, -0.5, float("nan") if nothing else 1.25, {"tools": [0.5]},
-            as_it_is=Agreement(float("nan"), 0.25), calibrated=Agreement(float("nan"), 0.5),
-            videos=((nats * 10 - len(calls), 10), (nats * 10 + len(calls), 10)),
-        )  # fmt: skip
-        return Ranking([rank], Agreement(float("nan"), 0.75))
+        ranks = []
+        for number, name in enumerate(families, 1):
+            callback(number)
+            nats = -float(number)
+            rank = Rank(
+                name, nats, -0.5, float("nan") if name == "scaled" else 1.25, {"tools": [0.5]},
+                as_it_is=Agreement(float("nan"), 0.25), calibrated=Agreement(float("nan"), 0.5),
+                videos=((nats * 10 - number, 10), (nats * 10 + number, 10)),
+            )  # fmt: skip
+            ranks.append(rank)
+        return Ranking(ranks, Agreement(float("nan"), 0.75))
 
     monkeypatch.setattr("hmmjax.stabilize.rank.compare_families", answer)
     return calls
@@ -48,7 +51,7 @@ def test_compare_is_called_with_the_files(world, asked, tmp_path):
     annotations = [t.reorder(predictions[0].names) for t in annotations if t.track == "tools"]
     obs, labels, mask, _ = io.to_batch(io.join(predictions), annotations)
     (call,) = asked
-    assert call["families"] == ["confusion"] and call["folds"] == 2 and call["priors"] == job.PRIORS
+    assert call["families"] == ("confusion",) and call["folds"] == 2 and call["priors"] == job.PRIORS
     for name, want in (("obs", obs), ("labels", labels)):
         assert call[name].phases is None
         np.testing.assert_array_equal(call[name].tools, want.tools)
@@ -77,7 +80,7 @@ def test_the_table_has_all_families_and_an_explanation(world, asked, tmp_path):
     # The second's videos are one nat in ten frames behind, one less and one more: 2 sqrt(2) / sqrt(2) over 20 frames.
     assert rows[1][2:4] == ["1", "0.1"] and rows[-1][-2:] == ["0.750", ""] and rows[0][-2:] == ["0.250", "0.500"]
     assert rows[-2][5] == "-" and "larger is better" in result.stdout and "no density" in result.stdout
-    assert [call["folds"] for call in asked] == [2] * len(comparable(True))
+    assert [(call["folds"], call["families"]) for call in asked] == [(2, tuple(comparable(True)))]
     assert asked[0]["chains"] is None and asked[0]["obs"].tools.shape[0] == 4
 
 

@@ -27,7 +27,7 @@ def compare(
     how many labels are predicted correctly?
 
     Give hmmjax stabilize the first family as --emissions, or one that is tied with it and predicts more labels
-    correctly; add --calibrate if the calibrated columns are better. Each family takes a minute or two.
+    correctly; add --calibrate if the calibrated columns are better.
     """
     from hmmjax import io
     from hmmjax import stabilize as job

@@ -120,22 +120,19 @@ def rank_families(
     settings = with_overrides(settings, overrides)
     inputs = prepare_ranking(predictions, annotations, settings, transitions=transitions, families=families)
     examples, count = inputs.examples, len(inputs.families)
-    found, tell = [], progress or ignore_progress
-    for i, name in enumerate(inputs.families):
-        tell("comparing families", i, count)
-        ranking = compare_families(
-            examples.obs,
-            examples.mask,
-            examples.labels,
-            families=[name],
-            chains=inputs.chains,
-            folds=inputs.parts,
-            priors=settings.priors,
-            num_phases=inputs.num_phases,
-        )
-        found.append(ranking)
-    tell("comparing families", count, count)
-    ranking = Ranking((rank for ranking in found for rank in ranking), found[0].recognizer)
+    tell = progress or ignore_progress
+    tell("comparing families", 0, count)
+    ranking = compare_families(
+        examples.obs,
+        examples.mask,
+        examples.labels,
+        families=inputs.families,
+        chains=inputs.chains,
+        folds=inputs.parts,
+        priors=settings.priors,
+        num_phases=inputs.num_phases,
+        callback=lambda done: tell("comparing families", done, count),
+    )
     notices = tuple(dict.fromkeys((*inputs.notices, *_warnings(ranking))))
     return FamilyRanking(ranking, inputs.ids, inputs.tracks, inputs.protocol, notices)
 

@@ -69,7 +69,9 @@ def read_info(path: Path, stream: Any) -> VideoInfo:
 
 def frame_number(stamped: Any, stream: Any, info: VideoInfo) -> int:
     """Return the number of a frame or packet from its time stamp."""
-    return round(float((stamped.pts - (stream.start_time or 0)) * stream.time_base) * info.fps)
+    unit = stream.time_base
+    # Integers, because arithmetic with fractions is as slow as decoding a small frame.
+    return round((stamped.pts - (stream.start_time or 0)) * unit.numerator / unit.denominator * info.fps)
 
 
 def frame_step(info: VideoInfo, rate: float | None) -> int:
