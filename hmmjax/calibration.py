@@ -14,6 +14,7 @@ from hmmjax._core import lowering
 from hmmjax._core import numerics as num
 from hmmjax._core.batch import Batch, dtype_of, known_frames, prepare, require_known
 from hmmjax._core.deprecation import renamed_arguments
+from hmmjax._core.memory import with_past
 from hmmjax._core.minimize import check_options, minimize
 from hmmjax._core.pytree import pytree
 from hmmjax._core.source_tables import SourceTables, combine, temper, without_observations
@@ -281,13 +282,14 @@ def _learning(family: Emission, source: Source, params: Params, batch: Batch, pr
 
 def _alone(family: Emission, observations: Any, observed: Array, dtype: Any) -> tuple[Fused, tuple]:
     """Return a family as the only member of a fused one, for which missing frames count for nothing, and its inputs."""
-    return Fused((family,)), (fill_masked(observations, observed, dtype),)
+    fused = Fused((family,))
+    return fused, with_past(fused, (fill_masked(observations, observed, dtype),), observed)
 
 
 @partial(jax.jit, static_argnames="dtype")
 def _log_prob(family: Emission, observations: Any, observed: Array, dtype: Any) -> Array:
     fused, given = _alone(family, observations, observed, dtype)
-    return fused.log_prob(given)
+    return fused.log_prob(*given)
 
 
 @partial(jax.jit, static_argnames=("num_states", "dtype"))
@@ -304,7 +306,9 @@ def _learn(
     fused, given = _alone(family, observations, observed, dtype)
     used = _per_video(videos, labels) & observed.reshape(*observed.shape, *[1] * (labels.ndim - 2))
     weights = jnp.where(used[..., None], jax.nn.one_hot(labels, num_states, dtype=dtype), 0)
-    return fused.from_counts(fused.statistics(given, label_weights(fused, weights)), pseudo_counts).families[0]
+    observations, *past = given
+    statistics = fused.statistics(observations, label_weights(fused, weights), *past)
+    return fused.from_counts(statistics, pseudo_counts).families[0]
 
 
 @partial(jax.jit, static_argnames=("num_states", "dtype"))

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from hmmjax._core import lowering
 from hmmjax._core.batch import Batch
 from hmmjax._core.categorical import normalize_counts
+from hmmjax._core.memory import with_past
 from hmmjax._core.pytree import pytree
 from hmmjax._core.tables import both_states, fill_masked, tabulate
 from hmmjax._core.typing import Array
@@ -55,7 +56,8 @@ def statistics(chain: Any, observations: Any, marginals: Any, batch: Batch) -> A
         return None
     observed = batch.observed.reshape(*batch.observed.shape, *[1] * (marginals.ndim - 2))
     observations = fill_masked(observations, batch.observed, marginals.dtype)
-    return chain.emission.statistics(observations, jnp.where(observed, marginals, 0))
+    observations, *past = with_past(chain.emission, observations, batch.observed)
+    return chain.emission.statistics(observations, jnp.where(observed, marginals, 0), *past)
 
 
 def maximize(params: Params, expected: Expected, priors: Priors, freeze: Collection[str]) -> Params:

@@ -16,7 +16,7 @@ from hmmjax._core.checks import check_array, check_label_dtype, is_concrete
 from hmmjax._core.configurations import multiply_over_tools
 from hmmjax._core.typing import Array
 from hmmjax.em import Expected, maximize, statistics
-from hmmjax.emissions import Emission, PhaseConfusion
+from hmmjax.emissions import Emission, PhaseAutoregressive, PhaseConfusion
 from hmmjax.emissions.registry import families_named
 from hmmjax.priors import Priors, check_priors
 from hmmjax.types import Labels, Observations, Params, PhaseChain, ToolChains
@@ -111,8 +111,8 @@ def estimate(
             without an entry, or for which an object of the other track was passed, gets "confusion".
         priors: pseudo-counts, for rare transitions.
         num_phases: L; by default as many as `obs` or the labels show. Needed if the last phase may be absent.
-        num_symbols: number of different labels that a "confusion" recognizer of phases outputs, if it is not L. For
-            tools, pass ``ToolConfusion.default(num_tools, num_symbols)`` as emissions.
+        num_symbols: number of different labels that a "confusion" or "autoregressive" recognizer of phases outputs, if
+            it is not L. For tools, pass ``ToolConfusion.default(num_tools, num_symbols)`` as emissions.
         interacting: whether to learn `transitions.Interacting`, from frames in which all tools are known, as "logistic"
             emissions are. Both are regressions on the labels; `priors` are then a ridge.
 
@@ -187,7 +187,9 @@ def _default_family(track: str, named: str | Emission, size: int, num_symbols: i
         if tool_family.is_joint:
             logistic.check_size(size)
         return tool_family.default(size)
-    return PhaseConfusion.default(size, num_symbols) if phase_family is PhaseConfusion else phase_family.default(size)
+    if issubclass(phase_family, PhaseConfusion | PhaseAutoregressive):
+        return phase_family.default(size, num_symbols)
+    return phase_family.default(size)
 
 
 def require_labels(labels: Labels, obs: Observations) -> None:

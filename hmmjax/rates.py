@@ -40,13 +40,19 @@ def rescale(params: Params, factor: float) -> Params:
 
     Raises:
         ImportError: SciPy is not installed, which matrix roots require.
-        TypeError: interacting tools, whose joint transitions have no such power.
+        TypeError: interacting tools, whose joint transitions have no such power, or emissions with memory.
         ValueError: a factor that is neither an integer nor the reciprocal of one; a chain without such a root, or
             phases that would be shorter than their stages.
 
     Source: the Chapman-Kolmogorov equation: n steps of a chain are the n-th power of its matrix.
     """
     check_params(params)
+    for track, chain in (("phases", params.phases), ("tools", params.tools)):
+        if chain is not None and chain.emission is not None and chain.emission.lag:
+            raise TypeError(
+                f"{track}.emission conditions on the frames before, which a rescaled model does not see. Estimate it "
+                "from videos of the new frame rate, or mask the missing frames instead."
+            )
     factor = float(factor)
     integer = round(max(factor, 1 / factor)) if 0 < factor < np.inf else 0
     if integer < 1 or not np.isclose(max(factor, 1 / factor), integer, rtol=1e-6):

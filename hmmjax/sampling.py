@@ -10,8 +10,9 @@ from jax import lax
 
 from hmmjax._core import configurations, lowering, validation
 from hmmjax._core import numerics as num
-from hmmjax._core.batch import Batch, bucket
+from hmmjax._core.batch import Batch, bucket, dtype_of
 from hmmjax._core.checks import is_concrete
+from hmmjax._core.memory import blank_past, push_past
 from hmmjax._core.tables import tabulate
 from hmmjax._core.typing import Array, ArrayLike
 from hmmjax.types import Labels, Observations, Params
@@ -60,13 +61,27 @@ def _sample(params: Params, key: jax.Array, length: Any, num_frames: int) -> tup
     def observe(chain: Any, key: jax.Array, states: Any) -> Any:
         if chain is None or chain.emission is None:
             return None
-        drawn = chain.emission.sample(key, states)
+        drawn = _sample_observations(chain.emission, key, states, dtype_of(params))
         return jax.tree.map(lambda x: jnp.where(mask.reshape(-1, *[1] * (x.ndim - 1)), x, 0), drawn)
 
     obs = Observations(observe(params.phases, key_phases, phases), observe(params.tools, key_tools, tools))
     phases = None if phases is None else jnp.where(mask, phases, -1)
     tools = None if tools is None else jnp.where(mask[:, None], tools, -1)
     return Labels(phases, tools), obs, mask
+
+
+def _sample_observations(emission: Any, key: jax.Array, states: Array, dtype: Any) -> Any:
+    """Draw the observations of one track's states (T, ...); with memory, each given those drawn before it."""
+    if not emission.lag:
+        return emission.sample(key, states)
+
+    def step(past: Any, frame: tuple) -> tuple:
+        key, state = frame
+        drawn = emission.sample(key, state, past)
+        return push_past(emission, past, drawn, jnp.asarray(True)), drawn
+
+    keys = jax.random.split(key, len(states))
+    return lax.scan(step, blank_past(emission, (), dtype), (keys, states))[1]
 
 
 def _sample_states(params: Params, keys: jax.Array) -> tuple[Any, Any]:

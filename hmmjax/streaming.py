@@ -41,7 +41,8 @@ def start(params: Params, lag: int = 0) -> StreamState:
     Returns:
         The state, for `step`.
     """
-    return recursions.start(recursions.chain_tables(params, in_logs=True), lag)
+    params = canonical(params)
+    return recursions.start(params, recursions.chain_tables(params, in_logs=True), lag)
 
 
 def step(params: Params, state: StreamState, obs: Observations) -> tuple[StreamState, Moment]:
@@ -68,7 +69,7 @@ def step(params: Params, state: StreamState, obs: Observations) -> tuple[StreamS
     observed = jnp.full((1,), bool(jax.tree.leaves(obs)))
     batch = collect(jax.tree.map(lambda x: jnp.asarray(x)[None], obs), observed, None, params)
     chain = recursions.chain_tables(params, in_logs=True)
-    return recursions.step(params, chain, state, recursions.frame_log_probs(params, batch))
+    return recursions.step(params, chain, state, recursions.observe(params, batch, state.past))
 
 
 class Stream:
@@ -91,7 +92,7 @@ class Stream:
         self.params = canonical(params)
         self.lag = lag
         self._chain = recursions.chain_tables(self.params, in_logs=not lowering.scaled_is_exact(self.params))
-        self.state = recursions.start(self._chain, lag)
+        self.state = recursions.start(self.params, self._chain, lag)
 
     def step(self, obs: Observations | None = None) -> Moment:
         """Process one frame.
@@ -107,8 +108,9 @@ class Stream:
         Returns:
             The result for this frame, as NumPy arrays.
         """
-        log_probs = recursions.frame_log_probs(self.params, self._frame(Observations() if obs is None else obs))
-        state, moment = recursions.step(self.params, self._chain, self.state, log_probs)
+        batch = self._frame(Observations() if obs is None else obs)
+        observed = recursions.observe(self.params, batch, self.state.past)
+        state, moment = recursions.step(self.params, self._chain, self.state, observed)
         moment = jax.tree.map(np.asarray, moment)
         if moment.log_likelihood == -np.inf:
             raise ValueError(
@@ -143,8 +145,7 @@ class Stream:
         """
         from hmmjax.io import save_npz
 
-        state = {name: getattr(self.state, name) for name in StreamState.__dataclass_fields__}
-        save_npz(path, {"model": _fingerprint(self.params), "lag": self.lag, **state}, force=force)
+        save_npz(path, {"model": _fingerprint(self.params), "lag": self.lag, **_arrays(self.state)}, force=force)
 
     @classmethod
     def resume(cls, params: Params, path: str | os.PathLike[str]) -> "Stream":
@@ -168,8 +169,10 @@ class Stream:
         try:
             arrays: dict[str, Any] = load_arrays(os.fspath(path))
             model, lag = str(arrays.pop("model")), int(arrays.pop("lag"))
-            state = StreamState(**arrays)
             stream = cls(params, lag=lag)
+            wanted = _arrays(stream.state)
+            if arrays.keys() != wanted.keys():
+                raise ValueError(f"it holds {', '.join(arrays)}")
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
                 f"{os.fspath(path)} is not a saved stream ({error}); pass a file written by Stream.save."
@@ -178,13 +181,14 @@ class Stream:
             raise ValueError(
                 f"{os.fspath(path)} belongs to another model. Resume it with the parameters that the stream ran with."
             )
-        for name, want in vars(stream.state).items():
+        for name, want in wanted.items():
             have = arrays[name]
             if have.shape != want.shape or have.dtype != want.dtype or np.isnan(have).any():
                 raise ValueError(
                     f"{os.fspath(path)} is not a saved stream ({name} is damaged); pass a file written by Stream.save."
                 )
-        stream.state = jax.tree.map(jnp.asarray, state)
+        leaves = [jnp.asarray(arrays[name]) for name in wanted]
+        stream.state = jax.tree.unflatten(jax.tree.structure(stream.state), leaves)
         return stream
 
     def _frame(self, obs: Observations) -> Batch:
@@ -209,6 +213,12 @@ class Stream:
         observed = np.full((1, 1), any(x is not None for x in arrays))
         validation.check_data(self.params, Observations(*arrays), Labels(), observed, observed)
         return Batch(arrays[0], arrays[1], observed, None, None)
+
+
+def _arrays(state: StreamState) -> dict[str, Any]:
+    """Return the arrays of a state by name, in the order of its leaves."""
+    leaves = jax.tree_util.tree_leaves_with_path(state)
+    return {jax.tree_util.keystr(path).strip(".").replace(".", "_"): leaf for path, leaf in leaves}
 
 
 def _fingerprint(params: Params) -> str:

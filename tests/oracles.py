@@ -369,6 +369,58 @@ def tool_logit_normal(tables, probabilities, eps=1e-6) -> np.ndarray:
     return stats.norm.logpdf(np.log(x / (1 - x)), mean, scale) - np.log(x * (1 - x))
 
 
+def _by_past(alone: np.ndarray, after: np.ndarray, past) -> np.ndarray:
+    """Of each frame (and tool): log-densities `after` where the frame before was observed, `alone` elsewhere."""
+    return np.where(np.asarray(past.observed)[0][..., None], after, alone)
+
+
+def phase_autoregressive(tables, labels, past=None) -> np.ndarray:
+    """(T, L) from matrix (L, M) and after (L, M, M), the rows by the label before."""
+    matrix, after = (np.asarray(t, np.float64) for t in tables)
+    alone = phase_confusion(matrix, labels)
+    if past is None:
+        return alone
+    pairs = zip(past.values[0], labels, strict=True)
+    return _by_past(alone, np.log([[row[n, m] for row in after] for n, m in pairs]), past)
+
+
+def tool_autoregressive(tables, labels, past=None) -> np.ndarray:
+    """(T, K, 2) from matrix (K, 2, M) and after (K, 2, M, M)."""
+    matrix, after = (np.asarray(t, np.float64) for t in tables)
+    alone = tool_confusion(matrix, labels)
+    if past is None:
+        return alone
+    frames = zip(past.values[0], labels, strict=True)
+    table = [[after[k, :, n[k], m[k]] for k in range(len(after))] for n, m in frames]
+    return _by_past(alone, np.log(table), past)
+
+
+def phase_autoregressive_logit_normal(tables, probabilities, past=None) -> np.ndarray:
+    """(T, L): the mean and scale of each logit are those of a regression on the logit before."""
+    mean, scale, intercept, slope, residual = (np.asarray(t, np.float64) for t in tables)
+    alone = phase_logit_normal((mean, scale), probabilities)
+    if past is None:
+        return alone
+    y = np.clip(np.asarray(past.values[0], np.float64), 1e-6, 1 - 1e-6)
+    means = intercept + slope * np.log(y[:, None, :-1] / y[:, None, -1:])
+    frames = zip(means, probabilities, strict=True)
+    after = np.concatenate([phase_logit_normal((m, residual), p[None]) for m, p in frames])
+    return _by_past(alone, after, past)
+
+
+def tool_autoregressive_logit_normal(tables, probabilities, past=None) -> np.ndarray:
+    """(T, K, 2), as `phase_autoregressive_logit_normal`."""
+    mean, scale, intercept, slope, residual = (np.asarray(t, np.float64) for t in tables)
+    alone = tool_logit_normal((mean, scale), probabilities)
+    if past is None:
+        return alone
+    y = np.clip(np.asarray(past.values[0], np.float64), 1e-6, 1 - 1e-6)
+    means = intercept + slope * np.log(y / (1 - y))[..., None]
+    frames = zip(means, probabilities, strict=True)
+    after = np.concatenate([tool_logit_normal((m, residual), p[None]) for m, p in frames])
+    return _by_past(alone, after, past)
+
+
 # Random models and observations.
 
 
@@ -436,8 +488,8 @@ def tool_gaussian(tables: list, observations: np.ndarray) -> np.ndarray:
     return np.stack([phase_gaussian(list(tool), observations[:, k]) for k, tool in enumerate(tools)], 1)
 
 
-def log_densities(family: str, table: np.ndarray, observations: np.ndarray) -> np.ndarray:
-    """The family's table of log-densities: (T, L) or (T, K, 2)."""
+def log_densities(family: str, table: np.ndarray, observations: np.ndarray, *past) -> np.ndarray:
+    """The family's table of log-densities: (T, L) or (T, K, 2), given the `hmmjax.emissions.Past` of each frame."""
     functions = {
         "PhaseConfusion": phase_confusion,
         "ToolConfusion": tool_confusion,
@@ -450,5 +502,9 @@ def log_densities(family: str, table: np.ndarray, observations: np.ndarray) -> n
         "ToolLogistic": tool_logistic,
         "PhaseGaussian": phase_gaussian,
         "ToolGaussian": tool_gaussian,
+        "PhaseAutoregressive": phase_autoregressive,
+        "ToolAutoregressive": tool_autoregressive,
+        "PhaseAutoregressiveLogitNormal": phase_autoregressive_logit_normal,
+        "ToolAutoregressiveLogitNormal": tool_autoregressive_logit_normal,
     }
-    return functions[family](table, observations)
+    return functions[family](table, observations, *past)

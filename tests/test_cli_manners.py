@@ -22,7 +22,7 @@ from hmmjax.cli import app
     [
         ((), "there are no predictions"),
         (("nowhere.txt",), "nowhere.txt: the file or folder does not exist"),
-        (("said", "--emissions", "gauss"), "choose among confusion, probability"),
+        (("said", "--emissions", "gauss"), "choose among confusion, autoregressive"),
         (("said", "--folds", "1", "--annotations", "truth", *NAMES), "at least 2 parts, or --leave-one-out"),
         (("said", "--annotations", "truth"), "unknown tool 'Fork'"),
         (("said/video01-phase.txt", "--annotations", "truth", "--tool-names", "Knife,Fork"), "unknown phase 'Alpha'"),

@@ -36,11 +36,20 @@ ORACLES = {
     "ToolLogistic",
     "PhaseGaussian",
     "ToolGaussian",
+    "PhaseAutoregressive",
+    "ToolAutoregressive",
+    "PhaseAutoregressiveLogitNormal",
+    "ToolAutoregressiveLogitNormal",
 }
 
 
 def every(function):
     return pytest.mark.parametrize("family", FAMILIES, ids=lambda c: c.__name__)(function)
+
+
+def every_memory(function):
+    memories = [c for c in FAMILIES if c.default(N).lag]
+    return pytest.mark.parametrize("family", memories, ids=lambda c: c.__name__)(function)
 
 
 def every_density(function):
@@ -71,10 +80,10 @@ def perturbed(family, seed=0):
 
 # Compiled once for all tests: a loop inside `maximize` would otherwise be compiled in every call.
 maximize = jax.jit(lambda family, statistics, pseudo=0.0: family.maximize(statistics, pseudo))
-statistics_of = jax.jit(lambda family, obs, posterior: family.statistics(obs, posterior))
-log_prob = jax.jit(lambda family, obs: family.log_prob(obs))
+statistics_of = jax.jit(lambda family, obs, posterior, *past: family.statistics(obs, posterior, *past))
+log_prob = jax.jit(lambda family, obs, *past: family.log_prob(obs, *past))
 log_prior = jax.jit(lambda family, pseudo: family.log_prior(pseudo))
-sample = jax.jit(lambda family, key, hidden: family.sample(key, hidden))
+sample = jax.jit(lambda family, key, hidden, *past: family.sample(key, hidden, *past))
 
 
 def states(family, rng, *lead):
@@ -95,8 +104,25 @@ def draw(family, n=200, seed=1):
         rng = np.random.default_rng(seed)
         observed = rng.dirichlet(np.ones(N), n) if family.track == "phases" else rng.uniform(size=(n, N))
         return hidden[:n], observed.astype(np.float32)
-    observed = np.asarray(sample(family, jax.random.key(seed), jnp.asarray(hidden)))
+    past = past_of(family, len(hidden))
+    observed = np.asarray(sample(family, jax.random.key(seed), jnp.asarray(hidden), *past))
     return hidden[:n], observed[:n]
+
+
+def past_of(family, n):
+    """Return the past of the n frames of `draw`, a part of which is unobserved; nothing for a family without memory."""
+    if not family.lag:
+        return ()
+    family = perturbed(type(family))  # the same past, whatever the parameters
+    rng, length = np.random.default_rng(9), family.lag * -(-n // 200) * 200
+    hidden = states(family, rng, length)
+    values = np.asarray(sample(family, jax.random.key(9), jnp.asarray(hidden)))
+    observed = rng.uniform(size=(family.lag, length // family.lag, *np.shape(hidden)[1:])) < 0.8
+    return (emissions.Past(values.reshape(family.lag, -1, *values.shape[1:])[:, :n], observed[:, :n]),)
+
+
+def cut(past, frames):
+    return jax.tree.map(lambda x: x[:, frames], past)
 
 
 def tail(family):
@@ -114,7 +140,8 @@ def weights(family, n, seed=2):
 
 
 def expected_log_density(family, observed, posterior, pseudo=0.0):
-    return float((log_prob(family, observed) * posterior).sum() + log_prior(family, pseudo))
+    table = log_prob(family, observed, *past_of(family, len(observed)))
+    return float((table * posterior).sum() + log_prior(family, pseudo))
 
 
 def test_all_families_are_here():
@@ -165,6 +192,9 @@ def test_log_prob_against_scipy(family):
     table = tables[0] if len(tables) == 1 else tables
     expected = oracles.log_densities(family.__name__, table, np.asarray(observed))
     assert_allclose(built.log_prob(observed), expected, rtol=2e-4, atol=2e-4)
+    for past in past_of(built, len(observed)):
+        expected = oracles.log_densities(family.__name__, table, np.asarray(observed), past)
+        assert_allclose(built.log_prob(observed, past), expected, rtol=2e-4, atol=2e-4)
 
 
 @every_density
@@ -207,14 +237,17 @@ def test_sample_is_what_the_family_observes(family):
 def test_statistics_add_up_and_ignore_weight_zero(family):
     built = perturbed(family)
     _, observed = draw(built, 20)
-    posterior = weights(family, 20)
-    whole = statistics_of(built, observed, posterior)
-    parts = statistics_of(built, observed[:7], posterior[:7]), statistics_of(built, observed[7:], posterior[7:])
+    posterior, past = weights(family, 20), past_of(built, 20)
+    whole = statistics_of(built, observed, posterior, *past)
+    parts = [statistics_of(built, observed[f], posterior[f], *cut(past, f)) for f in (slice(7), slice(7, None))]
     jax.tree.map(lambda w, a, b: assert_allclose(w, a + b, rtol=1e-4, atol=1e-4), whole, *parts)
-    silenced = statistics_of(built, observed, posterior.at[7:].set(0))
+    silenced = statistics_of(built, observed, posterior.at[7:].set(0), *past)
     jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=1e-5, atol=1e-5), silenced, parts[0])
     block = statistics_of(
-        built, observed.reshape(4, 5, *observed.shape[1:]), posterior.reshape(4, 5, *posterior.shape[1:])
+        built,
+        observed.reshape(4, 5, *observed.shape[1:]),
+        posterior.reshape(4, 5, *posterior.shape[1:]),
+        *jax.tree.map(lambda x: x.reshape(len(x), 4, 5, *x.shape[2:]), past),
     )
     jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=1e-4, atol=1e-4), whole, block)
 
@@ -226,7 +259,7 @@ def test_maximize_maximizes(family, pseudo):
     built = perturbed(family)
     _, observed = draw(built)
     posterior = weights(family, len(observed))
-    best = maximize(built, statistics_of(built, observed, posterior), pseudo)
+    best = maximize(built, statistics_of(built, observed, posterior, *past_of(built, len(observed))), pseudo)
     best.check()
     assert type(best) is family
     top = expected_log_density(best, observed, posterior, pseudo)
@@ -247,9 +280,10 @@ def test_maximize_recovers_what_made_the_data(family):
     built = perturbed(family)
     hidden, observed = draw(built, 20000)
     start = family.default(N)
-    fitted = maximize(start, statistics_of(start, observed, onehot(family, hidden)))
-    # A weight is known to about 0.05 nats from so many frames.
-    atol = 0.2 if family.is_joint else 0.02
+    past = past_of(built, len(observed))
+    fitted = maximize(start, statistics_of(start, observed, onehot(family, hidden), *past))
+    # A weight is known to about 0.05 nats from so many frames, an intercept to about 0.02.
+    atol = 0.2 if family.is_joint else 0.1 if hasattr(built, "intercept") else 0.02
     jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=0.08, atol=atol), fitted, built)
 
 
@@ -259,14 +293,14 @@ def test_states_of_weight_zero_keep_their_value(family):
         return  # no parameter belongs to a state: tests/test_interactions.py leaves out a tool altogether
     built = perturbed(family)
     _, observed = draw(built, 20)
-    posterior = weights(family, 20).at[..., 0].set(0)
-    fitted = maximize(built, statistics_of(built, observed, posterior))
+    posterior, past = weights(family, 20).at[..., 0].set(0), past_of(built, 20)
+    fitted = maximize(built, statistics_of(built, observed, posterior, *past))
     fitted.check()
     axis = 0 if family.track == "phases" else 1
     for before, after in zip(*(map(np.asarray, jax.tree.leaves(f)) for f in (built, fitted)), strict=True):
         assert_array_equal(np.take(before, 0, axis), np.take(after, 0, axis))
         assert not np.array_equal(np.take(before, 1, axis), np.take(after, 1, axis))
-    nothing = maximize(built, statistics_of(built, observed, jnp.zeros_like(posterior)))
+    nothing = maximize(built, statistics_of(built, observed, jnp.zeros_like(posterior), *past))
     jax.tree.map(assert_array_equal, nothing, built)
 
 
@@ -288,10 +322,11 @@ def test_gradients_are_finite_everywhere_a_recognizer_can_go(family):
         assert np.isfinite(slopes).all()
     else:
         observed = draw(built, 5)[1]
-    assert np.isfinite(built.log_prob(observed)).all()
-    grads = jax.grad(lambda f: f.log_prob(observed).sum())(built)
+    past = past_of(built, 5)
+    assert np.isfinite(built.log_prob(observed, *past)).all()
+    grads = jax.grad(lambda f: f.log_prob(observed, *past).sum())(built)
     jax.tree.map(lambda g: assert_array_equal(np.isfinite(g), True), grads)
-    statistics = statistics_of(built, observed, weights(family, 5))
+    statistics = statistics_of(built, observed, weights(family, 5), *past)
     jax.tree.map(lambda s: assert_array_equal(np.isfinite(s), True), statistics)
     jax.tree.map(lambda x: assert_array_equal(np.isfinite(x), True), maximize(built, statistics))
 
@@ -333,6 +368,59 @@ def test_fit_with_the_family_goes_uphill(family):
     result = hmmjax.fit(params, obs, mask, max_iterations=6, tolerance=0.0)
     history = np.asarray(result.history)
     assert np.isfinite(history).all() and (np.diff(history) >= -2e-6 * np.abs(history[1:])).all()
+
+
+# Families with memory.
+
+
+@every_memory
+def test_an_unobserved_past_is_no_past(family):
+    """Whatever its values are, and whatever leads."""
+    built = perturbed(family)
+    _, observed = draw(built, 6)
+    (past,) = past_of(built, 6)
+    unseen = dataclasses.replace(past, observed=np.zeros_like(past.observed))
+    assert_allclose(built.log_prob(observed, unseen), built.log_prob(observed), rtol=1e-6)
+    table = built.log_prob(observed, past)
+    assert table.shape == (6, *tail(family)) and np.abs(table - built.log_prob(observed)).max() > 0.01
+    block = [x.reshape(2, 3, *x.shape[1:]) for x in (observed, table)]
+    reshaped = jax.tree.map(lambda x: x.reshape(len(x), 2, 3, *x.shape[2:]), past)
+    assert_allclose(built.log_prob(block[0], reshaped), block[1], rtol=1e-5, atol=1e-6)
+    single = built.log_prob(jnp.asarray(observed[0]), jax.tree.map(lambda x: x[:, 0], past))
+    assert_allclose(single, table[0], rtol=1e-5, atol=1e-6)
+
+
+@every_memory
+def test_density_sums_to_one_after_any_past(family):
+    built = perturbed(family) if family.observes == "labels" else family.default(2)
+    (past,) = past_of(built, 1)
+    values, tools = past.values, () if family.track == "phases" else (built.size,)
+    if family.observes == "labels":
+        symbols = np.arange(N if family.track == "phases" else 2)
+        observed = symbols if family.track == "phases" else np.stack([symbols] * N, -1)
+    else:
+        built, values = jax.tree.map(lambda x: 1 + jnp.abs(x), built), values[..., :2]
+        x = (np.arange(20000, dtype=np.float32) + 0.5) / 20000
+        observed = np.stack([x, 1 - x] if family.track == "phases" else [x, x], -1)
+    past = emissions.Past(np.repeat(values, len(observed), 1), np.ones((1, len(observed), *tools), bool))
+    density = np.exp(built.log_prob(observed, past))
+    # The grid is coarse near 0 and 1.
+    assert_allclose(density.sum(0) if family.observes == "labels" else density.mean(0), 1, rtol=1e-2)
+
+
+@every_memory
+def test_counts_of_few_frames_are_shrunk_towards_the_family_without_memory(family):
+    """Counting nothing after a label gives no memory; counting much gives what was counted."""
+    built, start = perturbed(family), family.default(N)
+    hidden, observed = draw(built, 20000)
+    (past,) = past_of(built, 20000)
+    found = statistics_of(start, observed, onehot(family, hidden), past)
+    counted, most_likely = start.from_counts(found), maximize(start, found)
+    for name in ("after",) if hasattr(built, "after") else ("intercept", "slope", "residual"):
+        assert_allclose(getattr(counted, name), getattr(most_likely, name), rtol=0.15, atol=0.05)
+    unseen = dataclasses.replace(past, observed=np.zeros_like(past.observed))
+    alone = start.from_counts(statistics_of(start, observed, onehot(family, hidden), unseen))
+    assert_allclose(log_prob(alone, observed, past), log_prob(alone, observed, unseen), rtol=1e-3, atol=1e-3)
 
 
 # Single families.

@@ -17,7 +17,7 @@ from hmmjax._core.validation import check_params
 from hmmjax.priors import BLOCKS
 
 pytestmark = pytest.mark.thorough
-FAMILIES = ["confusion", "probability", "inflated", "logit-normal", "scaled", "logistic"]
+FAMILIES = ["confusion", "autoregressive", "probability", "inflated", "logit-normal", "scaled", "logistic"]
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -1,15 +1,17 @@
 """Recursions for `hmmjax.streaming`: one forward step per frame, and a backward pass over the last frames."""
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from hmmjax._core import lowering
 from hmmjax._core import numerics as num
-from hmmjax._core.batch import Batch
+from hmmjax._core.batch import Batch, dtype_of
+from hmmjax._core.memory import blank_past, push_past
 from hmmjax._core.pytree import pytree
-from hmmjax._core.tables import tabulate
+from hmmjax._core.tables import fill_masked, tabulate
 from hmmjax._core.typing import Array, ArrayLike
 from hmmjax.messages import online
 from hmmjax.messages.online import Chain
@@ -20,13 +22,15 @@ from hmmjax.types import Params
 class StreamState:
     """Everything that a stream remembers, over S stages of phases and C = 2**K configurations of tools.
 
-    Independent tools have K chains of S = 2 and C = 1, stacked on a leading axis of all but the last two fields.
+    Independent tools have K chains of S = 2 and C = 1, stacked on a leading axis of the first four fields.
 
     Attributes:
         predicted: (S, C) log-probabilities of the next frame's state.
         filtered: (lag + 1, S, C) filtered log-probabilities of the last frames.
         phases: (lag, S) emission log-likelihoods of the last frames over stages.
         configs: (lag, C) emission log-likelihoods of the last frames over configurations.
+        past: observations of the last frames of the phases and of the tools, as their emission families see them
+            (`hmmjax.emissions.Past`, leading axes (1, 1)); None for families without memory.
         log_likelihood: (2,) log-likelihood of all frames so far, in nats, and the rounding error of that sum.
         frames: () number of frames so far.
     """
@@ -35,6 +39,7 @@ class StreamState:
     filtered: ArrayLike
     phases: ArrayLike
     configs: ArrayLike
+    past: Any
     log_likelihood: ArrayLike
     frames: ArrayLike
 
@@ -71,7 +76,7 @@ def chain_tables(params: Params, in_logs: bool) -> Chain:
     return lowering.structure_of(params).map(partial(online.chain_of, in_logs=in_logs), p)
 
 
-def start(chain: Chain, lag: int) -> StreamState:
+def start(params: Params, chain: Chain, lag: int) -> StreamState:
     """Return the state before the first frame."""
     first = chain.initial
     lead, (states, configs) = first.shape[:-2], first.shape[-2:]
@@ -80,6 +85,7 @@ def start(chain: Chain, lag: int) -> StreamState:
         filtered=jnp.zeros((*lead, lag + 1, states, configs), first.dtype),
         phases=jnp.zeros((*lead, lag, states), first.dtype),
         configs=jnp.zeros((*lead, lag, configs), first.dtype),
+        past=tuple(blank_past(emission, (1, 1), first.dtype) for emission in _emissions(params)),
         log_likelihood=jnp.zeros((2,), first.dtype),
         frames=jnp.zeros((), jnp.int32),
     )
@@ -87,15 +93,31 @@ def start(chain: Chain, lag: int) -> StreamState:
 
 # Jitted separately: fused with `step`, XLA recomputes the emission family's log-gammas for every joint state.
 @jax.jit
-def frame_log_probs(params: Params, batch: Batch) -> tuple[Array, Array]:
-    """Return a frame's emission log-likelihoods, (S,) and (C,), or (K, 2) and (K, 1) of independent tools."""
-    p = lowering.lower(params, tabulate(params, batch), batch.lengths).joined()
-    return p.phases[..., 0, 0, :], p.configs[..., 0, 0, :]
+def observe(params: Params, batch: Batch, past: tuple) -> tuple[tuple[Array, Array], tuple]:
+    """Return a frame's emission log-likelihoods, and the past of the next frame.
+
+    The former are (S,) and (C,), or (K, 2) and (K, 1) of independent tools. `past` is that of the phases and the tools.
+    """
+    p = lowering.lower(params, tabulate(params, batch, past), batch.lengths).joined()
+    filled = (fill_masked(x, batch.observed, dtype_of(params)) for x in (batch.phases, batch.tools))
+    following = tuple(
+        push_past(emission, own, x, batch.observed)
+        for emission, own, x in zip(_emissions(params), past, filled, strict=True)
+    )
+    return (p.phases[..., 0, 0, :], p.configs[..., 0, 0, :]), following
+
+
+def _emissions(params: Params) -> tuple[Any, Any]:
+    phases, tools = params.phases, params.tools
+    return None if phases is None else phases.emission, None if tools is None else tools.emission
 
 
 @jax.jit
-def step(params: Params, chain: Chain, state: StreamState, new: tuple[Array, Array]) -> tuple[StreamState, Moment]:
-    """Return the state after, and the result for, a frame with log-likelihoods `new` from `frame_log_probs`."""
+def step(
+    params: Params, chain: Chain, state: StreamState, observed: tuple[tuple[Array, Array], tuple]
+) -> tuple[StreamState, Moment]:
+    """Return the state after, and the result for, a frame that `observe` has seen."""
+    new, past = observed
     structure = lowering.structure_of(params)
 
     def advance(chain: Chain, predicted: Array, filtered: Array, phases: Array, configs: Array, new: tuple) -> tuple:
@@ -113,7 +135,7 @@ def step(params: Params, chain: Chain, state: StreamState, new: tuple[Array, Arr
     before, error = state.log_likelihood
     after, lost = num.two_sum(before, total)
     error += jnp.where(jnp.isfinite(after), lost, 0)
-    state = StreamState(predicted, filtered, phases, configs, jnp.stack([after, error]), state.frames + 1)
+    state = StreamState(predicted, filtered, phases, configs, past, jnp.stack([after, error]), state.frames + 1)
     lag = filtered.shape[-3] - 1
     ready = state.frames > lag
     phases, tools, *_ = lowering.report(*structure.lift_marginals(*now))

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from hmmjax._core.batch import Batch, dtype_of
 from hmmjax._core.checks import is_float
+from hmmjax._core.memory import with_past
 from hmmjax._core.pytree import pytree
 from hmmjax._core.typing import Array
 from hmmjax.types import Params
@@ -51,15 +52,19 @@ def both_states(present: Any) -> Array:
     return jnp.stack([jnp.where(over, 0, 1 - present), jnp.where(over, 1, present)], -1)
 
 
-def tabulate(params: Params, batch: Batch) -> Tables:
-    """Return the model's probability tables, and emission log-likelihoods of the batch with its labels clamped."""
+def tabulate(params: Params, batch: Batch, pasts: tuple[Any, Any] | None = None) -> Tables:
+    """Return the model's probability tables, and emission log-likelihoods of the batch with its labels clamped.
+
+    `pasts` are those of the phases' and tools' observations, if the frames before are not part of the batch.
+    """
     dtype = dtype_of(params)
     cast = partial(jnp.asarray, dtype=dtype)
     phases, tools = params.phases, params.tools
     valid, frames = batch.valid, batch.observed.shape
     out = Tables(*[None] * 6)
     if phases is not None:
-        table = _emission_log_probs(phases.emission, batch.phases, batch.observed, dtype)
+        past = None if pasts is None else pasts[0]
+        table = _emission_log_probs(phases.emission, batch.phases, batch.observed, dtype, past)
         table = jnp.zeros((*frames, phases.num_phases), dtype) if table is None else table
         out = dataclasses.replace(
             out,
@@ -68,7 +73,8 @@ def tabulate(params: Params, batch: Batch) -> Tables:
             phases=clamp(table, batch.phase_labels, valid),
         )
     if tools is not None:
-        table, configs = _emission_log_probs(tools.emission, batch.tools, batch.observed, dtype), None
+        past, configs = None if pasts is None else pasts[1], None
+        table = _emission_log_probs(tools.emission, batch.tools, batch.observed, dtype, past)
         if tools.emission is not None and tools.emission.is_joint:
             configs = jnp.zeros((*frames, 2**tools.num_tools), dtype) if table is None else table.sum(-2)
             table = None
@@ -95,12 +101,14 @@ def fill_masked(observations: Any, observed: Array, dtype: Any) -> Any:
     return jnp.where(keep, observations, 0)
 
 
-def _emission_log_probs(emission: Any, observations: Any, observed: Array, dtype: Any) -> Any:
+def _emission_log_probs(emission: Any, observations: Any, observed: Array, dtype: Any, past: Any) -> Any:
     if observations is None or emission is None:
         return None
     # Gamma functions and log-odds of half-precision parameters need more digits than the parameters have.
     emission = jax.tree.map(partial(jnp.asarray, dtype=dtype), emission)
-    table = emission.log_prob(fill_masked(observations, observed, dtype)).astype(dtype)
+    filled = fill_masked(observations, observed, dtype)
+    given = with_past(emission, filled, observed) if past is None else (filled, past)
+    table = emission.log_prob(*given).astype(dtype)
     shape = (*observed.shape, *emission.table_shape)
     if table.shape != shape:
         raise ValueError(

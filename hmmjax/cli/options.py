@@ -12,7 +12,16 @@ from typing import Annotated, Any
 
 import typer
 
-EMISSIONS = ("confusion", "probability", "inflated", "logit-normal", "scaled", "logistic")
+EMISSIONS = (
+    "confusion",
+    "autoregressive",
+    "probability",
+    "inflated",
+    "logit-normal",
+    "autoregressive-logit-normal",
+    "scaled",
+    "logistic",
+)
 """Names of emission families, as in `hmmjax.emissions.FAMILIES`, which would import JAX."""
 
 _READ, _TRUTH, _LEARN, _OUT = "Reading predictions", "Annotations", "Learning", "Output"
@@ -208,9 +217,10 @@ class Modeling:
         str,
         _learn(
             help="How the recognizer errs: confusion (of labels; probabilities are turned into labels first), "
-            "probability (Dirichlet and Beta), inflated (the same with point masses, for scores cut at a threshold), "
-            "logit-normal, scaled (probabilities over class frequencies), or logistic (labels of tools, each of which "
-            "depends on the other tools)."
+            "autoregressive (the same, given the label of the frame before), probability (Dirichlet and Beta), "
+            "inflated (the same with point masses, for scores cut at a threshold), logit-normal, "
+            "autoregressive-logit-normal (given the frame before), scaled (probabilities over class frequencies), "
+            "or logistic (labels of tools, each of which depends on the other tools)."
         ),
     ] = "confusion"
     iterations: Annotated[

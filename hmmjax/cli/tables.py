@@ -67,6 +67,8 @@ def print_ranking(ranking: Ranking, title: str) -> None:
     table.add_section()
     table.add_row(*rows[-1])
     out = Console(highlight=False, soft_wrap=True)
+    # Lines that the terminal wraps are better than numbers that are cut off.
+    out.width = max(out.width, out.measure(table, options=out.options.update(max_width=10_000)).maximum)
     out.print(table)
     for line in (
         "conditional: log-probability of the labels given the predictions, with calibrated powers; uncalibrated: with "

@@ -1,5 +1,7 @@
 """Emission families: the probability of a recognizer's outputs given the hidden state. One file per family."""
 
+from hmmjax.emissions.autoregressive import PhaseAutoregressive, ToolAutoregressive
+from hmmjax.emissions.autoregressive_logit_normal import PhaseAutoregressiveLogitNormal, ToolAutoregressiveLogitNormal
 from hmmjax.emissions.base import Emission, PhaseEmission, ToolEmission
 from hmmjax.emissions.beta import ToolBeta
 from hmmjax.emissions.confusion import PhaseConfusion, ToolConfusion
@@ -10,6 +12,7 @@ from hmmjax.emissions.inflated_beta import ToolInflatedBeta
 from hmmjax.emissions.inflated_dirichlet import PhaseInflatedDirichlet
 from hmmjax.emissions.logistic import ToolLogistic
 from hmmjax.emissions.logit_normal import PhaseLogitNormal, ToolLogitNormal
+from hmmjax.emissions.past import Past
 from hmmjax.emissions.registry import FAMILIES, LABEL_FAMILIES
 from hmmjax.emissions.scaled import PhaseScaled, ToolScaled
 from hmmjax.emissions.tempered import Tempered
@@ -19,6 +22,9 @@ __all__ = [
     "LABEL_FAMILIES",
     "Emission",
     "Fused",
+    "Past",
+    "PhaseAutoregressive",
+    "PhaseAutoregressiveLogitNormal",
     "PhaseConfusion",
     "PhaseDirichlet",
     "PhaseEmission",
@@ -27,6 +33,8 @@ __all__ = [
     "PhaseLogitNormal",
     "PhaseScaled",
     "Tempered",
+    "ToolAutoregressive",
+    "ToolAutoregressiveLogitNormal",
     "ToolBeta",
     "ToolConfusion",
     "ToolEmission",

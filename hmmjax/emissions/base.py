@@ -4,6 +4,37 @@ A family gives the probability (density) of an observation under each hidden sta
 observations. To add one, write a frozen dataclass decorated with `hmmjax.pytree` that derives from `PhaseEmission` or
 `ToolEmission`, in one file, and export it from ``hmmjax/emissions/__init__.py``; the conformance suite in
 ``tests/test_emissions.py`` then covers it. ``hmmjax/emissions/gaussian.py`` is the worked example.
+
+**Memory.** A network's errors last: an error in one frame makes the same error in the next more probable. A family may
+therefore condition a frame's observation on those of the frames before it: P(y_t | x_t, y_{t-1}, ..., y_{t-lag}). The
+hidden states remain a Markov chain given all observations, because observations are known; inference costs the same.
+Such a family declares `lag`, the number of previous frames that it sees, and takes one argument more, `past`, in
+`log_prob`, `statistics` and `sample`:
+
+    class PhaseRepeating(PhaseEmission):
+        observes, lag = "labels", 1
+
+        def log_prob(self, observations, past=None):      # observations (...,), past.values (1, ...)
+            alone = ...                                     # (..., L), of a frame whose past is not observed
+            if past is None:
+                return alone
+            after = ... past.values[0] ...                  # (..., L), given the observation of the frame before
+            return jnp.where(past.observed[0][..., None], after, alone)
+
+`Past` holds the observations of the `lag` previous frames and which of them are observed, with an axis of lags before
+the leading axes of the observations. The library gathers it; a family sees single frames with their past, never whole
+videos, so that padding, batches, streams and samples need no code of their own. The rules:
+
+1. A previous frame may be unobserved: before the first frame of a video, in a gap of the mask, or if the output of a
+   fused recognizer or of one tool is missing. The family must return the density given what is observed, and must not
+   depend on `past.values` where `past.observed` is False. The simplest way is a part without memory, as above.
+2. `past=None` means that no previous frame is observed.
+3. The density is normalized over the frame's own observation, whatever the past.
+4. The past is of the same recognizer, on the grid of frames that the model runs on: a family with memory belongs to the
+   frame rate at which it was learned.
+
+``hmmjax/emissions/autoregressive.py`` is the worked example. A window of n frames has ``lag = n``; `lag` may depend on
+fields that `hmmjax.static` marks.
 """
 
 from collections.abc import Mapping
@@ -33,6 +64,7 @@ class Emission:
         constraints: constraint of each field that `hmmjax.refine` may move: "simplex" (probabilities, the last axis
             sums to one), "unit_interval" (each entry between 0 and 1), "positive", "positive_definite" (the last two
             axes) or "real". A field without a constraint is never moved.
+        lag: number of previous frames whose observations the family conditions on; 0 is a family without memory.
         is_joint: whether the probability of a tool's observation depends on the presence of all K tools. Tables
             (..., K, 2) over each tool's own states, in `log_prob` and `statistics`, are then (..., K, 2**K) over
             configurations, tool 0 the slowest bit.
@@ -42,6 +74,7 @@ class Emission:
     observes: ClassVar[str]
     constraints: ClassVar[Mapping[str, str]] = MappingProxyType({})
     is_joint: ClassVar[bool] = False
+    lag: Any = 0
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Raise TypeError if a family (a class that defines `log_prob`) does not declare its track and observations."""
@@ -130,11 +163,13 @@ class Emission:
             axes = ("video", "frame", *(("tool",) if self.track == "tools" else ()), "feature")
             observed_values.check_reals(name, values, observed, axes)
 
-    def log_prob(self, observations: Any) -> Array:
+    def log_prob(self, observations: Any, past: Any = None) -> Array:
         """Return the log-density of each observation under each state.
 
         Args:
             observations: (..., *event_shape) array.
+            past: `Past` of each frame, or None if no previous frame is observed. Families without memory do not take
+                it.
 
         Returns:
             (..., L) for phases, (..., K, 2) for the absence and presence of each tool; (..., K, 2**K) if `is_joint`.
@@ -144,12 +179,13 @@ class Emission:
         """
         raise TypeError(f"{type(self).__name__} must define log_prob")
 
-    def sample(self, key: jax.Array, states: Array) -> Array:
+    def sample(self, key: jax.Array, states: Array, past: Any = None) -> Array:
         """Draw one observation for each hidden state.
 
         Args:
             key: a `jax.random` key.
             states: int (...,) for phases, 0 or 1 (..., K) for tools.
+            past: as in `log_prob`; families without memory do not take it.
 
         Returns:
             (..., *event_shape) observations.
@@ -161,7 +197,7 @@ class Emission:
 
     # Learning.
 
-    def statistics(self, observations: Any, posterior: Array) -> Any:
+    def statistics(self, observations: Any, posterior: Array, past: Any = None) -> Any:
         """Return sufficient statistics, weighted and summed over ``...``.
 
         They must be additive: the statistics of two sets of frames are the sum of the two. They may depend on the
@@ -170,6 +206,7 @@ class Emission:
         Args:
             observations: (..., *event_shape) array.
             posterior: weight of each state in each frame, in the shape of `log_prob`.
+            past: as in `log_prob`; families without memory do not take it.
 
         Returns:
             An array, or a tree of arrays, for `maximize`.
@@ -238,6 +275,11 @@ class Emission:
 
     def check(self) -> None:
         """Raise ValueError, naming the field, if the (concrete) parameters are not valid."""
+
+
+def own_past(family: Emission, past: Any) -> tuple:
+    """Return the last argument of a family's methods: its past, or nothing if it has no memory."""
+    return (past,) if family.lag else ()
 
 
 class PhaseEmission(Emission):

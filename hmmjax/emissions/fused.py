@@ -11,7 +11,7 @@ from hmmjax._core.checks import is_float
 from hmmjax._core.pytree import pytree
 from hmmjax._core.typing import Array
 from hmmjax.emissions._observations import check_missing, over_events, present
-from hmmjax.emissions.base import Emission
+from hmmjax.emissions.base import Emission, own_past
 
 
 @pytree
@@ -43,6 +43,11 @@ class Fused(Emission):
     def is_joint(self) -> bool:  # type: ignore[override]
         """Whether any family is joint; the other families' tables are then expanded over configurations."""
         return any(family.is_joint for family in self.families)
+
+    @property
+    def lag(self) -> int:  # type: ignore[override]
+        """Largest number of previous frames that a family conditions on."""
+        return max(family.lag for family in self.families)
 
     @property
     def size(self) -> int:
@@ -108,11 +113,12 @@ class Fused(Emission):
                     x = fill_missing(x, family, 1 / family.size if softmax else 0.5)[1]
                 family.check_observations(f"{name}[{i}]", x, observed)
 
-    def log_prob(self, observations: Any) -> Array:
+    def log_prob(self, observations: Any, past: Any = None) -> Array:
         """Return the sum of the families' log-densities; a missing observation contributes 0.
 
         Args:
             observations: a tuple with one entry per family, None if that recognizer has no output at all.
+            past: a tuple with one `Past` per family, None for families without memory; None without any past.
 
         Returns:
             (..., *table_shape) log-densities.
@@ -120,7 +126,8 @@ class Fused(Emission):
         Raises:
             ValueError: every entry is None.
         """
-        tables = [self._log_prob(i, x) for i, x in enumerate(observations) if x is not None]
+        pasts = self._pasts(past)
+        tables = [self._log_prob(i, x, pasts[i]) for i, x in enumerate(observations) if x is not None]
         if not tables:
             raise ValueError("every source is None: leave out the track's observations altogether.")
         total = tables[0]
@@ -128,23 +135,24 @@ class Fused(Emission):
             total = total + table
         return total
 
-    def _log_prob(self, source: int, observations: Any) -> Array:
+    def _log_prob(self, source: int, observations: Any, past: Any) -> Array:
         family = self.families[source]
         observed, filled = fill_missing(observations, family)
-        table = family.log_prob(filled)
+        table = family.log_prob(filled, *own_past(family, past))
         if self.is_joint and not family.is_joint:
             table = configurations.per_config(table, self.num_tools)
         return jnp.where(over_events(observed, table), table, 0)
 
-    def sample(self, key: jax.Array, states: Array) -> Any:
+    def sample(self, key: jax.Array, states: Array, past: Any = None) -> Any:
         """Draw one observation per recognizer, independently given the states."""
         keys = jax.random.split(key, len(self.families))
-        return tuple(family.sample(key, states) for family, key in zip(self.families, keys, strict=True))
+        triples = zip(self.families, keys, self._pasts(past), strict=True)
+        return tuple(family.sample(key, states, *own_past(family, own)) for family, key, own in triples)
 
-    def statistics(self, observations: Any, posterior: Array) -> Any:
+    def statistics(self, observations: Any, posterior: Array, past: Any = None) -> Any:
         """Return each family's sufficient statistics; None for absent sources. Missing frames have weight zero."""
         out = []
-        for family, x in zip(self.families, observations, strict=True):
+        for family, x, own in zip(self.families, observations, self._pasts(past), strict=True):
             if x is None:
                 out.append(None)
                 continue
@@ -152,7 +160,7 @@ class Fused(Emission):
             weights = jnp.where(over_events(observed, posterior), posterior, 0)
             if self.is_joint and not family.is_joint:
                 weights = configurations.per_state(weights, self.num_tools)
-            out.append(family.statistics(filled, weights))
+            out.append(family.statistics(filled, weights, *own_past(family, own)))
         return tuple(out)
 
     def maximize(self, statistics: Any, pseudo_counts: Any = 0.0) -> Self:
@@ -174,6 +182,9 @@ class Fused(Emission):
         """Return the sum of the families' log-priors."""
         pseudo = self._pseudo(pseudo_counts)
         return sum((f.log_prior(p) for f, p in zip(self.families, pseudo, strict=True)), jnp.zeros(()))
+
+    def _pasts(self, past: Any) -> tuple[Any, ...]:
+        return (None,) * len(self.families) if past is None else past
 
     def _pseudo(self, pseudo_counts: Any) -> tuple[Any, ...]:
         return pseudo_counts if isinstance(pseudo_counts, tuple) else (pseudo_counts,) * len(self.families)

@@ -61,12 +61,12 @@ class PhaseLogitNormal(PhaseEmission):
 
     def log_prob(self, observations: Float[Array, "... L"]) -> Float[Array, "... L"]:
         """Return the log-density (..., L), on the simplex, of each softmax output (..., L) under each phase."""
-        ratios, jacobian = _log_ratios(observations)
-        return _log_normal(ratios[..., None, :], self.mean, self.scale).sum(-1) + jacobian[..., None]
+        ratios, jacobian = log_ratios(observations)
+        return log_normal(ratios[..., None, :], self.mean, self.scale).sum(-1) + jacobian[..., None]
 
     def statistics(self, observations: Float[Array, "... L"], posterior: Float[Array, "... L"]) -> dict[str, Array]:
         """Return weights (L,), and weighted sums of log-odds and of their squares (L, L - 1)."""
-        ratios, _ = _log_ratios(observations)
+        ratios, _ = log_ratios(observations)
         n = posterior.shape[-1]
         flat = posterior.reshape(-1, n)
         ratios = ratios.reshape(len(flat), n - 1)
@@ -78,11 +78,11 @@ class PhaseLogitNormal(PhaseEmission):
 
     def maximize(self, statistics: dict[str, Array], pseudo_counts: Any = 0.0) -> Self:
         """Return weighted means and standard deviations."""
-        return type(self)(*_maximize(self.mean, self.scale, statistics, pseudo_counts))
+        return type(self)(*maximize_normal(self.mean, self.scale, statistics, pseudo_counts))
 
     def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
         """Return the log-density of the pseudo-frames."""
-        return _log_prior(self.mean, self.scale, jnp.asarray(pseudo_counts)[..., None])
+        return normal_log_prior(self.mean, self.scale, jnp.asarray(pseudo_counts)[..., None])
 
     def sample(self, key: jax.Array, states: Array) -> Array:
         """Draw softmax outputs (..., L) for phases (...,)."""
@@ -95,7 +95,7 @@ class PhaseLogitNormal(PhaseEmission):
         size = len(self.mean)
         check_shape("phases.emission.mean", self.mean, (size, size - 1), "(L, L - 1)")
         check_shape("phases.emission.scale", self.scale, (size, size - 1), "(L, L - 1)")
-        _check_values("phases", self.mean, self.scale)
+        check_values("phases", self.mean, self.scale)
 
 
 @pytree
@@ -134,23 +134,23 @@ class ToolLogitNormal(ToolEmission):
 
     def log_prob(self, observations: Float[Array, "... K"]) -> Float[Array, "... K 2"]:
         """Return the log-density (..., K, 2) of each output (..., K) under absence and presence."""
-        odds, jacobian = _log_odds(observations)
-        return _log_normal(odds[..., None], self.mean, self.scale) + jacobian[..., None]
+        odds, jacobian = log_odds(observations)
+        return log_normal(odds[..., None], self.mean, self.scale) + jacobian[..., None]
 
     def statistics(self, observations: Float[Array, "... K"], posterior: Float[Array, "... K 2"]) -> dict[str, Array]:
         """Return weights, and weighted sums of log-odds and of their squares, each (K, 2)."""
         k = posterior.shape[-2]
         flat = posterior.reshape(-1, k, 2)
-        odds = _log_odds(observations)[0].reshape(-1, k, 1)
+        odds = log_odds(observations)[0].reshape(-1, k, 1)
         return {"weight": flat.sum(0), "first": (flat * odds).sum(0), "second": (flat * odds**2).sum(0)}
 
     def maximize(self, statistics: dict[str, Array], pseudo_counts: Any = 0.0) -> Self:
         """Return weighted means and standard deviations."""
-        return type(self)(*_maximize(self.mean, self.scale, statistics, pseudo_counts))
+        return type(self)(*maximize_normal(self.mean, self.scale, statistics, pseudo_counts))
 
     def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
         """Return the log-density of the pseudo-frames."""
-        return _log_prior(self.mean, self.scale, pseudo_counts)
+        return normal_log_prior(self.mean, self.scale, pseudo_counts)
 
     def sample(self, key: jax.Array, states: Array) -> Array:
         """Draw sigmoid outputs (..., K) for presence 0 or 1 (..., K)."""
@@ -162,29 +162,30 @@ class ToolLogitNormal(ToolEmission):
         """Raise ValueError unless shapes agree, means are finite and scales positive."""
         check_shape("tools.emission.mean", self.mean, (len(self.mean), 2), "(K, 2)")
         check_shape("tools.emission.scale", self.scale, (len(self.mean), 2), "(K, 2)")
-        _check_values("tools", self.mean, self.scale)
+        check_values("tools", self.mean, self.scale)
 
 
-def _log_ratios(y: Array) -> tuple[Array, Array]:
+def log_ratios(y: Array) -> tuple[Array, Array]:
     """Return log-odds against the last class (..., L - 1), and the log-Jacobian (...,) of that map."""
     y = jnp.clip(y, OUTPUT_EPS, 1 - OUTPUT_EPS)
     log_y = jnp.log(y) - jnp.log(y.sum(-1, keepdims=True))
     return log_y[..., :-1] - log_y[..., -1:], -log_y.sum(-1)
 
 
-def _log_odds(y: Array) -> tuple[Array, Array]:
+def log_odds(y: Array) -> tuple[Array, Array]:
     """Return log-odds (..., K), and the log-Jacobian of that map."""
     present = jnp.log(jnp.clip(y, OUTPUT_EPS, 1 - OUTPUT_EPS))
     absent = jnp.log(jnp.clip(1 - y, OUTPUT_EPS, 1 - OUTPUT_EPS))
     return present - absent, -present - absent
 
 
-def _log_normal(x: Array, mean: Any, scale: Any) -> Array:
+def log_normal(x: Array, mean: Any, scale: Any) -> Array:
+    """Return log-densities of normals."""
     scale = jnp.asarray(scale)
     return -0.5 * ((x - jnp.asarray(mean)) / scale) ** 2 - jnp.log(scale) - _HALF_LOG_2PI
 
 
-def _maximize(mean: Any, scale: Any, statistics: dict[str, Array], pseudo_counts: Any) -> tuple[Array, Array]:
+def maximize_normal(mean: Any, scale: Any, statistics: dict[str, Array], pseudo_counts: Any) -> tuple[Array, Array]:
     """Return the M-step's means and standard deviations; states of weight zero keep theirs."""
     mean, scale = jnp.asarray(mean), jnp.asarray(scale)
     pseudo = jnp.broadcast_to(jnp.asarray(pseudo_counts, mean.dtype), statistics["weight"].shape)
@@ -198,13 +199,15 @@ def _maximize(mean: Any, scale: Any, statistics: dict[str, Array], pseudo_counts
     return jnp.where(weight > 0, center, mean), jnp.where(weight > 0, spread, scale)
 
 
-def _log_prior(mean: Any, scale: Any, pseudo_counts: Any) -> Array:
+def normal_log_prior(mean: Any, scale: Any, pseudo_counts: Any) -> Array:
+    """Return the log-density of pseudo-frames with log-odds of mean 0 and standard deviation `PRIOR_SCALE`."""
     mean, scale = jnp.asarray(mean), jnp.asarray(scale)
     each = -0.5 * (mean**2 + PRIOR_SCALE**2) / scale**2 - jnp.log(scale)
     return jnp.sum(pseudo_counts * each)
 
 
-def _check_values(track: str, mean: Any, scale: Any) -> None:
+def check_values(track: str, mean: Any, scale: Any) -> None:
+    """Raise ValueError unless means are finite and scales positive."""
     check_array(f"{track}.emission.mean", mean)
     if not np.isfinite(np.asarray(mean, np.float64)).all():
         raise ValueError(f"{track}.emission.mean must be finite.")

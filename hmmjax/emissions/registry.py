@@ -1,5 +1,7 @@
 """Emission families by name, for `hmmjax.init_params`, `hmmjax.estimate` and the command line."""
 
+from hmmjax.emissions.autoregressive import PhaseAutoregressive, ToolAutoregressive
+from hmmjax.emissions.autoregressive_logit_normal import PhaseAutoregressiveLogitNormal, ToolAutoregressiveLogitNormal
 from hmmjax.emissions.base import PhaseEmission, ToolEmission
 from hmmjax.emissions.beta import ToolBeta
 from hmmjax.emissions.confusion import PhaseConfusion, ToolConfusion
@@ -12,9 +14,11 @@ from hmmjax.emissions.scaled import PhaseScaled, ToolScaled
 
 FAMILIES: dict[str, tuple[type[PhaseEmission], type[ToolEmission]]] = {
     "confusion": (PhaseConfusion, ToolConfusion),
+    "autoregressive": (PhaseAutoregressive, ToolAutoregressive),
     "probability": (PhaseDirichlet, ToolBeta),
     "inflated": (PhaseInflatedDirichlet, ToolInflatedBeta),
     "logit-normal": (PhaseLogitNormal, ToolLogitNormal),
+    "autoregressive-logit-normal": (PhaseAutoregressiveLogitNormal, ToolAutoregressiveLogitNormal),
     "scaled": (PhaseScaled, ToolScaled),
     "logistic": (PhaseConfusion, ToolLogistic),
 }

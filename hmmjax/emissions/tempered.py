@@ -10,7 +10,7 @@ import numpy as np
 from hmmjax._core.checks import check_positive
 from hmmjax._core.pytree import pytree
 from hmmjax._core.typing import Array
-from hmmjax.emissions.base import Emission
+from hmmjax.emissions.base import Emission, own_past
 from hmmjax.emissions.fused import Fused
 
 
@@ -45,6 +45,11 @@ class Tempered(Emission):
     def is_joint(self) -> bool:  # type: ignore[override]
         """Whether the family is joint."""
         return self.family.is_joint
+
+    @property
+    def lag(self) -> int:  # type: ignore[override]
+        """Number of previous frames that the family conditions on."""
+        return self.family.lag
 
     @property
     def size(self) -> int:
@@ -94,19 +99,19 @@ class Tempered(Emission):
         power = jnp.asarray(self.power)
         return power[..., None] if self.track == "tools" and power.ndim else power
 
-    def log_prob(self, observations: Any) -> Array:
+    def log_prob(self, observations: Any, past: Any = None) -> Array:
         """Return the family's log-likelihoods times the power; impossible states stay impossible."""
-        table = self.family.log_prob(observations)
+        table = self.family.log_prob(observations, *own_past(self.family, past))
         possible = table > -jnp.inf
         return jnp.where(possible, self._weights() * jnp.where(possible, table, 0), -jnp.inf)
 
-    def sample(self, key: jax.Array, states: Array) -> Array:
+    def sample(self, key: jax.Array, states: Array, past: Any = None) -> Array:
         """Draw from the family itself: a tempered likelihood is not a density over observations."""
-        return self.family.sample(key, states)
+        return self.family.sample(key, states, *own_past(self.family, past))
 
-    def statistics(self, observations: Any, posterior: Array) -> Any:
+    def statistics(self, observations: Any, posterior: Array, past: Any = None) -> Any:
         """Return the family's statistics with every frame weighted by its power."""
-        return self.family.statistics(observations, posterior * self._weights())
+        return self.family.statistics(observations, posterior * self._weights(), *own_past(self.family, past))
 
     def maximize(self, statistics: Any, pseudo_counts: Any = 0.0) -> Self:
         """Return the family's M-step with the same power, which EM cannot fit: a tempered density is not normalized."""

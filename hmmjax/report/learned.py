@@ -8,10 +8,12 @@ import numpy as np
 from hmmjax import plots
 from hmmjax.emissions import (
     Emission,
+    PhaseAutoregressive,
     PhaseConfusion,
     PhaseDirichlet,
     PhaseInflatedDirichlet,
     Tempered,
+    ToolAutoregressive,
     ToolBeta,
     ToolConfusion,
     ToolInflatedBeta,
@@ -107,7 +109,7 @@ def _emission(family: Emission, names: Sequence[str], power: str) -> list[Pictur
     return []
 
 
-def _phase_errors(family: PhaseConfusion, names: Sequence[str], kind: str, power: str) -> Picture:
+def _phase_errors(family: PhaseConfusion | PhaseAutoregressive, names: Sequence[str], kind: str, power: str) -> Picture:
     caption = f"Errors of the recognizer {kind}: in each phase (row), how often it predicts each phase (column).{power}"
     predicted = names if family.num_symbols == len(names) else [str(i) for i in range(family.num_symbols)]
     figure = plots.plot_matrices(
@@ -132,7 +134,7 @@ def _phase_probabilities(
     return Picture("emission_phases", "recognizer", caption, figure, rows)
 
 
-def _tool_errors(family: ToolConfusion, names: Sequence[str], kind: str, power: str) -> Picture:
+def _tool_errors(family: ToolConfusion | ToolAutoregressive, names: Sequence[str], kind: str, power: str) -> Picture:
     table = np.asarray(family.matrix, float)
     both = np.stack([table[:, 1, 1], table[:, 0, 1]], 1)
     caption = (
@@ -172,8 +174,8 @@ def _tool_probabilities(family: ToolBeta | ToolInflatedBeta, names: Sequence[str
 
 
 _DRAW: dict[Any, Callable[..., Picture]] = {
-    PhaseConfusion: _phase_errors,
+    (PhaseConfusion, PhaseAutoregressive): _phase_errors,
     (PhaseDirichlet, PhaseInflatedDirichlet): _phase_probabilities,
-    ToolConfusion: _tool_errors,
+    (ToolConfusion, ToolAutoregressive): _tool_errors,
     (ToolBeta, ToolInflatedBeta): _tool_probabilities,
 }

@@ -2,11 +2,11 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
 
+from hmmjax._core.memory import with_past
 from hmmjax.plots.style import words
 from hmmjax.stabilize import Stabilized
 from hmmjax.stabilize.prepare import observations_for
@@ -160,13 +160,13 @@ def _weigh(
     other = smooth.copy()
     other[inside] = given
 
-    def picked(track: str) -> Any:
-        return jax.tree.map(lambda x: x[inside], result.outputs(track, i))
-
-    part = observations_for(Observations(picked("phases"), picked("tools")), params, 0.5)
+    outputs = Observations(result.outputs("phases", i), result.outputs("tools", i))
+    whole = observations_for(outputs, params, 0.5)
     frames_say = np.nan
     if chain.emission is not None:
-        table = np.asarray(chain.emission.log_prob(getattr(part, track)), np.float64)
+        video = jax.tree.map(lambda x: x[None], getattr(whole, track))
+        arguments = with_past(chain.emission, video, np.ones((1, len(smooth)), bool))
+        table = np.asarray(chain.emission.log_prob(*arguments), np.float64)[0, inside]
         if track == "tools" and chain.emission.is_joint:
             table = _alone(table, tool, as_tools(result.smoothed.tools[i])[inside])  # type: ignore[index]
         elif track == "tools":

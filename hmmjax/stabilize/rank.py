@@ -199,14 +199,9 @@ def prepare_ranking(
 def _families(obs: Observations, families: Sequence[str] | None) -> tuple[str, ...]:
     """Return the families to rank; raise FormatError if there is little to compare."""
     floats = [x.dtype.kind == "f" for x in (obs.phases, obs.tools) if x is not None]
-    if families is None and not any(floats):
+    if families is None and any(floats) and not all(floats):
         raise FormatError(
-            "the predictions are labels, which only 'confusion' and, for tools, 'logistic' accept",
-            fix="give probabilities or logits, or name the families (--emissions confusion --emissions logistic)",
-        )
-    if families is None and not all(floats):
-        raise FormatError(
-            "one track holds labels and the other probabilities, and only 'confusion' accepts both",
+            "one track holds labels and the other probabilities, and only families of labels accept both",
             fix="give the track of probabilities by itself, or name the families (--emissions)",
         )
     names = tuple(comparable(all(floats)) if families is None else families)
