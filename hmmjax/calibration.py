@@ -16,6 +16,7 @@ from hmmjax._core.batch import Batch, dtype_of, known_frames, prepare, require_k
 from hmmjax._core.deprecation import renamed_arguments
 from hmmjax._core.memory import with_past
 from hmmjax._core.minimize import check_options, minimize
+from hmmjax._core.objectives import PATH, Objective
 from hmmjax._core.pytree import pytree
 from hmmjax._core.source_tables import SourceTables, combine, temper, without_observations
 from hmmjax._core.sources import Source, map_families, observations_of, observed_families, without_emissions
@@ -46,8 +47,9 @@ class Calibration:
 
     Attributes:
         params: the model with tempered emissions.
-        before: conditional log-likelihood of the labels given the observations, in nats, with powers of one.
-        after: conditional log-likelihood with the powers found, on the same videos.
+        before: the objective with powers of one, summed over videos, in nats; by default the conditional log-likelihood
+            of the labels given the observations.
+        after: the objective with the powers found, on the same videos.
         iterations: number of optimizer iterations.
         folds: number of parts into which videos were split, each scored with tables that were learned from the others;
             0 if powers were found with the given tables.
@@ -67,6 +69,9 @@ def calibrate(
     mask: Any = None,
     labels: Labels | None = None,
     *,
+    objective: str = "path",
+    balanced: bool = False,
+    video_weight: float = 30.0,
     folds: int | None = None,
     per_phase: bool = False,
     l2: float = 1.0,
@@ -76,16 +81,19 @@ def calibrate(
 ) -> Calibration:
     """Temper the emissions of the observed tracks so that the labels of labeled videos become most probable.
 
-    Maximizes log P(labels | observations), the log-likelihood with labels minus that without, over one power for the
-    phases (or one per phase) and one per tool. Emissions fit the videos that they were learned from better than new
-    videos. Labeled videos are therefore split into folds, and each fold is scored with tables learned from the labeled
-    frames of the others. The result keeps the given tables.
+    Maximizes log P(labels | observations), the log-likelihood with labels minus that without (or another `objective` of
+    `refine`), over one power for the phases (or one per phase) and one per tool. Emissions fit the videos that they
+    were learned from better than new videos. Labeled videos are therefore split into folds, and each fold is scored
+    with tables learned from the labeled frames of the others. The result keeps the given tables.
 
     Args:
         params: a model, emissions included; emissions that are already tempered start from their powers.
         obs: (B, T, ...) observations of labeled videos.
         mask: (B, T) bool, True where observed.
         labels: known states; -1 is unknown.
+        objective: "path", or "smoother" or "filter": what `refine` maximizes by these names, over powers alone.
+        balanced: as in `refine`.
+        video_weight: as in `refine`.
         folds: number of parts into which labeled videos are split, each with every folds-th video. 0 uses the given
             tables, which should then be learned from other videos. None means `FOLDS` (5), or one video per part if
             there are fewer videos, or 0 with fewer than `FEW_VIDEOS` (4) labeled videos.
@@ -105,6 +113,8 @@ def calibrate(
     """
     if labels is None or (labels.phases is None and labels.tools is None):
         raise ValueError("calibrate needs labels: pass hmmjax.Labels(phases=..., tools=...) with some frames known.")
+    goal = Objective(objective, balanced, video_weight)
+    goal.check()
     check_options(l2, max_iterations)
     priors = Priors() if priors is None else priors
     batch = prepare(params, obs, mask, labels)
@@ -118,7 +128,8 @@ def calibrate(
     tables = held_out_tables(families, params, batch, parts, priors)
     powers = {source: family.power for source, family in families.items() if isinstance(family, Tempered)}
     chains, backend = without_emissions(start), lowering.choose_backend(backend, params)
-    found = find_powers(chains, tables, powers, batch, l2=l2, max_iterations=max_iterations, backend=backend)
+    options: dict[str, Any] = {"l2": l2, "max_iterations": max_iterations, "backend": backend, "goal": goal}
+    found = find_powers(chains, tables, powers, batch, **options)
 
     def set_power(source: Source, family: Emission) -> Emission:
         power = found.powers.get(source)
@@ -145,6 +156,7 @@ def find_powers(
     l2: float,
     max_iterations: int,
     backend: str,
+    goal: Objective = PATH,
 ) -> Powers:
     """Return the powers with which the labels of a batch are most probable, see `calibrate`.
 
@@ -156,6 +168,7 @@ def find_powers(
         l2: penalty on log-powers.
         max_iterations: maximum number of quasi-Newton iterations.
         backend: a name in `hmmjax.messages.BACKENDS`.
+        goal: the objective.
 
     Raises:
         ValueError: the labels are impossible.
@@ -167,7 +180,7 @@ def find_powers(
 
     def evaluate(theta: np.ndarray) -> tuple[float, np.ndarray]:
         if theta.tobytes() not in seen:
-            value, gradient = _objective(theta, powers, chains, tables, batch, backend)
+            value, gradient = _objective(theta, powers, chains, tables, batch, goal, backend)
             seen[theta.tobytes()] = float(value), np.asarray(gradient, np.float64)
         return seen[theta.tobytes()]
 
@@ -339,12 +352,18 @@ def _per_video(videos: Any, like: Any) -> Any:
 
 
 def _loss(
-    theta: Array, powers: dict[Source, Array], chains: Params, tables: SourceTables, batch: Batch, backend: str
+    theta: Array,
+    powers: dict[Source, Array],
+    chains: Params,
+    tables: SourceTables,
+    batch: Batch,
+    goal: Objective,
+    backend: str,
 ) -> Array:
-    """Return minus the labels' conditional log-likelihood with powers exp(theta)."""
+    """Return minus the objective with powers exp(theta)."""
     found = _unflatten(jnp.exp(jnp.asarray(theta)), powers)
     free = combine(chains, temper(tables, found), batch)
-    return -num.accurate_sum(lowering.conditional(chains, free, batch, backend))
+    return -num.accurate_sum(goal.value(chains, free, batch, backend))
 
 
 _objective = jax.jit(jax.value_and_grad(_loss), static_argnames="backend")

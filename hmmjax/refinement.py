@@ -1,4 +1,4 @@
-"""Discriminative training: maximize the conditional likelihood of the labels."""
+"""Discriminative training: make the labels of labeled videos most probable."""
 
 from collections.abc import Collection
 from functools import partial
@@ -14,6 +14,7 @@ from hmmjax._core.batch import Batch, dtype_of, prepare, require_known
 from hmmjax._core.constraints import apply_update, fields
 from hmmjax._core.deprecation import renamed_arguments
 from hmmjax._core.minimize import check_options, minimize
+from hmmjax._core.objectives import Objective
 from hmmjax._core.pytree import pytree
 from hmmjax._core.tables import tabulate
 from hmmjax._core.typing import Array
@@ -28,8 +29,8 @@ class Refinement:
 
     Attributes:
         params: the refined model.
-        before: conditional log-likelihood of the labels given the observations, in nats, at the start.
-        after: conditional log-likelihood under `params`, on the same videos; held-out videos gain less, or get worse.
+        before: the objective at the start, summed over videos, in nats.
+        after: the objective under `params`, on the same videos; held-out videos gain less, or get worse.
         iterations: number of optimizer iterations.
     """
 
@@ -46,27 +47,42 @@ def refine(
     mask: Any = None,
     labels: Labels | None = None,
     *,
+    objective: str = "path",
+    balanced: bool = False,
+    video_weight: float = 30.0,
     freeze: Collection[str] = (),
-    l2: float = 1.0,
+    l2: float | None = None,
     max_iterations: int = 30,
     backend: str = "auto",
 ) -> Refinement:
     """Train tables and powers discriminatively, so that the labels of labeled videos become most probable.
 
-    Maximizes log P(labels | observations), the log-likelihood with labels minus that without, as `calibrate` does, but
-    over every block that is not frozen. Each parameter moves within its constraint, so that the result is always a
-    valid model; probabilities that are zero stay zero. Estimated or fitted tables describe the recognizer; refined ones
-    predict the states from its outputs, and no longer describe it: do not continue with `fit`. Evaluate the result on
-    other videos.
+    Maximizes, over every block that is not frozen, one of three objectives:
+
+    - "path": log P(labels | observations), the log-likelihood with labels minus that without, as `calibrate` does;
+    - "smoother": the sum over labels of log P(label | all observations), which is what `posterior` is used for;
+    - "filter": the sum over labels of log P(label | observations up to its frame), for `filter` and `Stream`.
+
+    The last two train for frame-wise decisions. They need no path to be right as a whole, and are more robust to errors
+    that last. Start them from counted tables with a power of about one half (`emissions.Tempered`).
+
+    Each parameter moves within its constraint, so that the result is always a valid model; probabilities that are zero
+    stay zero. Estimated or fitted tables describe the recognizer; refined ones predict the states from its outputs, and
+    no longer describe it: do not continue with `fit`. Evaluate the result on other videos.
 
     Args:
         params: starting point, preferably a calibrated model (`calibrate`); powers are trained as well.
         obs: (B, T, ...) observations of labeled videos.
         mask: (B, T) bool, True where observed.
         labels: known states; -1 is unknown.
+        objective: "path", "smoother" or "filter".
+        balanced: whether all phases, and the presence and absence of each tool, weigh the same in a label-wise
+            objective, however rare they are: what macro averages such as Jaccard ask for.
+        video_weight: frames that the labels of a video weigh together in a label-wise objective, on the phases and on
+            each tool, because neighboring frames are far from independent.
         freeze: blocks to keep, names in `hmmjax.priors.BLOCKS`, or "phases" or "tools" for a whole track.
         l2: L2 penalty, in nats per unit squared, on each parameter's change, in logarithms for probabilities and
-            positive parameters.
+            positive parameters. None is 1 for "path", and 3 for label-wise objectives, in which powers are free.
         max_iterations: maximum number of quasi-Newton iterations, of one E-step each (and a few more in line searches).
         backend: "auto" or a name in `hmmjax.messages.BACKENDS`.
 
@@ -76,37 +92,47 @@ def refine(
     Raises:
         TypeError, ValueError: bad input, no labels, or videos that are impossible under `params`.
 
-    Source: Bahl et al. (1986), maximum mutual information estimation of hidden Markov models.
+    Source: Bahl et al. (1986), maximum mutual information estimation of hidden Markov models; label-wise, Kakade, Teh
+    and Roweis (2002), an alternate objective function for Markovian fields, and Gross et al. (2007).
     """
     if labels is None or (labels.phases is None and labels.tools is None):
         raise ValueError("refine needs labels: pass hmmjax.Labels(phases=..., tools=...) with some frames known.")
+    goal = Objective(objective, balanced, video_weight)
+    goal.check()
+    l2 = (3.0 if goal.is_labelwise else 1.0) if l2 is None else l2
     check_options(l2, max_iterations)
     batch = prepare(params, obs, mask, labels)
     require_known(batch, "refine")
     frozen = frozen_blocks(freeze)
     name = lowering.choose_backend(backend, params)
-    if not (sizes := [np.size(value) for value, _ in fields(params, frozen)]):
+    # Powers are free in label-wise objectives: they undo the overconfidence that the penalty would keep.
+    free = {"power"} if goal.is_labelwise else set()
+    trained = fields(params, frozen)
+    penalty = [np.full(np.size(value), 0 if constraint in free else l2) for value, constraint in trained]
+    if not penalty:
         raise ValueError("refine has no parameters to train: every block is frozen. Shorten freeze.")
-    theta = np.zeros(sum(sizes))
+    penalty = np.concatenate(penalty)
+    theta = np.zeros(penalty.size)
 
-    def objective(theta: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = _objective(theta, params, batch, l2, frozen, name)
+    def evaluate(theta: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = _loss(theta, params, batch, goal, frozen, name)
         return float(value), np.asarray(gradient, np.float64)
 
-    before = float(_objective(theta, params, batch, 0.0, frozen, name)[0])
+    def penalized(theta: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = evaluate(theta)
+        return value + float(penalty @ theta**2), gradient + 2 * penalty * theta
+
+    before, _ = evaluate(theta)
     if not np.isfinite(before):
         raise ValueError(IMPOSSIBLE)
-    theta, done = minimize(objective, theta, max_iterations)
-    after = float(_objective(theta, params, batch, 0.0, frozen, name)[0])
+    theta, done = minimize(penalized, theta, max_iterations)
+    after, _ = evaluate(theta)
     return Refinement(apply_update(params, jnp.asarray(theta, dtype_of(params)), frozen), -before, -after, done)
 
 
 @partial(jax.jit, static_argnames=("frozen", "backend"))
 @partial(jax.value_and_grad, argnums=0)
-def _objective(theta: Array, params: Params, batch: Batch, l2: Any, frozen: frozenset[str], backend: str) -> Array:
-    """Return minus the labels' conditional log-likelihood, plus the penalty on the distance from the start."""
-    theta = jnp.asarray(theta, dtype_of(params))
-    model = apply_update(params, theta, frozen)
-    free = tabulate(model, batch.without_labels())
-    value = lowering.conditional(model, free, batch, backend)
-    return -num.accurate_sum(value) + l2 * jnp.sum(theta**2)
+def _loss(theta: Array, params: Params, batch: Batch, goal: Objective, frozen: frozenset[str], backend: str) -> Array:
+    """Return minus the objective of the model that is `theta` away from the start."""
+    model = apply_update(params, jnp.asarray(theta, dtype_of(params)), frozen)
+    return -num.accurate_sum(goal.value(model, tabulate(model, batch.without_labels()), batch, backend))
