@@ -16,6 +16,7 @@ from test_backends import chain, derivatives
 
 import hmmjax
 from hmmjax import messages, native
+from hmmjax._core import lowering
 from hmmjax.native import build
 
 HERE = Path(__file__).parent
@@ -131,3 +132,21 @@ def test_a_missing_compiler_is_named(monkeypatch):
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setattr(build.shutil, "which", lambda _: None)
     assert "no C++ compiler" in build.build()
+
+
+@compiled
+def test_a_tool_that_is_always_there_at_first_needs_no_logarithms():
+    """EM often ends with a start of zero, and observations may deny it by any number of nats later."""
+    start = hmmjax.init_params(2, 2, emissions="confusion")
+    initial = np.float32([[1.0, 0.0], [0.3, 1e-30]])
+    params = dataclasses.replace(start, tools=dataclasses.replace(start.tools, initial=initial))
+    assert lowering.choose_backend("auto", params) == "auto"
+    tools = np.where(np.arange(40)[:, None] < 20, [0, 1], [1, 0])
+    sure = hmmjax.emissions.ToolConfusion(np.float32([[[1 - 1e-30, 1e-30], [1e-30, 1 - 1e-30]]] * 2))
+    params = dataclasses.replace(params, tools=dataclasses.replace(params.tools, emission=sure))
+    got, expected = (
+        hmmjax.posterior(params, hmmjax.Observations(tools=tools), backend=b) for b in ("auto", "logspace")
+    )
+    assert_allclose(got.log_likelihood, expected.log_likelihood, rtol=1e-6)
+    assert_allclose(got.tools, expected.tools, atol=1e-6)
+    assert_allclose(got.phases, expected.phases, atol=1e-6)

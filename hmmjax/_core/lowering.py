@@ -224,10 +224,10 @@ def conditional(params: Params, free: Tables, batch: Batch, backend: str) -> Arr
     return jnp.where(possible, clamped - jnp.where(possible, unclamped, 0), -jnp.inf)
 
 
-def scaled_is_exact(params: Params, nats: float = messages.scaled.SAFE_NATS) -> bool:
+def scaled_is_exact(params: Params, compiled: bool = False) -> bool:
     """Whether the scaled recursions are exact for this (concrete) model, whatever the observations.
 
-    `nats` is the largest cost of a transition for which they are.
+    `compiled` asks about the compiled ones, which compute in doubles.
 
     They give each phase its own exponent, but the tools' configurations within a phase share one, so a configuration
     that observations make less probable than others by more than `messages.scaled.LIFT` is lost. That does no harm if
@@ -237,15 +237,19 @@ def scaled_is_exact(params: Params, nats: float = messages.scaled.SAFE_NATS) -> 
     """
     if params.tools is None or structure_of(params).independent:
         return True
+    lowest = params.tools.transition.min_log_prob()
+    if compiled:
+        # Doubles hold any start: what is lost in the first frame is less probable than the best and a transition.
+        return bool((lowest >= -messages.native.SAFE_NATS).all())
     present = np.asarray(params.tools.initial, np.float64)
     with np.errstate(divide="ignore"):
         start = np.log(np.maximum(np.minimum(present, 1 - present), 0)).sum(0)
-    return all((lowest >= -nats).all() for lowest in (params.tools.transition.min_log_prob(), start))
+    return all((x >= -messages.scaled.SAFE_NATS).all() for x in (lowest, start))
 
 
 def choose_backend(backend: str, params: Params) -> str:
     """Return the backend to run: the named one, or what "auto" means for these parameters."""
     name = messages.choose(backend)
-    if backend == "auto" and is_concrete(params) and not scaled_is_exact(params, messages.safe_nats()):
+    if backend == "auto" and is_concrete(params) and not scaled_is_exact(params, messages.native.available()):
         return "logspace"
     return name

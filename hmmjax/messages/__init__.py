@@ -49,11 +49,6 @@ def choose(name: str) -> str:
     return name
 
 
-def safe_nats() -> float:
-    """Return the largest cost of a transition, in nats, for which the scaled backends that "auto" takes are exact."""
-    return native.SAFE_NATS if native.available() else scaled.SAFE_NATS
-
-
 def select(name: str, potentials: Potentials) -> Backend:
     """Return the backend to run: for "auto" the first that `is_fastest`; `scan` if the named one lacks support."""
     if name == "auto":
@@ -165,6 +160,8 @@ __all__ = [
     "choose",
     "filter",
     "log_normalizer",
+    "native",
+    "scaled",
     "select",
     "viterbi",
 ]
