@@ -55,10 +55,13 @@ def phase_scores(truth: Sequence[np.ndarray], predicted: Sequence[np.ndarray]) -
     }
 
 
-def tool_scores(truth: Sequence[np.ndarray], tools: Sequence[np.ndarray]) -> dict[str, float]:
-    """Average precision, F1 and number of changes of tools."""
+def tool_scores(
+    truth: Sequence[np.ndarray], tools: Sequence[np.ndarray], log_odds: Sequence[np.ndarray] | None = None
+) -> dict[str, float]:
+    """Average precision, of log-odds if given, and F1 and number of changes of tools."""
+    ranks = tools if log_odds is None else log_odds
     return {
-        "mAP, scikit-learn step AP, pooled over videos": metrics.average_precision(truth, tools).value,
+        "mAP, scikit-learn step AP, pooled over videos": metrics.average_precision(truth, ranks).value,
         "F1, macro over tools, pooled, threshold 0.5": metrics.tool_f1(truth, tools).value,
         "on/off changes": metrics.tool_changes(tools).value,
     }
@@ -103,7 +106,7 @@ def frcnn() -> dict[str, Any]:
     results = {"raw": tool_scores(truth, scores)}
     for name, tools_only in (("coupled, phases unobserved", False), ("tools only", True)):
         model = chains(tools_only)
-        smoothed, filtered, inferred = [], [], []
+        smoothed, filtered, inferred = [], [], []  # tools as probabilities and as log-odds
         for held_out in (0, 1):
             other = 1 - held_out
             train = Observations(tools=scores[other]).discretize()
@@ -114,12 +117,13 @@ def frcnn() -> dict[str, Any]:
             )
             obs = Observations(tools=scores[held_out]).discretize()
             posterior = hmmjax.posterior(params, obs)
-            smoothed.append(np.asarray(posterior.tools))
-            filtered.append(np.asarray(hmmjax.filter(params, obs).tools))
+            online = hmmjax.filter(params, obs)
+            smoothed.append((np.asarray(posterior.tools), np.asarray(posterior.tool_log_odds)))
+            filtered.append((np.asarray(online.tools), np.asarray(online.tool_log_odds)))
             if not tools_only:
                 inferred.append(np.argmax(posterior.phases, -1))
-        results[f"{name}, smoothed"] = tool_scores(truth, smoothed)
-        results[f"{name}, filtered"] = tool_scores(truth, filtered)
+        results[f"{name}, smoothed"] = tool_scores(truth, *zip(*smoothed, strict=True))
+        results[f"{name}, filtered"] = tool_scores(truth, *zip(*filtered, strict=True))
         if not tools_only:
             accuracy = metrics.accuracy(phases, inferred, mean="pooled").value
             results[f"{name}, smoothed"]["phase accuracy from tools alone, pooled over frames"] = accuracy
