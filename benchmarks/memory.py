@@ -1,8 +1,9 @@
 """Measure emissions with memory and label-wise training on TMRNet's labels: ``python benchmarks/memory.py``.
 
 Phases of the test videos of Cholec80, eight folds; emissions are counted (and trained, with ``--train``) in the videos
-of the other folds, start and transitions counted in the labels of videos 1-40. Nothing is chosen by the scores: the
-settings of training are the defaults of `hmmjax.refine`, from a power of one half. ``--folder`` holds ``gt-phase`` and
+of the other folds, start and transitions counted in the labels of videos 1-40. Counting chooses nothing by the
+scores. The settings of training are the defaults of `hmmjax.refine`, from a power of one half; they were taken over
+from an earlier experiment on folds of the same videos. ``--folder`` holds ``gt-phase`` and
 ``phase`` of all forty test videos (``code/eval/matlab-phase`` of YuemingJin/TMRNet, commit ab1b51c); without it the
 twenty videos in HMMJAX_DATA are used. Writes ``benchmarks/results/memory.json``, one row per model and split.
 """

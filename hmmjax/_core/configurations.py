@@ -27,6 +27,12 @@ def multiply_over_tools(per_tool: Array) -> Array:
     return out
 
 
+def per_tool(configs: Array) -> Array:
+    """Sum weights (..., C) of configurations to (..., K, 2) of each tool's absence and presence."""
+    present = bits(configs.shape[-1].bit_length() - 1).astype(configs.dtype)
+    return num.einsum("...c,cki->...ki", configs, jnp.stack([1 - present, present], -1))
+
+
 def per_config(table: Array, num_tools: int) -> Array:
     """Expand a table (..., K, 2) over each tool's own states to (..., K, C) over configurations."""
     own = jnp.broadcast_to(bits(num_tools).T, (*table.shape[:-1], 2**num_tools))

@@ -18,7 +18,7 @@ from hmmjax._core import numerics as num
 from hmmjax._core import stages as staging
 from hmmjax._core.batch import Batch
 from hmmjax._core.checks import is_concrete
-from hmmjax._core.configurations import bits, multiply_over_tools
+from hmmjax._core.configurations import bits, multiply_over_tools, per_tool
 from hmmjax._core.tables import Tables, clamp
 from hmmjax._core.typing import Array
 from hmmjax.messages import Potentials
@@ -65,11 +65,7 @@ class Structure:
             phases: (..., S) marginals of the chain's phases, with a leading axis of K if tools are independent.
             configs: (..., C) marginals of configurations.
         """
-        tools = None
-        if self.num_tools and not self.independent:
-            present = bits(self.num_tools).astype(configs.dtype)
-            tools = num.einsum("...c,cki->...ki", configs, jnp.stack([1 - present, present], -1))
-        return self.lift_states(phases, tools)
+        return self.lift_states(phases, None if self.independent else per_tool(configs))
 
     def lift_states(self, phases: Array, tools: Array | None) -> tuple[Array | None, Array | None]:
         """Return P(phase) (..., L) and P(tool absent), P(tool present) (..., K, 2) from marginals over chain phases.

@@ -6,7 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from hmmjax._core import numerics as num
-from hmmjax._core.configurations import add_over_tools, per_state
+from hmmjax._core.configurations import add_over_tools, per_tool
 from hmmjax._core.pytree import pytree
 from hmmjax._core.typing import Array
 
@@ -83,12 +83,7 @@ class Filtered:
             configs: (B, T, C).
             log_normalizer: (B,).
         """
-        num_tools = configs.shape[-1].bit_length() - 1
-        tools = configs[..., None, :0].repeat(2, -2).swapaxes(-1, -2)
-        if num_tools:
-            repeated = jnp.broadcast_to(configs[..., None, :], (*configs.shape[:-1], num_tools, configs.shape[-1]))
-            tools = per_state(repeated, num_tools)
-        return cls(phases, tools, log_normalizer)
+        return cls(phases, per_tool(configs), log_normalizer)
 
 
 @pytree
