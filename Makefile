@@ -16,11 +16,11 @@ test: lint
 	$(call pytest,not thorough and)
 
 # The tests of rare paths as well.
-test-all: test
-	$(call pytest,thorough and)
+test-all: lint
+	$(call pytest,)
 
 define pytest
-	$(BIN)/python -m pytest -n 2 -m "$(1) shipped and not slow and not gpu" tests
+	$(BIN)/python -m pytest -n 2 -m "$(1) shipped and not slow and not gpu" $$(grep -rl --include='*.py' mark.shipped tests)
 	XLA_FLAGS="$(call known,$(HASTY))" $(BIN)/python -m pytest -n 2 --dist loadfile -m "$(1) not shipped and not slow and not gpu" tests
 endef
 
