@@ -1,7 +1,8 @@
-"""Conversion between a backbone's parameters and torchvision's state dict.
+"""Conversion between a network's parameters and torch's state dict.
 
-A parameter's path in a backbone is its name in torchvision's state dict, so no table of names is needed; only the order
-of axes and the last part of the name (weight, running_mean) differ.
+A parameter's path in a backbone is its name in torchvision's state dict, and in a temporal model in stages its name in
+the published implementation, so no table of names is needed; only the order of axes and the last part of the name
+(weight, running_mean) differ.
 """
 
 from collections.abc import Iterator, Mapping
@@ -47,15 +48,15 @@ class WeightsError(ValueError):
             parts.append(f"unexpected ({len(unexpected)}): {', '.join(unexpected)}")
         for name, (want, have) in misshaped.items():
             parts.append(f"{name} has shape {have}, expected {want}")
-        parts.append("Fix: build the backbone that the weights belong to")
+        parts.append("Fix: build the network that the weights belong to")
         super().__init__("\n  ".join(parts))
 
 
 class Entry(NamedTuple):
-    """A variable of a network and its counterpart in torchvision.
+    """A variable of a network and its counterpart in torch.
 
     Attributes:
-        name: in torchvision's state dict.
+        name: in torch's state dict.
         variable: of the network.
         axes: the variable's axes in torch's order.
     """
@@ -71,23 +72,24 @@ class Entry(NamedTuple):
 
 
 def entries(network: nnx.Module) -> Iterator[Entry]:
-    """Yield every variable of a backbone."""
+    """Yield every variable of a network."""
     for path, variable in nnx.to_flat_state(nnx.state(network)):
         *parents, last = map(str, path)
         rank = len(variable.shape)
-        # HWIO to OIHW, and (inputs, outputs) to (outputs, inputs).
-        axes = {4: (3, 2, 0, 1), 2: (1, 0)}[rank] if last == "kernel" else tuple(range(rank))
+        # HWIO to OIHW, WIO to OIW, and (inputs, outputs) to (outputs, inputs).
+        axes = {4: (3, 2, 0, 1), 3: (2, 1, 0), 2: (1, 0)}[rank] if last == "kernel" else tuple(range(rank))
         yield Entry(".".join([*parents, _NAMES.get(last, last)]), variable, axes)
 
 
-def load_state(network: Backbone, state: Mapping[str, np.ndarray]) -> None:
-    """Load a torchvision state dict into a backbone, in place.
+def load_state(network: nnx.Module, state: Mapping[str, np.ndarray]) -> None:
+    """Load a state dict into a network, in place.
 
-    Ignored are the classifier's entries if the backbone was built without classes, counters of batches, indices of
+    Ignored are the classifier's entries if a backbone was built without classes, counters of batches, indices of
     relative positions, and the prefix "module." that torch's DataParallel adds to every name.
 
     Args:
-        network: changed in place; unchanged if the state dict does not fit.
+        network: a backbone, or a temporal model in stages, whose `published_names` say which parts of names differ from
+            the published implementation's; changed in place, and unchanged if the state dict does not fit.
         state: name to array in torch's layout, of any floating-point type.
 
     Raises:
@@ -98,9 +100,12 @@ def load_state(network: Backbone, state: Mapping[str, np.ndarray]) -> None:
     if state and all(name.startswith(_WRAPPER) for name in state):
         state = {name.removeprefix(_WRAPPER): value for name, value in state.items()}
     given = {name: value for name, value in state.items() if not name.endswith(_IMPLIED)}
-    head = network.head_name + "."
-    if not any(name.startswith(head) for name in ours):
-        given = {name: value for name, value in given.items() if not name.startswith(head)}
+    for published, own in getattr(network, "published_names", ()):
+        given = {name.replace(published, own): value for name, value in given.items()}
+    if isinstance(network, Backbone):
+        head = network.head_name + "."
+        if not any(name.startswith(head) for name in ours):
+            given = {name: value for name, value in given.items() if not name.startswith(head)}
     misshaped = {
         name: (entry.shape, np.shape(given[name]))
         for name, entry in ours.items()
@@ -166,6 +171,6 @@ def save_state(path: str | Path, state: State) -> None:
         save_file(state, temporary)
 
 
-def load_weights(network: Backbone, path: str | Path) -> None:
-    """Read a state dict from a file and load it into a backbone, see `read_state` and `load_state`."""
+def load_weights(network: nnx.Module, path: str | Path) -> None:
+    """Read a state dict from a file and load it into a network, see `read_state` and `load_state`."""
     load_state(network, read_state(path))

@@ -8,6 +8,7 @@ from models.systems.base import Criterion, Logits, Outputs, System, Terms, proba
 from models.systems.build import build_system, make_system
 from models.systems.network import ComposedSystem
 from models.systems.specs import SYSTEMS, HeadSpec, SystemSpec
+from models.systems.staged import StagedSystem
 
 __all__ = [
     "SYSTEMS",
@@ -16,6 +17,7 @@ __all__ = [
     "HeadSpec",
     "Logits",
     "Outputs",
+    "StagedSystem",
     "System",
     "SystemSpec",
     "Terms",

@@ -17,8 +17,9 @@ from models.detection.faster_rcnn import build_faster_rcnn
 from models.settings import Config, Detection
 from models.systems.base import System
 from models.systems.network import ComposedSystem
-from models.systems.specs import SYSTEMS, SystemSpec
-from models.temporal import Temporal
+from models.systems.specs import SYSTEMS, HeadSpec, SystemSpec
+from models.systems.staged import StagedSystem
+from models.temporal import Staged, Temporal
 
 
 class Precomputed(Backbone):
@@ -99,9 +100,17 @@ def build_system(
     sizes = {"phases": phases, "tools": tools}
     temporal = temporal or spec.temporal
     if isinstance(temporal, str):
+        own = {track: sizes[track] for track in spec.heads}
         temporal = sequences.build(
-            temporal, network.width, cells=network.cells, rngs=rngs, **dict(temporal_options or {})
+            temporal, network.width, cells=network.cells, sizes=own, rngs=rngs, **dict(temporal_options or {})
         )
+    if isinstance(temporal, Staged):
+        if spec.penalties or any(head != HeadSpec() for head in spec.heads.values()):
+            raise ValueError(
+                f"the temporal model computes the logits itself, but {name} has heads of its own. Fix: set system to "
+                "mstcn or tecno for phases and tools, or to phasenet_l or toolnet_l for one of them"
+            )
+        return StagedSystem(network, temporal, mean=mean, std=std, rngs=rngs)
     penalties = {}
     if temporal is not None:
         own = {track: sizes[track] for track in spec.heads}

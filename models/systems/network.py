@@ -10,6 +10,7 @@ from jax import numpy as jnp
 
 from models.backbones import Backbone
 from models.backbones.images import IMAGENET_MEAN, IMAGENET_STD, normalize
+from models.backbones.layers import fold
 from models.backbones.maps import MapHead
 from models.systems.base import Criterion, Logits, Outputs, Terms
 from models.systems.specs import HeadSpec
@@ -17,6 +18,11 @@ from models.temporal import Temporal
 
 # Layers derive their keys by folding small numbers into the call's key; these offsets keep the keys apart.
 _TEMPORAL_KEY, _PENALTY_KEY = 1_000_000, 2_000_000
+
+
+def temporal_key(key: Array | None) -> Array | None:
+    """Return the key of a system's temporal model, or None without a key."""
+    return fold(key, _TEMPORAL_KEY)
 
 
 class Head(nnx.Module):
@@ -114,8 +120,7 @@ class ComposedSystem(nnx.Module):
         """
         found: Any = features
         if self.temporal is not None:
-            own = None if key is None else jax.random.fold_in(key, _TEMPORAL_KEY)
-            found = self.temporal(features, mask, key=own)
+            found = self.temporal(features, mask, key=temporal_key(key))
         return self._apply_heads(features, found)
 
     def run(self, features: Array, mask: Array | None, state: Any) -> tuple[Outputs, Any]:
@@ -178,6 +183,6 @@ class ComposedSystem(nnx.Module):
         """Compute the weighted penalties of sequences (B, T, ...) by name, each a scalar."""
         found = {}
         for number, (name, weight) in enumerate(self.penalty_weights):
-            own = None if key is None else jax.random.fold_in(key, _PENALTY_KEY + number)
+            own = fold(key, _PENALTY_KEY + number)
             found[name] = weight * self.penalties[name](outputs.logits, outputs.inputs, labels, mask, key=own)
         return found

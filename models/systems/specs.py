@@ -81,4 +81,8 @@ SYSTEMS: dict[str, SystemSpec] = {
     "frcnn": SystemSpec("resnet50", _TOOLS, boxes=True, locates=True),
     "frcnn_l": SystemSpec(None, _TOOLS, "lstm", frames="frcnn"),
     "frcnn_a": SystemSpec(None, _TOOLS, "lapformer", frames="frcnn"),
+    # On features of any frozen run; all but tecno also read later frames.
+    "bilstm": SystemSpec(None, _PHASES | _TOOLS, "bilstm", frames="endonet"),
+    "mstcn": SystemSpec(None, _PHASES | _TOOLS, "mstcn", frames="endonet"),
+    "tecno": SystemSpec(None, _PHASES | _TOOLS, "tecno", frames="endonet"),
 }

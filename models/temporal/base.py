@@ -16,17 +16,18 @@ class Temporal(nnx.Module):
     """A model called as ``temporal(features, mask=None, key=None)``.
 
     Features are (B, T, D), one row per video, from its first frame. The mask (B, T) is False at missing frames (padding
-    and gaps), whose features do not affect any other frame. All models are causal: the output at a frame depends on
-    this frame and earlier ones only. The key is for dropout and is needed only in training mode.
+    and gaps), whose features do not affect any other frame. The key is for dropout and is needed only in training mode.
 
     Attributes:
         width: length of its output features.
+        causal: whether the output at a frame depends on this frame and earlier ones only.
         cells: rows, columns and channels if these are flattened maps, else None.
         carries: whether `start` and `run` can process a video piece by piece, for models whose input features are too
             large to keep for a whole video.
     """
 
     width: int
+    causal: bool = True
     cells: Cells | None = None
     carries: bool = False
 

@@ -1,4 +1,4 @@
-"""A long short-term memory over a whole video (the _L systems: MTRCNet, TMRNet's first stage)."""
+"""Long short-term memories over a whole video, forward (the _L systems: MTRCNet, TMRNet's first stage) or both ways."""
 
 import jax
 from flax import nnx
@@ -61,3 +61,36 @@ class LSTM(Temporal):
         _, hidden = jax.lax.scan(step, (start[0], start[1]), (driven.swapaxes(0, 1), valid.T))
         hidden = hidden.swapaxes(0, 1)
         return self.dropout(jax.nn.relu(hidden) if self.relu else hidden, key)
+
+
+class BiLSTM(Temporal):
+    """Two LSTM layers, one forward and one backward in time, side by side (Graves & Schmidhuber 2005); not causal.
+
+    Args:
+        inputs: length D of the features.
+        width: length of the state of each direction; the output is twice as long.
+        dropout: rate for the output.
+        dtype: in which the layers compute; the states are float32.
+        rngs: for the initial parameters.
+    """
+
+    causal = False
+
+    def __init__(
+        self,
+        inputs: int,
+        *,
+        width: int = 512,
+        dropout: float = 0.0,
+        dtype: DTypeLike = jnp.float32,
+        rngs: nnx.Rngs,
+    ):
+        self.earlier, self.later = (LSTM(inputs, width=width, relu=False, dtype=dtype, rngs=rngs) for _ in range(2))
+        self.dropout = Dropout(dropout)
+        self.width = 2 * width
+
+    def __call__(self, features: Array, mask: Array | None = None, *, key: Array | None = None) -> Array:
+        """See `Temporal`. Missing frames leave both states unchanged."""
+        # Backward in time, padding comes first and leaves the initial state of zeros.
+        later = self.later(features[:, ::-1], None if mask is None else mask[:, ::-1])[:, ::-1]
+        return self.dropout(jnp.concatenate([self.earlier(features, mask), later], -1), key)

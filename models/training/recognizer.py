@@ -101,7 +101,7 @@ class Recognizer:
         """Predict probabilities (n, classes) by track from the features (n, width) of a whole video."""
         count = len(features)
         if self.temporal:
-            # Padding does not affect causal models; few lengths mean few compiled programs.
+            # Padding is masked; few lengths mean few compiled programs.
             return self.decide_all(np.pad(features, ((0, -count % 256), (0, 0)))[None], np.array([count]))[0]
         return {name: np.asarray(x, np.float32) for name, x in self._decide(self._state, features).items()}
 

@@ -32,6 +32,11 @@ pytestmark = pytest.mark.thorough
 SMALL = {"lstm": "{width: 8}", "lapformer": "{width: 8, heads: 2, layers: 1}"}
 SMALL |= {"map_attention": SMALL["lapformer"], "conv_lstm": "{}"}
 SETTINGS = ["backbone=micro", "size=[16,24]", "dtype=float32", "optimizer.backbone_scale=1", "batch=2"]
+SMALL |= {
+    "bilstm": "{width: 8}",
+    "mstcn": "{width: 8, layers: 2, stages: 2, dropout: 0.1}",
+    "tecno": "{width: 8, layers: 2}",
+}
 SMALL["last"] = "{width: 8, heads: 2, layers: 1, phase_band: 20, tool_band: 3}"
 
 
@@ -86,7 +91,7 @@ def test_every_system_trains(name):
         state, metrics = program.train(state, batch)
         curve.append(float(metrics["loss"]))
     assert set(metrics) == {"loss", "gradient", "learning_rate"} | {
-        f"loss/{part}" for part in (*spec.heads, *spec.penalties)
+        f"loss/{part}" for part in (*spec.heads, *spec.penalties, *(["smoothness"] if spec.temporal == "mstcn" else []))
     }
     assert np.isfinite(curve).all() and np.mean(curve[-4:]) < np.mean(curve[:4])
 

@@ -12,6 +12,7 @@ from flax import nnx
 
 from models.backbones.images import normalize
 from models.systems import SYSTEMS, ComposedSystem, HeadSpec, build_system, probabilities
+from models.systems.build import Precomputed
 
 pytestmark = pytest.mark.thorough
 
@@ -95,6 +96,43 @@ def test_a_temporal_model_sees_sequences_of_features():
     assert np.abs(a["phases"][:, 4] - b["phases"][:, 4]).max() > 1e-6
     frames = run(images.reshape(-1, 1, 16, 16, 3))["tools"].reshape(2, 5, 7)
     np.testing.assert_allclose(a["tools"], frames, atol=1e-5)
+
+
+def test_every_stage_is_trained():
+    """The loss of a system in stages is the sum over stages of the criterion and of the weighted smoothing loss."""
+    from models.settings import Loss
+    from models.temporal import smoothing_loss
+    from models.training.losses import Criterion
+
+    options = {"width": 4, "layers": 2, "stages": 3, "smoothness": 0.5, "dropout": 0.0}
+    system = build_system(
+        "mstcn", backbone=Precomputed(6), phases=3, tools=2, temporal_options=options, rngs=nnx.Rngs(0)
+    )
+    rng = np.random.default_rng(0)
+    batch = {"features": rng.normal(size=(2, 9, 6)).astype(np.float32), "mask": np.arange(9) < [[9], [5]]}
+    batch |= {"phases": rng.integers(-1, 3, (2, 9)), "tools": rng.integers(-1, 2, (2, 9, 2))}
+    criterion = Criterion(Loss(tools=0.3))
+    value, terms = system.training_loss(batch, criterion, key=None)
+    stages = system.temporal.every_stage(batch["features"], batch["mask"])
+    losses = [criterion.frames(stage, batch)[0] for stage in stages]
+    changes = [smoothing_loss(stage, batch["mask"]) for stage in stages]
+    assert len(stages) == 3 and set(terms) == {"phases", "tools", "smoothness"}
+    np.testing.assert_allclose(terms["smoothness"], 0.5 * sum(changes), rtol=1e-5)
+    np.testing.assert_allclose(value, sum(losses) + 0.5 * sum(changes), rtol=1e-5)
+    np.testing.assert_allclose(terms["phases"] + 0.3 * terms["tools"], losses[-1], rtol=1e-5)
+    decided = system.decide(batch["features"], batch["mask"])
+    jax.tree.map(np.testing.assert_array_equal, decided, stages[-1])
+    without = build_system("tecno", backbone=Precomputed(6), temporal_options={"layers": 1}, rngs=nnx.Rngs(0))
+    assert without.temporal.smoothness == 0
+
+
+def test_stages_replace_plain_heads_only():
+    system = build_system("toolnet_l", backbone=Precomputed(6), temporal="mstcn", tools=2, rngs=nnx.Rngs(0))
+    system.eval()
+    assert set(system.decide(jnp.zeros((1, 4, 6)))) == {"tools"}
+    for name in ("endonet_l", "swinnet_a"):
+        with pytest.raises(ValueError, match=f"{name} has heads of its own. Fix: set system to mstcn"):
+            build_system(name, backbone=Precomputed(6), temporal="tecno", rngs=nnx.Rngs(0))
 
 
 def test_systems_can_be_composed_of_any_parts():

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from models.temporal import TEMPORAL, Correlation, SequenceVAE, build
+from models.temporal import TEMPORAL, Correlation, SequenceVAE, build, smoothing_loss
 
 OPTIONS = {
     "lstm": {"width": 8},
@@ -18,13 +18,17 @@ OPTIONS = {
     "conv_lstm": {"cells": (1, 2, 3)},
     "map_attention": {"cells": (1, 2, 3), "width": 8, "heads": 2, "band": 5},
     "last": {"width": 8, "heads": 2, "layers": 2, "phase_band": 70, "tool_band": 3},
+    "bilstm": {"width": 8},
+    "mstcn": {"width": 8, "layers": 3, "stages": 2},
+    "tecno": {"width": 8, "layers": 3},
 }
+SIZES = {"phases": 3, "tools": 2}
 
 
 @pytest.fixture(scope="module", params=sorted(TEMPORAL))
 def model(request):
     """Return a model in evaluation mode, its jitted call, features (3, 150, 6) and a mask with a gap."""
-    model = build(request.param, 6, rngs=nnx.Rngs(0), **OPTIONS[request.param])
+    model = build(request.param, 6, sizes=SIZES, rngs=nnx.Rngs(0), **OPTIONS[request.param])
     model.eval()
     features = np.random.default_rng(0).normal(size=(3, 150, 6)).astype(np.float32)
     mask = np.ones((3, 150), bool)
@@ -41,13 +45,17 @@ def part(answer, *index):
     return jax.tree.map(lambda x: np.asarray(x)[index], answer)
 
 
-def test_outputs_do_not_depend_on_later_frames(model):
-    _, run, features, mask = model
+def test_only_models_that_are_not_causal_depend_on_later_frames(model):
+    network, run, features, mask = model
     changed = features.copy()
     changed[:, 101:] = 1e3
     a, b = run(features, mask), run(changed, mask)
     past, after = (slice(None), slice(101)), (slice(None), slice(101, None))
-    assert_equal(part(a, *past), part(b, *past))
+    if network.causal:
+        assert_equal(part(a, *past), part(b, *past))
+    else:
+        differs = jax.tree.map(lambda x, y: np.abs(x - y).max(), part(a, *past), part(b, *past))
+        assert min(jax.tree.leaves(differs)) > 1e-3
     differs = jax.tree.map(lambda x, y: np.abs(x - y).max(), part(a, *after), part(b, *after))
     assert min(jax.tree.leaves(differs)) > 1e-3
 
@@ -59,8 +67,8 @@ def test_outputs_do_not_depend_on_batch_or_padding(model):
     for row in range(3):
         alone = network(features[row : row + 1], mask[row : row + 1])
         assert_equal(part(alone, 0), part(whole, row), rtol=1e-4, atol=1e-5)
-    shorter = network(features[:, :70], mask[:, :70])
-    assert_equal(shorter, part(whole, slice(None), slice(70)), rtol=1e-4, atol=1e-5)
+    shorter, padded = network(features[:, :70], mask[:, :70]), run(features, mask & (np.arange(150) < 70))
+    assert_equal(shorter, part(padded, slice(None), slice(70)), rtol=1e-4, atol=1e-5)
 
 
 def test_missing_frames_do_not_affect_others(model):
@@ -108,6 +116,37 @@ def test_attention_equals_its_definition():
             heads.append((weight / weight.sum()) @ v[attended, 0, h])
         want = layer.proj(jnp.asarray(np.concatenate(heads), jnp.float32))
         np.testing.assert_allclose(got[t], want, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_receptive_fields_of_tcns(causal):
+    """With two layers of dilation 1 and 2 a frame sees 3 frames on each side, or the 6 before it."""
+    name = "tecno" if causal else "mstcn"
+    model = build(name, 1, sizes={"phases": 2}, rngs=nnx.Rngs(0), width=32, layers=2, stages=1)
+    model.eval()
+    gradient = jax.grad(lambda x: model(x)["phases"][0, 10].sum())(jnp.ones((1, 20, 1)))
+    seen = np.flatnonzero(np.abs(gradient[0, :, 0]))
+    assert seen.tolist() == list(range(4, 11) if causal else range(7, 14))
+
+
+def test_the_smoothing_loss():
+    rng = np.random.default_rng(0)
+    phases, tools = rng.normal(size=(2, 9, 3)) * 4, rng.normal(size=(2, 9, 2)) * 4
+    mask = np.ones((2, 9), bool)
+    mask[0, 4] = mask[1, 6:] = False
+    log_phases = phases - np.log(np.exp(phases).sum(-1, keepdims=True))
+    log_tools = np.stack([-np.log1p(np.exp(-tools)), -np.log1p(np.exp(tools))], -1).reshape(2, 9, 4)
+    pairs = [(0, t) for t in (1, 2, 3, 6, 7, 8)] + [(1, t) for t in range(1, 6)]
+    want = sum(
+        np.mean([np.minimum((x[b, t] - x[b, t - 1]) ** 2, 16).mean() for b, t in pairs])
+        for x in (log_phases, log_tools)
+    )
+    logits = {"phases": jnp.asarray(phases, jnp.float32), "tools": jnp.asarray(tools, jnp.float32)}
+    np.testing.assert_allclose(smoothing_loss(logits, mask), want, rtol=1e-5)
+    # The earlier frame of a pair is a constant, so a frame without a predecessor has no gradient.
+    grad = np.asarray(jax.grad(lambda x: smoothing_loss({"phases": x}, mask))(logits["phases"]))
+    assert (grad[0, [0, 4, 5]] == 0).all() and (grad[1, 0] == 0).all() and (grad != 0).any()
+    assert smoothing_loss(jax.tree.map(lambda x: x[:, :1], logits), mask[:, :1]) == 0
 
 
 def labels(rng):
@@ -166,6 +205,10 @@ def test_the_sequence_vae():
         ("lapformer", {"width": 8, "heads": 2, "band": 0}, "band is 0"),
         ("last", {"width": 8, "heads": 2, "tool_band": -1}, "band is -1"),
         ("lstm", {"witdh": 8}, "lstm cannot be built with the options witdh"),
+        ("mstcn", {}, "mstcn computes logits itself. Fix: pass sizes"),
+        ("mstcn", {"sizes": SIZES, "stages": 0}, "stages is 0"),
+        ("mstcn", {"sizes": SIZES, "smoothness": -1}, "smoothness is -1"),
+        ("tecno", {"sizes": SIZES, "causal": False}, "tecno cannot be built with the options"),
     ],
 )
 def test_invalid_options(name, options, message):
@@ -174,7 +217,8 @@ def test_invalid_options(name, options, message):
 
 
 def test_videos_of_one_frame(model):
-    """The output for a one-frame video equals the output at the first frame of a longer one."""
+    """The output for a one-frame video equals the output at the first frame of a longer one, if that is causal."""
     model, run, features, mask = model
     alone = model(jnp.asarray(features[:, :1]), jnp.asarray(mask[:, :1]))
-    assert_equal(alone, part(run(features, mask), slice(None), slice(1)), atol=1e-5)
+    longer = run(features, mask if model.causal else mask & (np.arange(150) < 1))
+    assert_equal(alone, part(longer, slice(None), slice(1)), atol=1e-5)
