@@ -108,7 +108,7 @@ def build_system(
         if spec.penalties or any(head != HeadSpec() for head in spec.heads.values()):
             raise ValueError(
                 f"the temporal model computes the logits itself, but {name} has heads of its own. Fix: set system to "
-                "mstcn or tecno for phases and tools, or to phasenet_l or toolnet_l for one of them"
+                "mstcn, tecno or asformer for phases and tools, or to phasenet_l or toolnet_l for one of them"
             )
         return StagedSystem(network, temporal, mean=mean, std=std, rngs=rngs)
     penalties = {}

@@ -85,4 +85,5 @@ SYSTEMS: dict[str, SystemSpec] = {
     "bilstm": SystemSpec(None, _PHASES | _TOOLS, "bilstm", frames="endonet"),
     "mstcn": SystemSpec(None, _PHASES | _TOOLS, "mstcn", frames="endonet"),
     "tecno": SystemSpec(None, _PHASES | _TOOLS, "tecno", frames="endonet"),
+    "asformer": SystemSpec(None, _PHASES | _TOOLS, "asformer", frames="endonet"),
 }

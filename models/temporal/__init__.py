@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from flax import nnx
 
 from models.backbones.base import Cells
+from models.temporal.asformer import ASFormer
 from models.temporal.attention import CausalTransformer, lapformer
 from models.temporal.base import Temporal
 from models.temporal.conv_lstm import ConvLSTM, MapAttention
@@ -23,13 +24,14 @@ TEMPORAL: dict[str, Callable[..., Temporal]] = {
     "map_attention": MapAttention,
     "mstcn": MSTCN,
     "tecno": tecno,
+    "asformer": ASFormer,
 }
 
 #: Models that read flattened maps and need their shape.
 OF_MAPS = ("conv_lstm", "map_attention")
 
 #: Models that compute logits themselves, in stages, and need the number of classes.
-STAGED = ("mstcn", "tecno")
+STAGED = ("mstcn", "tecno", "asformer")
 
 #: Terms that a system may add to its loss; see `models.temporal.penalties`.
 PENALTIES: dict[str, Callable[..., nnx.Module]] = {"correlation": Correlation, "vae": SequenceVAE}
@@ -81,6 +83,7 @@ __all__ = [
     "MSTCN",
     "PENALTIES",
     "TEMPORAL",
+    "ASFormer",
     "BiLSTM",
     "CausalTransformer",
     "ConvLSTM",

@@ -37,6 +37,7 @@ SMALL |= {
     "mstcn": "{width: 8, layers: 2, stages: 2, dropout: 0.1}",
     "tecno": "{width: 8, layers: 2}",
 }
+SMALL["asformer"] = "{width: 8, layers: 2, decoders: 1, dropout: 0.1}"
 SMALL["last"] = "{width: 8, heads: 2, layers: 1, phase_band: 20, tool_band: 3}"
 
 
@@ -91,7 +92,8 @@ def test_every_system_trains(name):
         state, metrics = program.train(state, batch)
         curve.append(float(metrics["loss"]))
     assert set(metrics) == {"loss", "gradient", "learning_rate"} | {
-        f"loss/{part}" for part in (*spec.heads, *spec.penalties, *(["smoothness"] if spec.temporal == "mstcn" else []))
+        f"loss/{part}"
+        for part in (*spec.heads, *spec.penalties, *(["smoothness"] if spec.temporal in ("mstcn", "asformer") else []))
     }
     assert np.isfinite(curve).all() and np.mean(curve[-4:]) < np.mean(curve[:4])
 

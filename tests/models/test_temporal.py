@@ -21,6 +21,7 @@ OPTIONS = {
     "bilstm": {"width": 8},
     "mstcn": {"width": 8, "layers": 3, "stages": 2},
     "tecno": {"width": 8, "layers": 3},
+    "asformer": {"width": 8, "layers": 3, "decoders": 1},
 }
 SIZES = {"phases": 3, "tools": 2}
 
@@ -149,6 +150,26 @@ def test_the_smoothing_loss():
     assert smoothing_loss(jax.tree.map(lambda x: x[:, :1], logits), mask[:, :1]) == 0
 
 
+@pytest.mark.parametrize(("window", "length"), [(1, 70), (4, 150), (128, 300), (128, 30)])
+def test_window_attention_equals_its_definition(window, length):
+    from models.temporal.asformer import WindowAttention
+
+    layer = WindowAttention(4, window, dtype=jnp.float32, rngs=nnx.Rngs(0))
+    rng = np.random.default_rng(0)
+    x, values = rng.normal(size=(2, 1, length, 4)).astype(np.float32)
+    valid = np.ones((1, length), bool)
+    valid[0, 10:12] = False
+    q, k, v = (np.asarray(f(a))[0] for f, a in ((layer.query_conv, x), (layer.key_conv, x), (layer.value_conv, values)))
+    got = np.asarray(layer(x, values, valid))[0]
+    for t in sorted({0, 2, 13, 63, 64, 66, 127, 128, length - 1}):
+        first = t // window * window - window // 2
+        attended = [s for s in range(max(first, 0), min(first + 2 * window - 1, length)) if valid[0, s]]
+        if t < length:
+            weight = np.exp(k[attended] @ q[t] / np.sqrt(2))
+            want = layer.conv_out(jnp.asarray(np.maximum(weight / weight.sum() @ v[attended], 0))[None, None])[0, 0]
+            np.testing.assert_allclose(got[t], want, rtol=1e-4, atol=1e-5)
+
+
 def labels(rng):
     return {"phases": rng.integers(0, 3, (2, 9)), "tools": rng.integers(0, 2, (2, 9, 2))}
 
@@ -208,6 +229,8 @@ def test_the_sequence_vae():
         ("mstcn", {}, "mstcn computes logits itself. Fix: pass sizes"),
         ("mstcn", {"sizes": SIZES, "stages": 0}, "stages is 0"),
         ("mstcn", {"sizes": SIZES, "smoothness": -1}, "smoothness is -1"),
+        ("asformer", {"sizes": SIZES, "width": 7}, "width is 7"),
+        ("asformer", {"sizes": SIZES, "layers": 0}, "layers is 0"),
         ("tecno", {"sizes": SIZES, "causal": False}, "tecno cannot be built with the options"),
     ],
 )

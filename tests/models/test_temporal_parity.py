@@ -9,8 +9,7 @@ pytest.importorskip("flax", reason="needs the vision extra (flax)")
 
 import jax.numpy as jnp
 from flax import nnx
-from make_reference import weights_for
-from make_temporal_reference import CLASSES, INPUTS, LAYERS, WIDTH, features_for
+from make_temporal_reference import CLASSES, INPUTS, LAYERS, WIDTH, features_for, state_for
 
 from models.temporal import STAGED, build
 from models.weights import WeightsError, load_state
@@ -21,8 +20,7 @@ def recorded(name):
     with np.load(Path(__file__).with_name("temporal_reference.npz")) as arrays:
         entries = [text.split() for text in arrays[f"{name}/names"].tolist()]
         outputs = arrays[f"{name}/outputs"]
-    state = {key: weights_for(key, tuple(map(int, shape))) for key, *shape in entries}
-    return state, features_for(name), outputs
+    return state_for({key: tuple(map(int, shape)) for key, *shape in entries}), features_for(name), outputs
 
 
 @pytest.mark.parametrize("name", STAGED)
@@ -34,9 +32,10 @@ def test_stages_equal_the_published_network(name):
     got = np.stack([stage["phases"] for stage in model.every_stage(features)])
     assert np.abs(got - want).max() <= 1e-4 * np.abs(want).max()
     # Padding, whatever it holds, changes nothing.
-    padded = np.concatenate([features, np.full((1, 9, INPUTS), np.nan, np.float32)], 1)
-    got = np.stack([stage["phases"] for stage in model.every_stage(padded, np.arange(32)[None] < 23)])
-    assert np.abs(got[:, :, :23] - want).max() <= 1e-4 * np.abs(want).max()
+    length = features.shape[1]
+    padded = np.pad(features, ((0, 0), (0, 9), (0, 0)), constant_values=np.nan)
+    got = np.stack([stage["phases"] for stage in model.every_stage(padded, np.arange(length + 9)[None] < length)])
+    assert np.abs(got[:, :, :length] - want).max() <= 1e-4 * np.abs(want).max()
     missing = sorted(state)[0]
     with pytest.raises(WeightsError, match=r"missing \(1\)"):
         load_state(model, {key: value for key, value in state.items() if key != missing})
