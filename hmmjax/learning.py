@@ -15,6 +15,7 @@ from hmmjax import messages
 from hmmjax._core import lowering
 from hmmjax._core import numerics as num
 from hmmjax._core.batch import Batch, canonical, dtype_of, prepare
+from hmmjax._core.batch import pack as packed
 from hmmjax._core.checks import is_concrete
 from hmmjax._core.typing import Array, ArrayLike
 from hmmjax.em import expectations, maximize
@@ -100,8 +101,7 @@ def fit(
     _warn_of_symmetry(params, frozen, labels)
     if batch.split is not None:
         params, prior = batch.split.replicate(params, prior)
-    else:
-        batch = jax.device_put(batch)  # once, not in every iteration
+    batches: dict[bool, Batch] = {}  # by whether videos lie one after another, moved to the device once
 
     history: list[float] = []
     likelihoods: list[float] = []
@@ -109,7 +109,11 @@ def fit(
     while True:
         # EM may drive probabilities to zero, for which the scaled recursions are no longer exact.
         name = lowering.choose_backend(backend, params)
-        following, objective, likelihood, values = _em_step(params, batch, prior, name, frozen)
+        pack = _runs_on_packed(params, batch, name)
+        if pack not in batches:
+            given = packed(batch) if pack else batch
+            batches[pack] = given if batch.split is not None else jax.device_put(given)
+        following, objective, likelihood, values = _em_step(params, batches[pack], prior, name, frozen)
         _require_possible(np.asarray(values), history)
         history.append(float(objective))
         likelihoods.append(float(likelihood))
@@ -132,6 +136,14 @@ def fit(
         jnp.asarray(done, jnp.int32),
         jnp.asarray(converged),
     )
+
+
+def _runs_on_packed(params: Params, batch: Batch, backend: str) -> bool:
+    """Whether to learn from the videos one after another, which spares work on the padding of short ones."""
+    chains = (params.phases, params.tools)
+    has_memory = any(chain is not None and chain.emission is not None and chain.emission.lag for chain in chains)
+    is_native = backend == "native" or (backend == "auto" and messages.native.available())
+    return is_native and batch.split is None and len(batch.observed) > 1 and not has_memory
 
 
 def _fit_traced(

@@ -103,6 +103,50 @@ def test_padding_does_not_count():
     assert not np.asarray(got[1].phases)[~np.asarray(real)].any()
 
 
+@compiled
+def test_videos_may_lie_one_after_another():
+    """In a single row without padding between them, videos give what they give in rows of their own."""
+    p = chain(5, 4, 20, 3, 2)
+    lengths = np.array([20, 0, 7, 12], np.int32)
+    tools = -jnp.asarray(np.random.default_rng(1).exponential(2.0, (4, 20, 2, 2)), jnp.float32)
+    apart = dataclasses.replace(p, lengths=jnp.asarray(lengths), tools=tools)
+    real = np.arange(20) < lengths[:, None]
+
+    def join(x):
+        return jnp.pad(x[real], [(0, 3)] + [(0, 0)] * (x.ndim - 2), constant_values=np.nan)[None]
+
+    row = dataclasses.replace(apart, **{n: join(getattr(apart, n)) for n in ("phases", "configs", "tools")})
+    weights = jnp.asarray([1.0, 2.0, 0.5, -3.0])
+
+    def run(p):
+        value, vjp = jax.vjp(partial(messages.log_normalizer, backend="native"), p)
+        gradient = vjp(weights)[0]
+        filtered, path = messages.filter(p, "native"), messages.viterbi(p, "native")
+        tables = value, gradient.initial, gradient.transition, gradient.blocks, filtered.log_normalizer, path.log_prob
+        frames = gradient.phases, gradient.tools, gradient.configs, filtered.phases, filtered.tools, path.phases
+        return tables, frames, path.configs
+
+    (tables, frames, configs), (expected, expected_frames, expected_configs) = run(row), run(apart)
+    jax.tree.map(np.testing.assert_array_equal, tables, expected)
+    for got, want in zip((*frames, configs), (*expected_frames, expected_configs), strict=True):
+        np.testing.assert_array_equal(got[0, : real.sum()], want[real])
+        assert not np.asarray(got[0, real.sum() :]).any()
+
+
+@compiled
+def test_learning_from_videos_of_different_lengths_equals_the_reference():
+    """EM packs them for the compiled recursions; gaps, labels and an unobserved video are kept."""
+    params = hmmjax.init_params(3, 2, emissions="confusion")
+    rng = np.random.default_rng(0)
+    obs = hmmjax.Observations(rng.integers(0, 3, (3, 20)), rng.integers(0, 2, (3, 20, 2)))
+    mask = (np.arange(20) < np.array([[20], [0], [9]])) & (rng.random((3, 20)) > 0.2)
+    labels = hmmjax.Labels(np.where(rng.random((3, 20)) < 0.1, obs.phases, -1), None)
+    run = partial(hmmjax.fit, params, obs, mask, labels, priors=hmmjax.Priors(*[0.1] * 6), max_iterations=2)
+    got, expected = run(backend="native"), run(backend="scan")
+    assert_allclose(got.history, expected.history, rtol=1e-6)
+    jax.tree.map(partial(assert_allclose, rtol=1e-4, atol=1e-6), got.params, expected.params)
+
+
 @pytest.mark.parametrize("value", ["off", "baseline"])
 def test_switches(value):
     """HMMJAX_NATIVE switches the compiled part off or limits it; the answer is the same."""

@@ -45,6 +45,8 @@ class Batch:
         observed: (B, T) bool.
         phase_labels: (B, T) int32 with -1 for unknown, or None.
         tool_labels: (B, T, K) int32 with -1 for unknown, or None.
+        packed: (B,) int32 frames per video if these lie one after another in a single row, without padding between
+            them: all other arrays then have leading axes (1, T). None otherwise. See `pack`.
         split: how videos are split over devices; None on a single device.
         layout: the form that the user's arrays had.
     """
@@ -54,6 +56,7 @@ class Batch:
     observed: Any
     phase_labels: Any
     tool_labels: Any
+    packed: Any = None
     split: Split | None = static(default=None)
     layout: Layout = static(default=Layout())
 
@@ -65,6 +68,8 @@ class Batch:
     @property
     def lengths(self) -> Array:
         """(B,) int32 frames up to and including the last observed one; the frames after it are padding."""
+        if self.packed is not None:
+            return self.packed
         xp = np if isinstance(self.observed, np.ndarray) else jnp
         frames = xp.arange(1, self.observed.shape[1] + 1, dtype=np.int32)
         return xp.max(xp.where(self.observed, frames, 0), axis=1, initial=0)
@@ -73,6 +78,8 @@ class Batch:
     def valid(self) -> Array:
         """(B, T) bool, False in padding."""
         xp = np if isinstance(self.observed, np.ndarray) else jnp
+        if self.packed is not None:
+            return xp.arange(self.observed.shape[1], dtype=np.int32)[None] < self.packed.sum()
         return xp.arange(self.observed.shape[1], dtype=np.int32) < self.lengths[:, None]
 
     def without_labels(self) -> "Batch":
@@ -187,8 +194,8 @@ def _collect(
         add_axis(np.ones(lead, bool) if mask is None else mask, bool),
         integers(labels.phases),
         integers(labels.tools),
-        split,
-        Layout(batched, lead[-1], lengths),
+        split=split,
+        layout=Layout(batched, lead[-1], lengths),
     )
 
 
@@ -213,6 +220,22 @@ def pad_frames(batch: Batch, num_frames: int) -> Batch:
         return (np if isinstance(x, np.ndarray) else jnp).pad(x, [(0, 0), (0, extra)] + [(0, 0)] * (x.ndim - 2))
 
     return jax.tree.map(pad, batch)
+
+
+def pack(batch: Batch) -> Batch:
+    """Put the videos of a (concrete) batch one after another in a single row, which is padded to a bucket.
+
+    Only the backend `native` takes such a batch, and only emission families without memory.
+    """
+    lengths = np.asarray(batch.lengths)
+    keep = np.arange(batch.observed.shape[1]) < lengths[:, None]
+    extra = bucket(int(lengths.sum())) - int(lengths.sum())
+
+    def join(x: Any) -> np.ndarray:
+        real = np.asarray(x)[keep]
+        return np.pad(real, [(0, extra)] + [(0, 0)] * (real.ndim - 1))[None]
+
+    return dataclasses.replace(jax.tree.map(join, batch), packed=lengths.astype(np.int32))
 
 
 def count_videos(obs: Observations, mask: Any, labels: Labels | None) -> int:

@@ -20,7 +20,7 @@ from hmmjax.messages.backend import Backend
 from hmmjax.messages.potentials import Filtered, Path, Potentials
 
 MAX_BLOCKS = 64
-"""Largest number of blocks of the tools' transition (hmmjax/native/recursions.h)."""
+"""Largest number of blocks of the tools' transition (hmmjax/native/model.h)."""
 
 
 SAFE_NATS = 200.0
@@ -44,11 +44,11 @@ def available() -> bool:
 def log_normalizer(potentials: Potentials, save: bool) -> tuple[Array, Any]:
     """Compute log-normalizers (B,), and with `save` their derivatives, which are the residuals."""
     p, dtype = potentials, potentials.phases.dtype
-    value = (p.phases.shape[:1], dtype)
+    value = (p.lengths.shape, dtype)
     if not save:
         return _call("log_normalizer", p, value)[0], None
     operands = _operands(p)
-    videos, tables = p.phases.shape[0], operands[:3]
+    videos, tables = p.lengths.shape[0], operands[:3]
     out = _call("gradient", p, value, *[((videos, *x.shape), dtype) for x in tables], *_shapes(operands[3:6]))
     return out[0], out[1:]
 
@@ -57,7 +57,11 @@ def pullback(potentials: Potentials, residuals: Any, cotangent: Array) -> Potent
     """Compute the derivative of sum(cotangent * log-normalizers) in every potential; cotangent is (B,)."""
     p = potentials
     initial, transition, flat = (num.einsum("b,b...->...", cotangent, x) for x in residuals[:3])
-    phases, tools, configs = (x * cotangent.reshape(-1, *[1] * (x.ndim - 1)) for x in residuals[3:])
+    rows, frames = p.phases.shape[:2]
+    per_frame = cotangent[:, None]
+    if rows != len(cotangent):  # videos one after another
+        per_frame = jnp.repeat(cotangent, p.lengths, total_repeat_length=frames)[None]
+    phases, tools, configs = (x * per_frame.reshape(*per_frame.shape, *[1] * (x.ndim - 2)) for x in residuals[3:])
     blocks, at = [], 0
     for block in p.blocks:
         size = block.shape[-1] ** 2
@@ -78,7 +82,7 @@ def filter(potentials: Potentials) -> Filtered:
     """Compute each frame's marginals given that frame and all before it."""
     p, dtype = potentials, potentials.phases.dtype
     tools = (*p.phases.shape[:2], _num_tools(p), 2)
-    value, phases, tools = _call("filter", p, (p.phases.shape[:1], dtype), (p.phases.shape, dtype), (tools, dtype))
+    value, phases, tools = _call("filter", p, (p.lengths.shape, dtype), (p.phases.shape, dtype), (tools, dtype))
     return Filtered(phases, tools, value)
 
 
@@ -86,7 +90,7 @@ def viterbi(potentials: Potentials) -> Path:
     """Compute the most probable paths (B, T)."""
     p = potentials
     path = (p.phases.shape[:2], jnp.int32)
-    value, phases, configs = _call("viterbi", p, (p.phases.shape[:1], p.phases.dtype), path, path)
+    value, phases, configs = _call("viterbi", p, (p.lengths.shape, p.phases.dtype), path, path)
     return Path(phases, configs, value)
 
 
@@ -109,11 +113,11 @@ def _num_tools(p: Potentials) -> int:
 
 def _operands(p: Potentials) -> tuple[Array, ...]:
     """Return the arrays of the C++ functions; absent log-likelihoods are of size 0."""
-    videos, num_frames, num_phases = p.phases.shape
+    rows, num_frames, num_phases = p.phases.shape
     dtype = p.phases.dtype
     flat = jnp.concatenate([jnp.zeros((num_phases, 0)), *[b.reshape(num_phases, -1) for b in p.blocks]], -1)
-    tools = jnp.zeros((videos, num_frames, 0, 2), dtype) if p.tools is None else p.tools
-    configs = jnp.zeros((videos, num_frames, 0), dtype) if p.configs is None else p.configs
+    tools = jnp.zeros((rows, num_frames, 0, 2), dtype) if p.tools is None else p.tools
+    configs = jnp.zeros((rows, num_frames, 0), dtype) if p.configs is None else p.configs
     tables = (p.initial.astype(dtype), p.transition.astype(dtype), flat.astype(dtype))
     return (*tables, p.phases, tools.astype(dtype), configs.astype(dtype), p.lengths.astype(jnp.int32))
 

@@ -25,7 +25,9 @@ class Potentials:
             sizes n multiply up to C. Empty when C is 1.
         phases: (B, T, L) log-likelihood of each frame's observations given its phase; 0 for a missing observation.
         configs: (B, T, C) log-likelihood of each frame's observations given its configuration; None for zeros.
-        lengths: (B,) int32 number of frames of each video; later frames are padding and are ignored.
+        lengths: (B,) int32 number of frames of each video; later frames are padding and are ignored. For the backend
+            `native` the videos may also lie one after another in a single row: per-frame arrays then have leading axes
+            (1, T), and all padding is at the end.
         tools: (B, T, K, 2) further log-likelihood of each tool by itself, to be added to that of configurations; None
             for zeros. Backends without `sums_tools` get it added already, see `joined`.
     """

@@ -43,7 +43,7 @@ struct Marginals {
 // The recursions, compiled once per instruction set. A model is prepared once and serves many videos.
 struct Recursions {
   const char* name;
-  void* (*prepare)(const Tables&);
+  void* (*prepare)(const Tables&, bool logs);  // logs: for viterbi
   void (*release)(void*);
   double (*log_normalizer)(const void*, const Video&);
   double (*gradient)(const void*, const Video&, const Gradient&);

@@ -2,6 +2,8 @@
 //
 // Operands may have further leading axes, of models (from jax.vmap): of their full size, or of size 1 if all models
 // share the operand. Results have them in full.
+//
+// Frames of videos lie in rows of equal size, or all in a single row, one video after another.
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -50,6 +52,7 @@ class Shapes {
       sizes_.push_back(n);
     }
     videos = lengths.dimensions()[lead_];
+    rows_ = phases.dimensions()[lead_];
     frames = phases.dimensions()[lead_ + 1];
     phases_ = initial.dimensions()[lead_];
     configs = initial.dimensions()[lead_ + 1];
@@ -75,14 +78,30 @@ class Shapes {
     return at;
   }
 
+  // Finds where videos begin and end; to be called after `include`.
+  void locate(const ffi::AnyBuffer& x) {
+    const int32_t* given = x.typed_data<int32_t>();
+    for (int64_t i = 0; i < models() * videos; ++i) {
+      const int64_t video = i % videos, n = given[part(x, i / videos) * videos + video];
+      starts_.push_back(rows_ == videos ? video * frames : video ? starts_.back() + lengths_.back() : 0);
+      const int64_t room = rows_ == videos ? frames : frames - starts_.back();
+      lengths_.push_back(std::clamp<int64_t>(n, 0, room));
+    }
+  }
+  // Frames of video i, of those of all models.
+  int64_t length(int64_t i) const { return lengths_[i]; }
+  // Where they begin in an operand, and in a result, in frames.
+  int64_t start(const ffi::AnyBuffer& x, int64_t i) const { return part(x, i / videos) * rows_ * frames + starts_[i]; }
+  int64_t start(int64_t i) const { return i / videos * rows_ * frames + starts_[i]; }
+
   int64_t dimension(const ffi::AnyBuffer& x, size_t axis) const { return x.dimensions()[lead_ + axis]; }
 
   int64_t videos, frames, configs;
 
  private:
   size_t lead_;
-  int64_t phases_;
-  std::vector<int64_t> sizes_;
+  int64_t phases_, rows_;
+  std::vector<int64_t> sizes_, starts_, lengths_;
 };
 
 struct Operands {
@@ -154,34 +173,30 @@ class Loop {
 };
 
 // Calls work(prepared model, video, index of the result) for every video of every model, the longest videos first.
+// logs: whether models are prepared for paths.
 ffi::Error for_each_video(ffi::ThreadPool& pool, const Operands& o, const Shapes& s,
-                          const std::function<void(const void*, const Video&, int64_t)>& work) {
+                          const std::function<void(const void*, const Video&, int64_t)>& work, bool logs = false) {
   const Recursions& r = recursions();
   const int64_t models = s.models(), total = models * s.videos, L = s.phases(), C = s.configs;
   const int64_t K = s.dimension(o.tools, 2), per_phase = s.dimension(o.blocks, 1), joint = s.dimension(o.configs, 2);
-  const int32_t* lengths = o.lengths.typed_data<int32_t>();
   std::vector<std::shared_ptr<void>> prepared(models);
   for (int64_t m = 0; m < models; ++m) {
     const Tables tables{L, C, K, static_cast<int64_t>(o.block_sizes.size()), o.block_sizes.begin(),
                         at(o.initial, s.part(o.initial, m) * L * C), at(o.transition, s.part(o.transition, m) * L * L),
                         at(o.blocks, s.part(o.blocks, m) * L * per_phase)};
-    prepared[m] = std::shared_ptr<void>(r.prepare(tables), r.release);
+    prepared[m] = std::shared_ptr<void>(r.prepare(tables, logs), r.release);
   }
-  const auto length = [&](int64_t i) {
-    const int64_t n = lengths[s.part(o.lengths, i / s.videos) * s.videos + i % s.videos];
-    return std::clamp<int64_t>(n, 0, s.frames);
-  };
   std::vector<int64_t> order(total);
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return length(a) > length(b); });
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return s.length(a) > s.length(b); });
   Loop::run(pool, total, [&](int64_t n) {
-    const int64_t i = order[n], model = i / s.videos, video = i % s.videos;
+    const int64_t i = order[n];
     const auto frames = [&](const ffi::AnyBuffer& x, int64_t size) {
       if (size == 0) return In{};
-      return at(x, (s.part(x, model) * s.videos + video) * s.frames * size);
+      return at(x, s.start(x, i) * size);
     };
-    const Video v{s.frames, length(i), frames(o.phases, L), frames(o.tools, K * 2), frames(o.configs, joint)};
-    work(prepared[model].get(), v, i);
+    const Video v{s.frames, s.length(i), frames(o.phases, L), frames(o.tools, K * 2), frames(o.configs, joint)};
+    work(prepared[i / s.videos].get(), v, i);
   });
   return ffi::Error::Success();
 }
@@ -189,6 +204,7 @@ ffi::Error for_each_video(ffi::ThreadPool& pool, const Operands& o, const Shapes
 Shapes shapes_of(const Operands& o) {
   Shapes s(o.lengths, o.phases, o.initial);
   for (const auto& x : {o.transition, o.blocks, o.tools, o.configs}) s.include(x);
+  s.locate(o.lengths);
   return s;
 }
 
@@ -219,9 +235,9 @@ ffi::Error gradient(ffi::ThreadPool pool, Buffer initial, Buffer transition, Buf
   return for_each_video(pool, o, s, [&](const void* model, const Video& v, int64_t i) {
     Gradient out;
     out.tables = tables;
-    out.phases = at(d_phases, i * s.frames * L);
-    if (K) out.tools = at(d_tools, i * s.frames * K * 2);
-    if (joint) out.configs = at(d_configs, i * s.frames * C);
+    out.phases = at(d_phases, s.start(i) * L);
+    if (K) out.tools = at(d_tools, s.start(i) * K * 2);
+    if (joint) out.configs = at(d_configs, s.start(i) * C);
     if (tables) {
       out.initial = at(d_initial, i * L * C);
       out.transition = at(d_transition, i * L * L);
@@ -239,7 +255,7 @@ ffi::Error filter(ffi::ThreadPool pool, Buffer initial, Buffer transition, Buffe
   clear(m_phases), clear(m_tools);
   const int64_t L = s.phases(), K = s.dimension(tools, 2);
   return for_each_video(pool, o, s, [&](const void* model, const Video& v, int64_t i) {
-    const Marginals out{at(m_phases, i * s.frames * L), at(m_tools, i * s.frames * K * 2)};
+    const Marginals out{at(m_phases, s.start(i) * L), at(m_tools, s.start(i) * K * 2)};
     put(at(value, i), recursions().filter(model, v, out));
   });
 }
@@ -251,10 +267,10 @@ ffi::Error viterbi(ffi::ThreadPool pool, Buffer initial, Buffer transition, Buff
   const Shapes s = shapes_of(o);
   clear(path_phases), clear(path_configs);
   return for_each_video(pool, o, s, [&](const void* model, const Video& v, int64_t i) {
-    int32_t* p = static_cast<int32_t*>(path_phases->untyped_data()) + i * s.frames;
-    int32_t* c = static_cast<int32_t*>(path_configs->untyped_data()) + i * s.frames;
+    int32_t* p = static_cast<int32_t*>(path_phases->untyped_data()) + s.start(i);
+    int32_t* c = static_cast<int32_t*>(path_configs->untyped_data()) + s.start(i);
     put(at(value, i), recursions().viterbi(model, v, p, c));
-  });
+  }, true);
 }
 
 auto operands() {

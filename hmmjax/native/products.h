@@ -1,131 +1,121 @@
 // Products of rows with the transition tables. Rows are (C, Lp): a vector register holds the phases of one configuration.
 #pragma once
-#include "vectors.h"
+#include <type_traits>
+
+#include "model.h"
 
 namespace {
 
-// Largest number of tools whose products share one pass over memory: 2^RADIX rows and their coefficients in registers.
-#if defined(__AVX512F__) && defined(__AVX512DQ__)
-constexpr int RADIX = 3, COUNT_RADIX = 2;
-#else
-constexpr int RADIX = 2, COUNT_RADIX = 1;
-#endif
-
-// out[c][q] = sum_p x[c][p] weights[p][q], for L phases known when compiling (0: any number). Adds up columns of out.
-template <int FIXED>
-void mix(const double* x, const double* weights, double* out, double* totals, long C, long L, long Lp) {
-  const long phases = FIXED ? FIXED : L;
-  for (long o = 0; o < Lp; o += W) {
-    V w[FIXED ? FIXED : 1], total = {};
-    if (FIXED)
-      for (long p = 0; p < phases; ++p) w[p] = load(weights + p * Lp + o);
-    const auto weight = [&](long p) { return FIXED ? w[p] : load(weights + p * Lp + o); };
-    long c = 0;
-    for (; c + 4 <= C; c += 4) {
-      V sums[4] = {};
-#pragma GCC unroll 8
-      for (long p = 0; p < phases; ++p) {
-        const V wp = weight(p);
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; ++i) sums[i] += fill(x[(c + i) * Lp + p]) * wp;
-      }
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) store(out + (c + i) * Lp + o, sums[i]), total += sums[i];
-    }
-    for (; c < C; ++c) {
-      V even = {}, odd = {};
-      for (long p = 0; p + 1 < phases; p += 2) {
-        even += fill(x[c * Lp + p]) * weight(p);
-        odd += fill(x[c * Lp + p + 1]) * weight(p + 1);
-      }
-      if (phases % 2) even += fill(x[c * Lp + phases - 1]) * weight(phases - 1);
-      even += odd;
-      store(out + c * Lp + o, even), total += even;
-    }
-    store(totals + o, total);
+// Calls body(log2 of the configurations of a block, Lp if it is W, else 0), both known when compiling.
+template <class Body>
+INLINE void with_block(const Model& m, Body body) {
+  const auto by_phases = [&](auto block) __attribute__((always_inline)) {
+    if (m.Lp == W)
+      body(block, std::integral_constant<long, W>());
+    else
+      body(block, std::integral_constant<long, 0>());
+  };
+  switch (m.block) {
+    case 0: by_phases(std::integral_constant<int, 0>()); break;
+    case 1: by_phases(std::integral_constant<int, 1>()); break;
+    case 2: by_phases(std::integral_constant<int, 2>()); break;
+    default: by_phases(std::integral_constant<int, FUSED_RADIX>());
   }
 }
 
-// counts[p][q] += scale[p][q] * sum_c x[c][p] y[c][q].
-template <int FIXED>
-void count_phases(const double* x, const double* y, const double* scale, double* counts, long C, long L, long Lp) {
-  const long phases = FIXED ? FIXED : L;
-  for (long o = 0; o < Lp; o += W) {
-    // A few rows of counts at a time stay in registers.
-    constexpr long group = FIXED ? FIXED : 4;
-    for (long first = 0; first < phases; first += group) {
-      const long n = FIXED ? FIXED : (phases - first < group ? phases - first : group);
-      V sums[group] = {};
-      for (long c = 0; c < C; ++c) {
-        const V row = load(y + c * Lp + o);
-#pragma GCC unroll 8
-        for (long p = 0; p < n; ++p) sums[p] += fill(x[c * Lp + first + p]) * row;
-      }
-      for (long p = 0; p < n; ++p) {
-        double* at = counts + (first + p) * Lp + o;
-        store(at, load(at) + load(scale + (first + p) * Lp + o) * sums[p]);
-      }
+// sum_p x[c][p] weights[p][q] of the N configurations from c, for the phases q at o.
+template <int N>
+INLINE void mix(const double* x, const double* weights, V* rows, long c, long L, long Lp, long o) {
+  if (N == 1) {
+    V even = {}, odd = {};
+    for (long p = 0; p + 1 < L; p += 2) {
+      even += fill(x[c * Lp + p]) * load(weights + p * Lp + o);
+      odd += fill(x[c * Lp + p + 1]) * load(weights + (p + 1) * Lp + o);
     }
+    if (L % 2) even += fill(x[c * Lp + L - 1]) * load(weights + (L - 1) * Lp + o);
+    rows[0] = even + odd;
+    return;
+  }
+  for (int i = 0; i < N; ++i) rows[i] = V{};
+  for (long p = 0; p < L; ++p) {
+    const V weight = load(weights + p * Lp + o);
+#pragma GCC unroll 8
+    for (int i = 0; i < N; ++i) rows[i] += fill(x[(c + i) * Lp + p]) * weight;
   }
 }
 
-// Calls the functions above with the number of phases known when compiling, where it is small.
-#define WITH_PHASES(function, L, ...)                      \
-  switch (L) {                                             \
-    case 1: function<1>(__VA_ARGS__); break;               \
-    case 2: function<2>(__VA_ARGS__); break;               \
-    case 3: function<3>(__VA_ARGS__); break;               \
-    case 4: function<4>(__VA_ARGS__); break;               \
-    case 5: function<5>(__VA_ARGS__); break;               \
-    case 6: function<6>(__VA_ARGS__); break;               \
-    case 7: function<7>(__VA_ARGS__); break;               \
-    case 8: function<8>(__VA_ARGS__); break;               \
-    default: function<0>(__VA_ARGS__);                     \
+// Multiplies rows, whose numbers differ in R bits, by those bits' matrices: x' = x [[1, up], [down, 1]], or its transpose.
+template <int R>
+struct Pairs {
+  V down[R ? R : 1], up[R ? R : 1];
+
+  Pairs(const double* ratios, bool transposed, long Lp, long o) {
+    for (int k = 0; k < R; ++k)
+      down[k] = load(ratios + (2 * k + transposed) * Lp + o), up[k] = load(ratios + (2 * k + !transposed) * Lp + o);
   }
 
-// Some neighboring tools of the transition: R blocks of size 2 (dense is false), or one block of any size n.
-struct Group {
-  bool dense = false;
-  int R = 1;
-  long n = 2, left = 1, right = 1;  // numbers of configurations of the bits on the left and on the right
-  const double* forward = nullptr;  // (R, n, n, Lp): from the first index to the second
-  const double* backward = nullptr; // the same, transposed
-  long offset = 0;                  // of the tables among those of all groups
+  INLINE void push(V* rows) const {
+#pragma GCC unroll 4
+    for (int k = 0; k < R; ++k) {
+      const int step = 1 << (R - 1 - k);
+#pragma GCC unroll 16
+      for (int i = 0; i < (1 << R); ++i)
+        if (!(i & step)) {
+          const V absent = rows[i], present = rows[i + step];
+          rows[i] = absent + present * down[k];
+          rows[i + step] = present + absent * up[k];
+        }
+    }
+  }
 };
 
 // Calls body(first configuration) for all sets of configurations that differ in the group's own bits only.
 template <class Body>
 INLINE void for_each_set(const Group& g, long size, Body body) {
-  for (long l = 0; l < g.left; ++l)
-    for (long r = 0; r < g.right; ++r) body(l * size * g.right + r);
+  const long left = g.left, right = g.right;  // not read again after every store
+  for (long l = 0; l < left; ++l)
+    for (long r = 0; r < right; ++r) body(l * size * right + r);
 }
 
-// Pushes one tool in registers: rows whose number differs in bit `bit` only, of 2^R.
-template <int R>
-INLINE void push_bit(V* rows, const V* block, int bit) {
-  const int step = 1 << bit;
-#pragma GCC unroll 8
-  for (int i = 0; i < (1 << R); ++i)
-    if (!(i & step)) {
-      const V absent = rows[i], present = rows[i + step];
-      rows[i] = absent * block[0] + present * block[2];
-      rows[i + step] = absent * block[1] + present * block[3];
-    }
+// Calls body(R, configurations on the right) of pairs, known when compiling; the latter only for the strides of models of
+// up to seven tools and W phases, otherwise 0. Strides unknown when compiling cost a register each.
+template <class Body>
+INLINE void with_layout(const Group& g, long Lp, Body body) {
+  const auto by_stride = [&](auto R) __attribute__((always_inline)) {
+    constexpr int first = 1 << FUSED_RADIX, step = 1 << COUNT_RADIX;
+    if (Lp == W && g.right == 1)
+      body(R, std::integral_constant<int, 1>());
+    else if (Lp == W && g.right == step)
+      body(R, std::integral_constant<int, step>());
+    else if (Lp == W && g.right == step * step)
+      body(R, std::integral_constant<int, step * step>());
+    else if (Lp == W && g.right == first)
+      body(R, std::integral_constant<int, first>());
+    else
+      body(R, std::integral_constant<int, 0>());
+  };
+  switch (g.R) {
+    case 1: by_stride(std::integral_constant<int, 1>()); break;
+    case 2: by_stride(std::integral_constant<int, 2>()); break;
+    case 3: by_stride(std::integral_constant<int, 3>()); break;
+    default: by_stride(std::integral_constant<int, RADIX>());
+  }
 }
 
-template <int R, class Finish>
-INLINE void push_pairs(const double* x, double* y, const double* table, const Group& g, long Lp, long o, Finish finish) {
-  V blocks[R][4];
-  for (int k = 0; k < R; ++k)
-    for (int i = 0; i < 4; ++i) blocks[k][i] = load(table + (4 * k + i) * Lp + o);
-  for_each_set(g, 1 << R, [&](long c) __attribute__((always_inline)) {
+// RIGHT: configurations on the right, or 0, as in with_layout.
+template <int R, int RIGHT, class Finish>
+INLINE void push_pairs(const double* x, double* y, const Group& g, bool transposed, long Lp_, long o, Finish finish) {
+  const long Lp = RIGHT ? W : Lp_, right = RIGHT ? RIGHT : g.right, stride = right * Lp;
+  const Pairs<R> pairs(g.ratios, transposed, Lp, o);
+  for_each_set(g, 1 << R, [=](long c) __attribute__((always_inline)) {
     V rows[1 << R];
-#pragma GCC unroll 8
-    for (int i = 0; i < (1 << R); ++i) rows[i] = load(x + (c + i * g.right) * Lp + o);
-#pragma GCC unroll 3
-    for (int k = 0; k < R; ++k) push_bit<R>(rows, blocks[k], R - 1 - k);
-#pragma GCC unroll 8
-    for (int i = 0; i < (1 << R); ++i) store(y + (c + i * g.right) * Lp + o, finish(rows[i], c + i * g.right));
+    const double* from = x + c * Lp + o;
+    double* to = y + c * Lp + o;
+#pragma GCC unroll 16
+    for (int i = 0; i < (1 << R); ++i) rows[i] = load(from + i * stride);
+    pairs.push(rows);
+#pragma GCC unroll 16
+    for (int i = 0; i < (1 << R); ++i) store(to + i * stride, finish(rows[i], c + i * right));
   });
 }
 
@@ -155,72 +145,54 @@ INLINE void push_dense(const double* x, double* y, const double* table, const Gr
 
 // Pushes the phases at o of x through the group to y, which for pairs may be x: y[c] = finish(result, c).
 template <class Finish>
-INLINE void push_group(const double* x, double* y, const Group& g, bool backward, long Lp, long o, Finish finish) {
-  const double* table = backward ? g.backward : g.forward;
+INLINE void push_group(const double* x, double* y, const Group& g, bool transposed, long Lp, long o, Finish finish) {
   if (g.dense)
-    push_dense(x, y, table, g, Lp, o, finish);
-  else if (g.R == 1)
-    push_pairs<1>(x, y, table, g, Lp, o, finish);
-  else if (g.R == 2)
-    push_pairs<2>(x, y, table, g, Lp, o, finish);
+    push_dense(x, y, transposed ? g.backward : g.forward, g, Lp, o, finish);
   else
-    push_pairs<3>(x, y, table, g, Lp, o, finish);
-}
-
-inline void push_group(const double* x, double* y, const Group& g, bool backward, long Lp) {
-  for (long o = 0; o < Lp; o += W)
-    push_group(x, y, g, backward, Lp, o, [](V v, long) __attribute__((always_inline)) { return v; });
-}
-
-// Adds the counts of the group's tools, from u before the group and v after it, and pulls v back through the group.
-// Counts are multiplied by a scale per phase.
-template <int R>
-void pull_pairs(const double* u, double* v, const double* scale, double* counts, const Group& g, long Lp) {
-  for (long o = 0; o < Lp; o += W) {
-    V forward[R][4], backward[R][4], sums[R][4] = {};
-    for (int k = 0; k < R; ++k)
-      for (int i = 0; i < 4; ++i) {
-        forward[k][i] = load(g.forward + (4 * k + i) * Lp + o);
-        backward[k][i] = load(g.backward + (4 * k + i) * Lp + o);
-      }
-    const long stride = g.right * Lp;
-    for_each_set(g, 1 << R, [&](long c) __attribute__((always_inline)) {
-      V before[R][1 << R], after[1 << R];
-#pragma GCC unroll 8
-      for (int i = 0; i < (1 << R); ++i) {
-        before[0][i] = load(u + c * Lp + i * stride + o);
-        after[i] = load(v + c * Lp + i * stride + o);
-      }
-#pragma GCC unroll 3
-      for (int k = 1; k < R; ++k) {
-#pragma GCC unroll 8
-        for (int i = 0; i < (1 << R); ++i) before[k][i] = before[k - 1][i];
-        push_bit<R>(before[k], forward[k - 1], R - k);
-      }
-#pragma GCC unroll 3
-      for (int k = R - 1; k >= 0; --k) {
-        const int step = 1 << (R - 1 - k);
-#pragma GCC unroll 8
-        for (int i = 0; i < (1 << R); ++i)
-          if (!(i & step)) {
-            sums[k][0] += before[k][i] * after[i];
-            sums[k][1] += before[k][i] * after[i + step];
-            sums[k][2] += before[k][i + step] * after[i];
-            sums[k][3] += before[k][i + step] * after[i + step];
-          }
-        push_bit<R>(after, backward[k], R - 1 - k);
-      }
-#pragma GCC unroll 8
-      for (int i = 0; i < (1 << R); ++i) store(v + c * Lp + i * stride + o, after[i]);
+    with_layout(g, Lp, [&](auto R, auto right) __attribute__((always_inline)) {
+      push_pairs<decltype(R)::value, decltype(right)::value>(x, y, g, transposed, Lp, o, finish);
     });
-    for (int k = 0; k < R; ++k)
-      for (int i = 0; i < 4; ++i) {
-        double* at = counts + (4 * k + i) * Lp + o;
-        store(at, load(at) + load(scale + o) * sums[k][i]);
-      }
+}
+
+inline void push_group(const double* x, double* y, const Group& g, bool transposed, long Lp) {
+  for (long o = 0; o < Lp; o += W)
+    push_group(x, y, g, transposed, Lp, o, [](V v, long) __attribute__((always_inline)) { return v; });
+}
+
+// sums[i][j] = sum u[..i..] v[..j..] over the configurations i, j of the group's tools, and v pulled back through them.
+template <int R, int RIGHT>
+void count_pairs(const double* u, double* v, double* sums, const Group& g, long Lp_) {
+  constexpr int n = 1 << R;
+  const long Lp = RIGHT ? W : Lp_, stride = (RIGHT ? RIGHT : g.right) * Lp;
+  for (long o = 0; o < Lp; o += W) {
+    const Pairs<R> pairs(g.ratios, true, Lp, o);
+    V totals[n * n] = {};
+    for_each_set(g, n, [&](long c) __attribute__((always_inline)) {
+      V before[n], after[n];
+      const double* from = u + c * Lp + o;
+      double* to = v + c * Lp + o;
+#pragma GCC unroll 4
+      for (int i = 0; i < n; ++i) before[i] = load(from + i * stride), after[i] = load(to + i * stride);
+#pragma GCC unroll 4
+      for (int i = 0; i < n; ++i)
+#pragma GCC unroll 4
+        for (int j = 0; j < n; ++j) totals[i * n + j] += before[i] * after[j];
+      pairs.push(after);
+#pragma GCC unroll 4
+      for (int i = 0; i < n; ++i) store(to + i * stride, after[i]);
+    });
+    for (int i = 0; i < n * n; ++i) store(sums + i * Lp + o, totals[i]);
   }
 }
 
+inline void count_pairs(const double* u, double* v, double* sums, const Group& g, long Lp) {
+  with_layout(g, Lp, [&](auto R, auto right) {
+    constexpr int radix = decltype(R)::value < COUNT_RADIX ? decltype(R)::value : COUNT_RADIX;
+    count_pairs<radix, decltype(right)::value>(u, v, sums, g, Lp);
+  });
+}
+
+// The same sums for a dense group, multiplied by a scale per phase and added to counts; v is left as it is.
 inline void count_dense(const double* u, const double* v, const double* scale, double* counts, const Group& g, long Lp) {
   const long n = g.n, stride = g.right * Lp;
   for (long o = 0; o < Lp; o += W)
@@ -234,79 +206,77 @@ inline void count_dense(const double* u, const double* v, const double* scale, d
     });
 }
 
-// Largest sums instead of sums of products, for tables of logarithms.
-template <int FIXED>
-void mix_max(const double* x, const double* logs, double* out, long C, long L, long Lp) {
-  const long phases = FIXED ? FIXED : L;
+// sums[p][q] = sum_c x[c][p] y[c][q]. N: phases p at once, whose sums stay in registers.
+template <int N>
+void count_phases(const double* x, const double* y, double* sums, long C, long Lp, long first) {
   for (long o = 0; o < Lp; o += W) {
-    V w[FIXED ? FIXED : 1];
-    if (FIXED)
-      for (long p = 0; p < phases; ++p) w[p] = load(logs + p * Lp + o);
-    const auto weight = [&](long p) { return FIXED ? w[p] : load(logs + p * Lp + o); };
-    long c = 0;
-    for (; c + 4 <= C; c += 4) {
-      V best[4];
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) best[i] = fill(x[(c + i) * Lp]) + weight(0);
+    V totals[N] = {};
+    for (long c = 0; c < C; ++c) {
+      const V row = load(y + c * Lp + o);
 #pragma GCC unroll 8
-      for (long p = 1; p < phases; ++p) {
-        const V wp = weight(p);
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; ++i) best[i] = maximum(best[i], fill(x[(c + i) * Lp + p]) + wp);
-      }
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) store(out + (c + i) * Lp + o, best[i]);
+      for (int p = 0; p < N; ++p) totals[p] += fill(x[c * Lp + first + p]) * row;
     }
-    for (; c < C; ++c) {
-      V best = fill(x[c * Lp]) + weight(0);
-      for (long p = 1; p < phases; ++p) best = maximum(best, fill(x[c * Lp + p]) + weight(p));
-      store(out + c * Lp + o, best);
-    }
+#pragma GCC unroll 8
+    for (int p = 0; p < N; ++p) store(sums + (first + p) * Lp + o, totals[p]);
   }
 }
 
-template <int R, class Finish>
-INLINE void push_max_pairs(const double* x, double* y, const double* logs, const Group& g, long Lp, long o, Finish finish) {
-  V blocks[R][4];
-  for (int k = 0; k < R; ++k)
-    for (int i = 0; i < 4; ++i) blocks[k][i] = load(logs + (4 * k + i) * Lp + o);
-  for_each_set(g, 1 << R, [&](long c) __attribute__((always_inline)) {
-    V rows[1 << R];
-#pragma GCC unroll 8
-    for (int i = 0; i < (1 << R); ++i) rows[i] = load(x + (c + i * g.right) * Lp + o);
-#pragma GCC unroll 3
-    for (int k = 0; k < R; ++k) {
-      const int step = 1 << (R - 1 - k);
-#pragma GCC unroll 8
-      for (int i = 0; i < (1 << R); ++i)
-        if (!(i & step)) {
-          const V absent = rows[i], present = rows[i + step];
-          rows[i] = maximum(absent + blocks[k][0], present + blocks[k][2]);
-          rows[i + step] = maximum(absent + blocks[k][1], present + blocks[k][3]);
-        }
-    }
-#pragma GCC unroll 8
-    for (int i = 0; i < (1 << R); ++i) store(y + (c + i * g.right) * Lp + o, finish(rows[i], c + i * g.right));
-  });
+inline void count_phases(const double* x, const double* y, double* sums, long C, long L, long Lp) {
+  long p = 0;
+  for (; p + 8 <= L; p += 8) count_phases<8>(x, y, sums, C, Lp, p);
+  switch (L - p) {
+    case 1: return count_phases<1>(x, y, sums, C, Lp, p);
+    case 2: return count_phases<2>(x, y, sums, C, Lp, p);
+    case 3: return count_phases<3>(x, y, sums, C, Lp, p);
+    case 4: return count_phases<4>(x, y, sums, C, Lp, p);
+    case 5: return count_phases<5>(x, y, sums, C, Lp, p);
+    case 6: return count_phases<6>(x, y, sums, C, Lp, p);
+    case 7: return count_phases<7>(x, y, sums, C, Lp, p);
+  }
 }
 
-template <class Finish>
-INLINE void push_max_group(const double* x, double* y, const double* logs, const Group& g, long Lp, long o, Finish finish) {
-  if (g.dense) {
-    for_each_set(g, g.n, [&](long c) {
-      for (long j = 0; j < g.n; ++j) {
-        V best = load(x + c * Lp + o) + load(logs + j * Lp + o);
-        for (long i = 1; i < g.n; ++i)
-          best = maximum(best, load(x + (c + i * g.right) * Lp + o) + load(logs + (i * g.n + j) * Lp + o));
-        store(y + (c + j * g.right) * Lp + o, finish(best, c + j * g.right));
+// Sums of joint rows over the configurations with each tool absent and present, for C = left * N configurations:
+// high (left, Lp) holds the sums over the N neighbors, and low (N, Lp) those over all others.
+//
+// Overwrites both. out[2 k], out[2 k + 1] (Lp): of tool k.
+inline void sum_tools(double* high, double* low, double* out, long left, long N, long Lp) {
+  const auto halve = [&](double* rows, long size, long& k) {
+    for (; size > 1; size /= 2, --k)
+      for (long o = 0; o < Lp; o += W) {
+        V absent = {}, present = {};
+        for (long c = 0; c < size / 2; ++c) {
+          const V even = load(rows + 2 * c * Lp + o), odd = load(rows + (2 * c + 1) * Lp + o);
+          absent += even, present += odd;
+          store(rows + c * Lp + o, even + odd);
+        }
+        store(out + 2 * k * Lp + o, absent), store(out + (2 * k + 1) * Lp + o, present);
       }
-    });
-  } else if (g.R == 1) {
-    push_max_pairs<1>(x, y, logs, g, Lp, o, finish);
-  } else if (g.R == 2) {
-    push_max_pairs<2>(x, y, logs, g, Lp, o, finish);
-  } else {
-    push_max_pairs<3>(x, y, logs, g, Lp, o, finish);
+  };
+  long k = -1;
+  for (long n = left * N; n > 1; n /= 2) ++k;
+  halve(low, N, k);
+  halve(high, left, k);
+}
+
+// Adds a block of N neighboring rows to such sums.
+template <int N>
+INLINE void add_block(const V* rows, V* low, double* high, long c, long Lp, long o) {
+  V sums[N];
+#pragma GCC unroll 8
+  for (int i = 0; i < N; ++i) low[i] += rows[i], sums[i] = rows[i];
+#pragma GCC unroll 3
+  for (int n = N / 2; n; n /= 2)
+#pragma GCC unroll 4
+    for (int i = 0; i < n; ++i) sums[i] += sums[i + n];
+  store(high + c / N * Lp + o, sums[0]);
+}
+
+// out[i] = the sum over phases of sums (n, Lp), multiplied by weights (Lp).
+inline void weigh(const double* sums, const double* weights, double* out, long n, long Lp) {
+  for (long i = 0; i < n; ++i) {
+    V total = {};
+    for (long o = 0; o < Lp; o += W) total += load(sums + i * Lp + o) * load(weights + o);
+    out[i] = sum(total);
   }
 }
 

@@ -74,6 +74,16 @@ INLINE double largest(V v) {
 #endif
 }
 
+INLINE V swap_pairs(V v) {
+#if defined(__AVX512F__) && defined(__AVX512DQ__)
+  return __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6);
+#elif defined(__AVX2__)
+  return __builtin_shufflevector(v, v, 1, 0, 3, 2);
+#else
+  return V{v[1], v[0]};
+#endif
+}
+
 // Adding and subtracting it rounds to an integer, which is then in the lowest bits.
 constexpr double ROUNDER = 6755399441055744.0;  // 1.5 * 2^52
 

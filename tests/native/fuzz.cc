@@ -88,7 +88,7 @@ void run(const Recursions& r) {
 
   const Tables tables{L, C, K, static_cast<int64_t>(sizes.size()), sizes.data(), initial.in(), transition.in(), blocks.in()};
   const Video video{T, length, phases.in(), has_tools ? tools.in() : In{}, has_configs ? configs.in() : In{}};
-  void* model = r.prepare(tables);
+  void* model = r.prepare(tables, true);
 
   // The oracle: all S states, S x S transitions, numbers of long double's range brought to a sum of one per frame.
   const auto block = [&](int q, int c, int e) {  // P(e | c, q)

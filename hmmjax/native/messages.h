@@ -1,0 +1,107 @@
+// Messages of the recursions, and the transition of phases between them.
+//
+// A message is 2^scale[q] * rows[c][q], in doubles: a power of two per phase, a multiple of QUANTUM, and rows whose
+// columns have sums near one. A double then holds what is 500 nats less probable than the most probable configuration
+// of the same phase, and any phase however improbable. Powers change rarely, so they cost nothing.
+#pragma once
+#include "products.h"
+
+namespace {
+
+constexpr double QUANTUM = 128;
+constexpr double LOWEST = 0x1p-192, HIGHEST = 0x1p64;  // range of column sums; beyond it they are rescaled
+
+// A frame's likelihoods: factors of configurations (C), and of phases (Lp) with a power of two each (Lp).
+struct Frame {
+  double *configs, *phases, *scale;
+  static long size(const Model& m) { return (m.C + W - 1) / W * W + 2 * m.Lp; }
+  Frame(double* at, const Model& m) : configs(at + 2 * m.Lp), phases(at), scale(at + m.Lp) {}
+};
+
+// A message: per phase a power of two and the sum of its column, and rows (C, Lp).
+struct Message {
+  double *scale, *totals, *rows;
+  static long size(const Model& m) { return m.rows + 2 * m.Lp; }
+  Message(double* at, const Model& m) : scale(at), totals(at + m.Lp), rows(at + 2 * m.Lp) {}
+};
+
+// What brings a message to probabilities: weights (Lp), with sum_q weights[q] * totals[q] = 1, that are
+// 2^(scale[q] - top) / value, top the largest power of a possible phase. Value is 0 if all phases are impossible.
+struct Total {
+  double value, top;
+  Total(const double* scale, const double* totals, double* weights, long Lp) {
+    V tops = fill(-INFINITY);
+    for (long o = 0; o < Lp; o += W)
+      tops = maximum(tops, select(load(totals + o) != V{}, load(scale + o), fill(-INFINITY)));
+    top = largest(tops);
+    if (top == -INFINITY) top = 0;
+    V values = {};
+    for (long o = 0; o < Lp; o += W) {
+      const V weight = power_of_two(load(scale + o) - fill(top)), total = load(totals + o);
+      store(weights + o, weight);
+      values += select(total != V{}, weight * total, V{});
+    }
+    value = sum(values);
+    for (long o = 0; o < Lp; o += W) store(weights + o, load(weights + o) / fill(value));
+  }
+  double log() const { return ::log(value) + top * LN2; }
+};
+
+// The transition of phases (or its transpose) between messages with powers of two: 2^reference[q] table[p][q] is the
+// transition times 2^scale[p], and powers[p][q] is 2^(scale[p] - reference[q]).
+class Scaled {
+ public:
+  Scaled(const Model& model, bool transposed)
+      : reference(model.Lp), table(model.L * model.Lp), powers(model.L * model.Lp), m(model), transposed_(transposed) {
+    scale_.resize(m.Lp, NAN);
+  }
+
+  // For messages of the given powers (Lp); most often they are those of the call before.
+  void load_for(const double* scale) {
+    bool same = true;
+    for (long o = 0; o < m.Lp; o += W) same &= !any(load(scale + o) != load(scale_ + o));
+    if (!same) rebuild(scale);
+  }
+
+  Buffer reference, table, powers;
+
+ private:
+  void rebuild(const double* scale);
+
+  const Model& m;
+  bool transposed_;
+  Buffer scale_;
+};
+
+void Scaled::rebuild(const double* scale) {
+  const long L = m.L, Lp = m.Lp;
+  copy(scale_, scale, Lp);
+  double top = -INFINITY;
+  for (long p = 0; p < L; ++p) top = scale[p] > top ? scale[p] : top;
+  for (long q = 0; q < Lp; ++q) reference[q] = top;
+  for (long q = 0; q < L; ++q) {
+    double best = -INFINITY;
+    for (long p = 0; p < L; ++p) {
+      const double e = scale[p] + m.exponents[transposed_ ? q * Lp + p : p * Lp + q];
+      best = e > best ? e : best;
+    }
+    if (best > -INFINITY) reference[q] = QUANTUM * rint(best / QUANTUM);
+  }
+  const double* from = transposed_ ? m.transposed : m.transition;
+  for (long p = 0; p < L; ++p)
+    for (long o = 0; o < Lp; o += W) {
+      const V power = power_of_two(fill(scale[p]) - load(reference + o));
+      store(powers + p * Lp + o, power);
+      store(table + p * Lp + o, load(from + p * Lp + o) * power);
+    }
+}
+
+// Frames of a chunk: as many as a processor's cache holds, and more for long videos, of which each chunk's first message
+// is kept.
+int64_t chunk_size(int64_t frames, int64_t doubles_per_frame) {
+  const int64_t fit = 3 * 65536 / 2 / doubles_per_frame, root = static_cast<int64_t>(sqrt(frames / 4.0));
+  const int64_t size = fit > root ? fit : root;
+  return size < 16 ? 16 : size > frames ? frames : size;
+}
+
+}  // namespace
