@@ -170,6 +170,24 @@ def test_window_attention_equals_its_definition(window, length):
             np.testing.assert_allclose(got[t], want, rtol=1e-4, atol=1e-5)
 
 
+def test_asformer_drops_whole_channels_and_survives_missing_videos():
+    options = {"width": 4, "layers": 1, "decoders": 0, "dropout": 0.0, "drop_inputs": 0.5}
+    model = build("asformer", 8, sizes={"phases": 2}, rngs=nnx.Rngs(0), **options)
+    mask = np.arange(9) < [[9], [0]]
+    features = jnp.where(mask[..., None], jnp.ones((2, 9, 8)), jnp.nan)
+    graph, params, rest = nnx.split(model, nnx.Param, ...)
+
+    def run(params, seed):
+        return nnx.merge(graph, params, rest)(features, mask, key=jax.random.key(seed))["phases"]
+
+    # Equal frames stay equal inside the video, where the convolution does not reach its ends.
+    first, second = (np.asarray(run(params, seed)) for seed in (0, 1))
+    np.testing.assert_allclose(first[0, 1:8], np.broadcast_to(first[0, 1], (7, 2)), atol=1e-5)
+    assert np.abs(first[0] - second[0]).max() > 1e-3
+    grads = jax.grad(lambda params: (run(params, 0) ** 2).sum())(params)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves((first, grads)))
+
+
 def labels(rng):
     return {"phases": rng.integers(0, 3, (2, 9)), "tools": rng.integers(0, 2, (2, 9, 2))}
 
