@@ -12,7 +12,7 @@ from jax import lax
 
 from hmmjax._core import lowering
 from hmmjax._core import numerics as num
-from hmmjax._core.batch import Batch, dtype_of, known_frames, prepare, require_known
+from hmmjax._core.batch import Batch, canonical, dtype_of, known_frames, prepare, require_known
 from hmmjax._core.deprecation import renamed_arguments
 from hmmjax._core.memory import with_past
 from hmmjax._core.minimize import check_options, minimize
@@ -118,6 +118,7 @@ def calibrate(
     check_options(l2, max_iterations)
     priors = Priors() if priors is None else priors
     batch = prepare(params, obs, mask, labels)
+    params = canonical(params)
     require_known(batch, "calibrate")
     if not jax.tree.leaves((batch.phases, batch.tools)):
         raise ValueError("calibrate needs observations, but obs is empty: pass obs.phases or obs.tools.")

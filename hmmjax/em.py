@@ -11,8 +11,9 @@ from hmmjax._core.batch import Batch
 from hmmjax._core.categorical import normalize_counts
 from hmmjax._core.memory import with_past
 from hmmjax._core.pytree import pytree
-from hmmjax._core.tables import both_states, fill_masked, tabulate
+from hmmjax._core.tables import both_states, fill_masked, skip_missing, tabulate
 from hmmjax._core.typing import Array
+from hmmjax.emissions._observations import over_events
 from hmmjax.priors import Priors, as_pairs
 from hmmjax.types import Params
 
@@ -54,10 +55,13 @@ def statistics(chain: Any, observations: Any, marginals: Any, batch: Batch) -> A
     """Return a track's emission statistics, weighted by its marginals in observed frames; None if not observed."""
     if chain is None or chain.emission is None or observations is None:
         return None
-    observed = batch.observed.reshape(*batch.observed.shape, *[1] * (marginals.ndim - 2))
     observations = fill_masked(observations, batch.observed, marginals.dtype)
-    observations, *past = with_past(chain.emission, observations, batch.observed)
-    return chain.emission.statistics(observations, jnp.where(observed, marginals, 0), *past)
+    given = with_past(chain.emission, observations, batch.observed)
+    seen, (observations, *past) = skip_missing(chain.emission, given)
+    weights = jnp.where(over_events(batch.observed, marginals), marginals, 0)
+    if seen is not None:
+        weights = jnp.where(over_events(seen, weights), weights, 0)
+    return chain.emission.statistics(observations, weights, *past)
 
 
 def maximize(params: Params, expected: Expected, priors: Priors, freeze: Collection[str]) -> Params:

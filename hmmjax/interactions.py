@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmmjax._core import logistic, lowering
-from hmmjax._core.batch import prepare
+from hmmjax._core.batch import canonical, prepare
 from hmmjax._core.sources import Source, observations_of
 from hmmjax._core.typing import Float
 from hmmjax.em import expectations
@@ -142,6 +142,7 @@ def odds_ratios(
         raise ValueError(f"block={block!r} has no odds ratios; choose 'tools.emission' or 'tools.transition'.")
     priors = Priors() if priors is None else priors
     batch = prepare(params, obs, mask, labels)
+    params = canonical(params)
     check_priors(params, priors)
     emission = block == "tools.emission"
     logistic_block = _logistic_emission(params, source) if emission else _interacting_transition(params)

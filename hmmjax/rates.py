@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from hmmjax import durations
+from hmmjax._core.arrays import as_floats
 from hmmjax._core.checks import check_array, check_label_dtype
 from hmmjax._core.typing import ArrayLike
 from hmmjax._core.validation import check_observations, check_params
@@ -126,7 +127,7 @@ def fill_gaps(
     check_observations(obs)
     if not (np.isfinite(step) and step > 0):
         raise ValueError(f"step={step} must be a positive number, in the unit of times.")
-    times = np.asarray(times, np.float64)
+    times = as_floats("times", times)
     if times.ndim != 1 or not len(times) or not np.isfinite(times).all() or (np.diff(times) <= 0).any():
         raise ValueError("times must be one-dimensional, finite and increasing.")
     frames = np.rint((times - times[0]) / step).astype(int)

@@ -10,7 +10,7 @@ import numpy as np
 
 from hmmjax._core import lowering
 from hmmjax._core import numerics as num
-from hmmjax._core.batch import Batch, dtype_of, prepare, require_known
+from hmmjax._core.batch import Batch, canonical, dtype_of, prepare, require_known
 from hmmjax._core.constraints import apply_update, fields
 from hmmjax._core.deprecation import renamed_arguments
 from hmmjax._core.minimize import check_options, minimize
@@ -102,6 +102,7 @@ def refine(
     l2 = (3.0 if goal.is_labelwise else 1.0) if l2 is None else l2
     check_options(l2, max_iterations)
     batch = prepare(params, obs, mask, labels)
+    params = canonical(params)
     require_known(batch, "refine")
     frozen = frozen_blocks(freeze)
     name = lowering.choose_backend(backend, params)

@@ -10,7 +10,8 @@ from jax import lax
 
 from hmmjax._core import configurations, lowering, validation
 from hmmjax._core import numerics as num
-from hmmjax._core.batch import Batch, bucket, dtype_of
+from hmmjax._core.arrays import native
+from hmmjax._core.batch import Batch, bucket, canonical, dtype_of
 from hmmjax._core.checks import is_concrete
 from hmmjax._core.memory import blank_past, push_past
 from hmmjax._core.tables import tabulate
@@ -38,7 +39,8 @@ def sample(params: Params, key: jax.Array, lengths: ArrayLike) -> tuple[Labels, 
     """
     if is_concrete(params):
         validation.check_params(params)
-    lengths = np.asarray(lengths)
+    params = canonical(params)
+    lengths = np.asarray(native("lengths", lengths))
     if lengths.shape == (0,):
         lengths = lengths.astype(np.int32)
     if lengths.ndim > 1 or not np.issubdtype(lengths.dtype, np.integer) or (lengths < 0).any():

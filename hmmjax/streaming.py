@@ -21,6 +21,7 @@ import numpy as np
 
 from hmmjax._core import lowering, validation
 from hmmjax._core import stream as recursions
+from hmmjax._core.arrays import native
 from hmmjax._core.batch import Batch, canonical, collect
 from hmmjax._core.inputs import event_axes
 from hmmjax._core.stream import Moment, StreamState
@@ -66,6 +67,7 @@ def step(params: Params, state: StreamState, obs: Observations) -> tuple[StreamS
     Source: the forward recursion of Appendix S2.2, and the backward recursion over the last `lag` frames.
     """
     validation.check_observations(obs)
+    obs, params = Observations(obs.phases, obs.tools), canonical(params)
     observed = jnp.full((1,), bool(jax.tree.leaves(obs)))
     batch = collect(jax.tree.map(lambda x: jnp.asarray(x)[None], obs), observed, None, params)
     chain = recursions.chain_tables(params, in_logs=True)
@@ -197,7 +199,7 @@ class Stream:
         def add_axes(name: str, x: Any) -> Any:
             if x is None or isinstance(x, tuple):
                 return None if x is None else tuple(add_axes(f"{name}[{i}]", source) for i, source in enumerate(x))
-            x = np.asarray(x)
+            x = np.asarray(native(name, x))
             axes = event_axes(name, x, self.params)
             if x.ndim != axes:
                 needed = ("a single label", "(classes,)", "(K, features)")[axes]

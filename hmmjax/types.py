@@ -111,9 +111,11 @@ class Observations:
         tools: int labels (B, T, K), probabilities of presence (B, T, K), or what the tools' emission family observes;
             None if nothing was observed.
 
-    A list of (T_i, ...) arrays, one per video, may replace each padded array. A track that several recognizers observe
-    is a tuple with one entry per recognizer (see `hmmjax.emissions.Fused`). An entry may be None, and NaN or -1 in
-    single frames mark an output as missing.
+    A list of (T_i, ...) arrays, one per video, may replace each padded array. Arrays may be of NumPy, JAX, PyTorch or
+    pandas, or anything with ``__array__`` or ``__dlpack__``; masked entries count as missing. NaN in probabilities or
+    features and -1 in labels mark the output for a phase, or for a single tool, as missing in a frame: the rest of the
+    frame counts. A track that several recognizers observe is a tuple with one entry per recognizer (see
+    `hmmjax.emissions.Fused`), of which some may be None.
     """
 
     phases: ArrayLike = None
@@ -126,9 +128,8 @@ class Observations:
             threshold: probability from which on a tool counts as present.
 
         Returns:
-            Observations with phases (B, T) and tools (B, T, K), int32. Labels pass through unchanged. NaN becomes -1
-            in a track with several recognizers, where both mean missing. Otherwise it becomes 0, and its frame must be
-            masked.
+            Observations with phases (B, T) and tools (B, T, K), int32. Labels pass through unchanged. NaN becomes -1;
+            both mark a missing output.
         """
 
         def phases(x: Any) -> Any:
@@ -141,17 +142,15 @@ class Observations:
         return Observations(_discretize(self.phases, phases), _discretize(self.tools, tools))
 
 
-def _discretize(x: Any, labels_of: Callable[[Any], Any], fused: bool = False) -> Any:
+def _discretize(x: Any, labels_of: Callable[[Any], Any]) -> Any:
     """Apply `labels_of` to every array of probabilities in a track."""
     if isinstance(x, tuple):
-        return tuple(_discretize(source, labels_of, fused=True) for source in x)
+        return tuple(_discretize(source, labels_of) for source in x)
     if isinstance(x, list):
-        return [_discretize(video, labels_of, fused) for video in x]
+        return [_discretize(video, labels_of) for video in x]
     if x is None or not is_float(x):
         return x
     labels = labels_of(x)
-    if not fused:
-        return labels
     xp = np if isinstance(x, np.ndarray) else jnp
     missing = xp.isnan(x)
     return xp.where(missing.any(-1) if labels.ndim < x.ndim else missing, -1, labels).astype(np.int32)

@@ -1,6 +1,7 @@
 """Normalize user inputs into one padded batch, and restore results to the form of the inputs."""
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import jax
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmmjax._core import validation
+from hmmjax._core.arrays import native
 from hmmjax._core.checks import check_label_dtype, check_mask, is_concrete, is_float
 from hmmjax._core.inputs import check_records, leading_axes, pad_lists
 from hmmjax._core.pytree import pytree, static
@@ -120,6 +122,7 @@ def canonical(params: Params) -> Params:
 
     The result is never weakly typed, so that programs compiled for one model serve every other of its shape.
     """
+    params = jax.tree.map(partial(native, "params"), params)
     dtype = dtype_of(params)
     return jax.tree.map(lambda x: jnp.asarray(x, dtype), params)
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmmjax._core import validation
+from hmmjax._core.arrays import native
 from hmmjax._core.checks import check_array, is_concrete, is_float
 from hmmjax.emissions._observations import check_kind
 from hmmjax.emissions.base import Emission
@@ -27,6 +28,9 @@ def pad_lists(
         ValueError: lists alongside arrays, or lists whose videos disagree.
     """
     check_records(obs, labels)
+    # Constructors normalize arrays; a tree that `jax.tree.map` rebuilt did not pass through one.
+    obs, mask = Observations(obs.phases, obs.tools), native("mask", mask)
+    labels = None if labels is None else Labels(labels.phases, labels.tools)
     given = dict(_entries(obs, mask, labels))
     lists = {name: x for name, x in given.items() if isinstance(x, list)}
     if not lists:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmmjax._core import lowering
-from hmmjax._core.batch import Batch, prepare
+from hmmjax._core.batch import Batch, canonical, prepare
 from hmmjax._core.tables import tabulate
 from hmmjax.types import Observations, Params
 
@@ -38,6 +38,7 @@ def occupancy_variance(params: Params, obs: Observations, mask: Any, track: str)
     Source: the second cumulant, by a central difference of the expected number of frames.
     """
     batch = prepare(params, obs, mask, None)
+    params = canonical(params)
     backend = lowering.choose_backend("auto", params)
     count = params.num_phases if track == "phases" else params.num_tools
     columns = []

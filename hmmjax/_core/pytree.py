@@ -6,7 +6,12 @@ from typing import Any, TypeVar, dataclass_transform
 
 import jax
 
+from hmmjax._core.arrays import native
+
 T = TypeVar("T")
+
+_PLACES = {"Observations": "obs", "Labels": "labels", "PhaseChain": "phases", "ToolChains": "tools"}
+"""Names of arguments in messages, by class."""
 
 
 def static(default: Any = dataclasses.MISSING) -> Any:
@@ -27,6 +32,7 @@ def static(default: Any = dataclasses.MISSING) -> Any:
 def pytree(cls: type[T]) -> type[T]:
     """Make `cls` a frozen dataclass registered with JAX; fields declared with `static()` are structure.
 
+    The constructor turns arrays of other libraries and byte orders into native ones (see `hmmjax._core.arrays`).
     Rebuilding a tree bypasses ``__init__``, so that JAX may put anything (axis numbers, tracers, sentinels) at the
     leaves.
 
@@ -36,6 +42,18 @@ def pytree(cls: type[T]) -> type[T]:
     Returns:
         The class itself.
     """
+    own = getattr(cls, "__post_init__", None)
+    place = _PLACES.get(cls.__name__, cls.__name__)
+
+    def normalize(tree: Any) -> None:
+        for name in leaves:
+            value = getattr(tree, name)
+            if (new := native(f"{place}.{name}", value)) is not value:
+                object.__setattr__(tree, name, new)
+        if own is not None:
+            own(tree)
+
+    cls.__post_init__ = normalize  # type: ignore[attr-defined]
     cls = dataclasses.dataclass(frozen=True)(cls)
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
     leaves = tuple(f.name for f in fields if not f.metadata.get("static"))

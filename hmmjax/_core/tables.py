@@ -12,6 +12,8 @@ from hmmjax._core.checks import is_float
 from hmmjax._core.memory import with_past
 from hmmjax._core.pytree import pytree
 from hmmjax._core.typing import Array
+from hmmjax.emissions._observations import over_events
+from hmmjax.emissions.fused import Fused, fill_missing
 from hmmjax.types import Params
 
 
@@ -108,6 +110,7 @@ def _emission_log_probs(emission: Any, observations: Any, observed: Array, dtype
     emission = jax.tree.map(partial(jnp.asarray, dtype=dtype), emission)
     filled = fill_masked(observations, observed, dtype)
     given = with_past(emission, filled, observed) if past is None else (filled, past)
+    seen, given = skip_missing(emission, given)
     table = emission.log_prob(*given).astype(dtype)
     shape = (*observed.shape, *emission.table_shape)
     if table.shape != shape:
@@ -115,7 +118,20 @@ def _emission_log_probs(emission: Any, observations: Any, observed: Array, dtype
             f"{type(emission).__name__}.log_prob returned shape {table.shape} for {observed.shape} frames. It must "
             f"return {shape}, one number per state."
         )
+    if seen is not None:
+        table = jnp.where(over_events(seen, table), table, 0)
     return jnp.where(observed.reshape(*observed.shape, *[1] * (table.ndim - 2)), table, 0)
+
+
+def skip_missing(emission: Any, given: tuple) -> tuple[Any, tuple]:
+    """Return which observations are present, and the arguments of a family with a valid value for each missing one.
+
+    Presence is (B, T) for phases and (B, T, K) for tools; None for a `Fused` family, which does this itself.
+    """
+    if isinstance(emission, Fused):
+        return None, given
+    seen, filled = fill_missing(given[0], emission)
+    return seen, (filled, *given[1:])
 
 
 def clamp(table: Array, labels: Any, valid: Array) -> Array:

@@ -15,10 +15,12 @@ from hmmjax._core.checks import (
     check_rows,
     check_shape,
     check_square,
+    is_float,
 )
 from hmmjax._core.stages import check_stages
 from hmmjax.emissions._observations import check_event_shape, place
 from hmmjax.emissions.base import Emission
+from hmmjax.emissions.fused import Fused, check_source
 from hmmjax.transitions import ToolTransition
 from hmmjax.types import Labels, Observations, Params, PhaseChain, ToolChains
 
@@ -108,7 +110,16 @@ def _check_track(track: str, observations: Any, chain: Any, observed: np.ndarray
         raise ValueError(f"{name} is given but params.{track} is None. Drop it from hmmjax.Observations.")
     if chain.emission is None:
         raise ValueError(f"{name} is given but params.{track}.emission is None. Set an emission family.")
-    chain.emission.check_observations(name, observations, observed)
+    if isinstance(chain.emission, Fused) or isinstance(observations, tuple):
+        chain.emission.check_observations(name, observations, observed)
+        return
+    check_source(chain.emission, name, observations, observed)
+    values = np.asarray(observations)[observed]
+    if len(values) > 1 and is_float(values) and np.isnan(values.astype(np.float32)).all():
+        raise ValueError(
+            f"{name} is NaN in every observed frame. Pass None if {track} were not observed; if a network diverged, "
+            "correct it first."
+        )
 
 
 def check_event_shapes(params: Params, obs: Observations) -> None:

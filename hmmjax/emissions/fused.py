@@ -105,13 +105,7 @@ class Fused(Emission):
             raise ValueError(f"{name} holds no source: pass None instead of the tuple.")
         for i, (family, x) in enumerate(zip(self.families, values, strict=True)):
             if x is not None:
-                x = np.asarray(x)
-                if x.ndim == 2 + len(family.event_shape):
-                    check_missing(f"{name}[{i}]", x, observed, _event_axes(family))
-                    # Any value inside the domain may stand for a missing one; a softmax must sum to one.
-                    softmax = family.track == "phases" and family.observes == "probabilities"
-                    x = fill_missing(x, family, 1 / family.size if softmax else 0.5)[1]
-                family.check_observations(f"{name}[{i}]", x, observed)
+                check_source(family, f"{name}[{i}]", x, observed)
 
     def log_prob(self, observations: Any, past: Any = None) -> Array:
         """Return the sum of the families' log-densities; a missing observation contributes 0.
@@ -203,6 +197,25 @@ class Fused(Emission):
             family.check()
             if family.size != self.size:
                 raise ValueError(f"fused families differ in size: {family.size} and {self.size} {self.track}.")
+
+
+def check_source(family: Emission, name: str, values: Any, observed: np.ndarray) -> None:
+    """Raise unless each observation of one recognizer is missing or within its family's domain.
+
+    Args:
+        family: the recognizer's family, not `Fused`.
+        name: name of the observations in messages.
+        values: (B, T, *event_shape) concrete array; NaN or -1 mark missing observations.
+        observed: (B, T) bool; the values of other frames are ignored.
+    """
+    values = np.asarray(values)
+    # Families refuse other kinds and shapes in their own words.
+    if values.ndim == 2 + len(family.event_shape) and is_float(values) == (family.observes != "labels"):
+        check_missing(name, values, observed, _event_axes(family))
+        # Any value inside the domain may stand for a missing one; a softmax must sum to one.
+        softmax = family.track == "phases" and family.observes == "probabilities"
+        values = fill_missing(values, family, 1 / family.size if softmax else 0.5)[1]
+    family.check_observations(name, values, observed)
 
 
 def fill_missing(observations: Any, family: Emission, value: float = 0.5) -> tuple[Any, Any]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from hmmjax._core.arrays import native
 from hmmjax.io.names import CHOLEC80_PHASES, CHOLEC80_TOOLS
 
 PHASES, TOOLS = CHOLEC80_PHASES, CHOLEC80_TOOLS
@@ -24,7 +25,7 @@ def unpad(values: Any, mask: Any) -> list[np.ndarray]:
     Raises:
         ValueError: if the shape of the mask is not the leading shape of the values.
     """
-    values, mask = np.asarray(values), np.asarray(mask, bool)
+    values, mask = np.asarray(native("values", values)), np.asarray(native("mask", mask), bool)
     if values.shape[: mask.ndim] != mask.shape:
         raise ValueError(f"mask has shape {mask.shape}, but values {values.shape}: pass the mask of the same videos")
     if mask.ndim == 1:
@@ -34,6 +35,7 @@ def unpad(values: Any, mask: Any) -> list[np.ndarray]:
 
 def as_videos(values: Any, ndim: int, what: str) -> list[np.ndarray]:
     """Return a list of arrays with `ndim` axes from one array (one video) or a sequence of arrays."""
+    values = native(what, values)
     if hasattr(values, "ndim"):
         videos = [np.asarray(values)] if values.ndim == ndim else [np.asarray(v) for v in values]
     elif len(values) and np.ndim(values[0]) == ndim - 1:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hmmjax._core.arrays import as_floats
 from hmmjax._core.deprecation import renamed_arguments
 from hmmjax.plots.style import FAINT, PHASE_COLORS, ROW_COLORS, TEXT, clean, new_figure, readable_on, words
 
@@ -47,7 +48,7 @@ def plot_intervals(
         axis.hlines(rows, low, high, color=ROW_COLORS["online"], linewidth=5, zorder=1, label=label)
     for system, amounts in values.items():
         marker, color, size = markers.get(system, ("s", "#009E73", 34))
-        axis.scatter(np.asarray(amounts, float), rows, marker=marker, s=size, color=color, label=system, zorder=3)
+        axis.scatter(as_floats("amounts", amounts), rows, marker=marker, s=size, color=color, label=system, zorder=3)
     axis.set_yticks(rows, [words(name) for name in names], size=9)
     axis.set_ylim(len(names) - 0.5, -0.5)
     axis.set_xlim(left=0)
@@ -74,7 +75,7 @@ def plot_proportions(
     Returns:
         A matplotlib figure.
     """
-    table = np.asarray(fractions, float)
+    table = as_floats("fractions", fractions)
     figure = new_figure(11, max(0.2 * len(table), 0.5) + 1.3)
     axis = figure.subplots()
     left = np.zeros(len(table))
@@ -148,7 +149,7 @@ def plot_presence(fractions: Any, *, names: Sequence[str], notes: Sequence[str] 
     Returns:
         A matplotlib figure.
     """
-    table = np.asarray(fractions, float)
+    table = as_floats("fractions", fractions)
     figure = new_figure(8.4, 0.34 * len(table) + 0.9)
     axis = figure.subplots()
     axis.barh(np.arange(len(table)), table, color="#0072B2", height=0.66)
@@ -179,12 +180,12 @@ def plot_boxes(values: Sequence[Any], *, names: Sequence[str], unit: str) -> "Fi
     axis = figure.subplots()
     rows = np.arange(len(values))
     axis.boxplot(
-        [np.asarray(v, float) for v in values], positions=rows, orientation="horizontal", whis=(5, 95),
+        [as_floats("values", v) for v in values], positions=rows, orientation="horizontal", whis=(5, 95),
         showfliers=False, widths=0.5, medianprops={"color": "#D55E00", "linewidth": 2},
         boxprops={"color": "#767676"}, whiskerprops={"color": "#767676"}, capprops={"color": "#767676"},
     )  # fmt: skip
     for row, own in enumerate(values):
-        own = np.sort(np.asarray(own, float))
+        own = np.sort(as_floats("values", own))
         # Offset points by their rank, not at random: the figure is reproducible.
         offset = 0.18 * (((np.arange(own.size) * 7) % 11) / 5 - 1)
         axis.scatter(own, row + offset, s=7, color="#0072B2", alpha=0.55, linewidth=0, zorder=3)

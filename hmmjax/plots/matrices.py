@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hmmjax._core.arrays import as_floats
 from hmmjax.plots.style import FAINT, SHADES, TEXT, new_figure, readable_on, words
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def plot_matrices(
     figure = new_figure(len(matrices) * (side + 0.9) + 2.0, 0.42 * len(row_names) + 2.1)
     axes = figure.subplots(1, len(matrices), squeeze=False)[0]
     for position, (axis, (title, given)) in enumerate(zip(axes, matrices.items(), strict=True)):
-        matrix = np.asarray(given, float)
+        matrix = as_floats("matrix", given)
         totals = matrix.sum(1, keepdims=True)
         share = np.divide(matrix, totals, out=np.full_like(matrix, np.nan), where=totals > 0) if counts else matrix
         rows = [words(name) for name in row_names]
@@ -83,7 +84,7 @@ def plot_phase_transitions(
         A matplotlib figure. Left: P(next phase | change), with a point for values below `NEVER`. Right:
         step / (1 - P(stay)) in minutes.
     """
-    matrix = np.asarray(transition, float)
+    matrix = as_floats("transition", transition)
     stay = np.diag(matrix)
     moves = matrix * (1 - np.eye(len(matrix)))
     leave = moves.sum(1, keepdims=True)
@@ -121,8 +122,8 @@ def plot_phase_moves(moves: Any, *, ends: Any, frames: Any, names: Sequence[str]
         A matplotlib figure. Left: the fraction of each way to end, and the number of all. Right: minutes in the phase
         divided by this number, which is the mean duration if no annotation is missing.
     """
-    table = np.asarray(moves, float) * (1 - np.eye(len(names)))
-    table = np.concatenate([table, np.asarray(ends, float)[:, None]], 1)
+    table = as_floats("moves", moves) * (1 - np.eye(len(names)))
+    table = np.concatenate([table, as_floats("ends", ends)[:, None]], 1)
     exits = table.sum(1)
     share = np.divide(table, exits[:, None], out=np.full_like(table, np.nan), where=exits[:, None] > 0)
     np.fill_diagonal(share, np.nan)
@@ -134,7 +135,7 @@ def plot_phase_moves(moves: Any, *, ends: Any, frames: Any, names: Sequence[str]
         left.text(len(names) + 0.65, row, f"{total:,.0f}", size=8, color=FAINT, va="center")
     left.set_title("How does a stay end?", size=11, weight="bold", color=TEXT, loc="left")
     left.set_xlabel("next phase; at the right the number of stays", size=9, color=FAINT)
-    minutes = np.divide(np.asarray(frames, float), exits, out=np.full(len(exits), np.nan), where=exits > 0)
+    minutes = np.divide(as_floats("frames", frames), exits, out=np.full(len(exits), np.nan), where=exits > 0)
     minutes *= step_seconds / 60
     _lengths(right, minutes, [f"{n:,.0f} stays" for n in exits], np.zeros(len(names), bool), None)
     right.set_xlabel("minutes; the end of the operation ends a stay", size=9, color=FAINT)
@@ -148,7 +149,7 @@ def _lengths(axis: "Axes", minutes: np.ndarray, notes: Sequence[str], hatched: n
     rows = np.arange(len(bars))
     axis.barh(rows[~hatched], bars[~hatched], color="#0072B2", height=0.62)
     axis.barh(rows[hatched], bars[hatched], facecolor="white", edgecolor="#7FB8DB", hatch="////", height=0.62)
-    marks = np.full(len(bars), np.nan) if seen is None else np.asarray(seen, float)
+    marks = np.full(len(bars), np.nan) if seen is None else as_floats("seen", seen)
     reach = np.fmax(bars, marks)
     for row, (value, note) in enumerate(zip(minutes, notes, strict=True)):
         text = "never left" if np.isnan(value) else f"{value:.1f} min ({note})"
@@ -176,7 +177,7 @@ def plot_tool_transitions(
     Returns:
         A matplotlib figure; in each block, rows are the tool at one step and columns at the next.
     """
-    matrix = np.asarray(transition, float)
+    matrix = as_floats("transition", transition)
     if matrix.ndim == 3:
         matrix = matrix[:, None]
     tools, phases = matrix.shape[:2]

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hmmjax._core.arrays import as_floats, native
 from hmmjax.plots.style import FAINT, PHASE_COLORS, ROW_COLORS, TEXT, UNLABELED, words
 
 if TYPE_CHECKING:
@@ -50,9 +51,9 @@ def plot_video(
     """
     from matplotlib.figure import Figure
 
-    seconds = np.asarray(seconds, float)
-    rows = {name: np.asarray(values) for name, values in (phases or {}).items()}
-    bands = {name: np.asarray(values) for name, values in (tools or {}).items()}
+    seconds = as_floats("seconds", seconds)
+    rows = {name: np.asarray(native(f"phases[{name!r}]", values)) for name, values in (phases or {}).items()}
+    bands = {name: np.asarray(native(f"tools[{name!r}]", values)) for name, values in (tools or {}).items()}
     if seconds.ndim != 1 or seconds.size == 0 or not (rows or bands):
         raise ValueError(
             f"there is nothing to plot: seconds has shape {seconds.shape}; pass seconds (n,), and phases or tools"
@@ -80,7 +81,7 @@ def plot_video(
     if rows:
         _draw_phases(axes[0], seconds, rows, step, phase_names)
     if bands:
-        posterior = None if tool_posterior is None else np.asarray(tool_posterior, float)
+        posterior = None if tool_posterior is None else as_floats("tool_posterior", tool_posterior)
         _draw_tools(axes[-1], seconds, bands, posterior, step, tool_names)
     for axis in axes:
         _finish(axis, seconds, step, last=axis is axes[-1])
