@@ -118,7 +118,7 @@ def test_hours_are_of_the_frames_that_were_counted(tmp_path):
 def test_rates_that_differ_and_steps_that_are_none_are_refused(tmp_path):
     files = [_phases(tmp_path / f"video{v:02d}-phase.txt", range(0, 251, step)) for v, step in ((1, 1), (2, 25))]
     tracks = io.read_annotations(files)
-    with pytest.raises(io.FormatError, match="every 1 frames in video01 and every 25 frames in video02"):
+    with pytest.raises(io.FormatError, match="video01 has one row per 1 frames, video02 one per 25"):
         explore(tracks)
     assert explore(tracks, step=25).frames.tolist() == [11, 11]
     with pytest.raises(io.FormatError, match="step is 0"):

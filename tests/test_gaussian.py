@@ -184,7 +184,7 @@ def test_bad_input_is_named(unchecked):
     params = chain_with(PhaseGaussian.default(L, D))
     with pytest.raises(ValueError, match="has 3 entries in its last axis, but PhaseGaussian observes 2"):
         hmmjax.posterior(params, Observations(np.zeros((T, 3), np.float32)))
-    with pytest.raises(ValueError, match="NaN at video 0, frame 4, feature 1"):
+    with pytest.raises(ValueError, match="NaN in some classes at video 0, frame 4"):
         hmmjax.posterior(params, Observations(np.where(np.arange(T * D).reshape(T, D) == 9, np.nan, FEATURES)))
     with pytest.raises(ValueError, match="inf at video 0, frame 4, feature 1, but features must be finite"):
         hmmjax.posterior(params, Observations(np.where(np.arange(T * D).reshape(T, D) == 9, np.inf, FEATURES)))

@@ -31,14 +31,12 @@ def test_different_counters_meet_in_time():
     np.testing.assert_array_equal(video.tools.frames, [0, 25, 50, 75])
 
 
-def test_rows_lost_between_two_counters_are_reported():
+def test_rows_between_two_counters_meet_the_nearest():
     phase_track = track("phases", np.arange(61) % 2, frames=np.arange(61), fps=60.0)
     tool_track = track("tools", [[0]] * 3, frames=[0, 24, 25], fps=50.0)
     (video,) = io.join([phase_track, tool_track])
-    assert video.frames.tolist() == [0, 30]
-    assert video.notices[0].startswith(
-        "video01: dropped 1 tools row(s) that fall between frames of a counter at 60 per second"
-    )
+    assert video.frames.tolist() == [0, 29, 30]  # frame 24 of 50 per second is 28.8 of 60
+    assert video.phases.values.tolist() == [0, 1, 0]
 
 
 def test_no_common_frame():
@@ -66,5 +64,5 @@ def test_sample_thins_annotations_and_refuses_coarser_ones():
     np.testing.assert_array_equal(io.sample(video, 0.2).frames, np.arange(0, 101, 5))
     with pytest.raises(io.FormatError, match=r"one row per 1 s, but the model needs one per 0.2 s"):
         io.sample(io.sample(video, 1.0), 0.2)
-    with pytest.raises(io.FormatError, match=r"0.03 s are not a whole number of frames"):
+    with pytest.raises(io.FormatError, match=r"one row per 0.04 s, but the model needs one per 0.03 s"):
         io.sample(video, 0.03)

@@ -115,7 +115,7 @@ def _check_track(track: str, observations: Any, chain: Any, observed: np.ndarray
         return
     check_source(chain.emission, name, observations, observed)
     values = np.asarray(observations)[observed]
-    if len(values) > 1 and is_float(values) and np.isnan(values.astype(np.float32)).all():
+    if len(values) > 1 and is_float(values) and (values != values).all():
         raise ValueError(
             f"{name} is NaN in every observed frame. Pass None if {track} were not observed; if a network diverged, "
             "correct it first."

@@ -114,7 +114,7 @@ def check_missing(name: str, values: np.ndarray, observed: np.ndarray, event_axe
         event_axes: trailing axes that make up one observation (classes, features) and must be NaN together.
     """
     if is_float(values):
-        missing = np.isnan(values.astype(np.float32))
+        missing = np.isnan(values if values.dtype.kind == "f" else values.astype(np.float32))
         axes = tuple(range(values.ndim - event_axes, values.ndim))
         partly = missing.any(axes) & ~missing.all(axes)
         if (at := first(over_events(observed, partly) & partly)) is not None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from hmmjax import io
 from hmmjax.io import FormatError, Track, Video
-from hmmjax.io.batch import most_common_step
+from hmmjax.io.grid import Placement, common_step, describe, place
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -90,7 +90,7 @@ def _rows(counts: np.ndarray) -> np.ndarray:
     return np.where(total > 0, counts / np.maximum(total, 1), np.eye(len(counts)))
 
 
-def explore(annotations: Sequence[Track], *, step: int | None = None) -> Exploration:
+def explore(annotations: Sequence[Track], *, step: float | None = None) -> Exploration:
     """Count what annotations contain.
 
     Args:
@@ -122,9 +122,11 @@ def explore(annotations: Sequence[Track], *, step: int | None = None) -> Explora
     if len(rates := {video.fps for video in videos}) > 1:
         counted = " and ".join(f"{rate:g}" for rate in sorted(rates))
         raise FormatError(f"videos are counted at {counted} frames per second", fix="explore them separately")
-    step = _spacing(videos) if step is None else step
+    step = common_step(videos) if step is None else step
     num_phases, num_tools = (_num_classes(aligned, names, kind) for kind in ("phases", "tools"))
-    sampled = [_sample(video, step) for video in videos]
+    placements = [place(video.frames, step) for video in videos]
+    moved = describe(videos, placements, step)
+    sampled = [_sample(video, placement) for video, placement in zip(videos, placements, strict=True)]
     phases = _count_phases(sampled, num_phases)
     tools = _count_tools(sampled, num_phases, num_tools)
     return Exploration(
@@ -133,7 +135,7 @@ def explore(annotations: Sequence[Track], *, step: int | None = None) -> Explora
         frames=np.array([len(video.follows) + 1 for video in sampled]),
         phase_names=_named(names["phases"], num_phases, "phase", 0),
         tool_names=_named(names["tools"], num_tools, "tool", 1),
-        notices=tuple(dict.fromkeys(n for x in (*annotations, *videos) for n in x.notices)),
+        notices=tuple(dict.fromkeys([*(n for x in (*annotations, *videos) for n in x.notices), *moved])),
         **phases,
         **tools,
     )
@@ -147,10 +149,9 @@ class _Sampled(NamedTuple):
     follows: np.ndarray
 
 
-def _sample(video: Video, step: int) -> _Sampled:
-    keep = (video.frames - video.frames[0]) % step == 0
-    phases, tools = (None if t is None else t.values[keep] for t in (video.phases, video.tools))
-    return _Sampled(phases, tools, np.diff(video.frames[keep]) == step)
+def _sample(video: Video, placement: Placement) -> _Sampled:
+    phases, tools = (None if t is None else t.values[placement.keep] for t in (video.phases, video.tools))
+    return _Sampled(phases, tools, np.diff(placement.rows) == 1)
 
 
 def _count_phases(videos: Sequence[_Sampled], num_phases: int) -> dict[str, Any]:
@@ -206,21 +207,6 @@ def _count_tools(videos: Sequence[_Sampled], num_phases: int, num_tools: int) ->
         "tools_at_once": at_once if num_tools else None,
         "tool_moves": moves if num_tools else None,
     }
-
-
-def _spacing(videos: Sequence[Video]) -> int:
-    """Return the frames per step, which must be the same in all videos."""
-    found: dict[int, str] = {}
-    for video in videos:
-        if own := most_common_step(video.frames):
-            found.setdefault(own, video.id)
-    if len(found) > 1:
-        rows = " and ".join(f"every {own} frames in {video}" for own, video in found.items())
-        raise FormatError(
-            f"videos are annotated at different rates ({rows})",
-            fix="pass a step that all of them share (--step), or explore them separately",
-        )
-    return next(iter(found), 1)
 
 
 def _num_classes(tracks: Sequence[Track], names: dict[str, tuple[str, ...] | None], kind: str) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from hmmjax.io.errors import FormatError
+from hmmjax.io.grid import Placement, common_step, describe, place
 from hmmjax.io.join import align_classes
 from hmmjax.io.labels import label_rows, match_annotations, merge_labels
 from hmmjax.io.tracks import Track, Video
@@ -19,11 +20,11 @@ class BatchIndex:
 
     Attributes:
         ids: (B,) video identifiers.
-        frames: per video, the (n,) frame numbers of the file.
+        frames: per video, the (n,) frame numbers of the file; rows that were left out are not among them.
         rows: per video, the (n,) positions of these frames on the padded time axis; positions between them were not
             observed.
         length: T, the padded length.
-        step: counter frames per time step.
+        step: counter frames per time step, a fraction if rows are not a whole number of frames apart.
         fps: frames per second of the frame counter.
         notices: messages about frames that were inserted, dropped or not found.
     """
@@ -32,7 +33,7 @@ class BatchIndex:
     frames: tuple[np.ndarray, ...]
     rows: tuple[np.ndarray, ...]
     length: int
-    step: int
+    step: float
     fps: float
     notices: tuple[str, ...] = ()
 
@@ -86,7 +87,7 @@ def to_batch(
     videos: Sequence[Video],
     annotations: Sequence[Track] = (),
     *,
-    step: int | None = None,
+    step: float | None = None,
 ) -> tuple[Observations, Labels, np.ndarray, BatchIndex]:
     """Pad videos to (B, T) arrays with a mask.
 
@@ -96,8 +97,10 @@ def to_batch(
         videos: videos from `join`, all with the same tracks.
         annotations: tracks of labels of some of the videos, matched by video and frame. Several annotations of one
             video are merged.
-        step: counter frames per time step. None takes the spacing of the rows; frames that are missing between two
-            rows are inserted as unobserved (mask False), so that time passes there.
+        step: counter frames per time step. None takes the spacing of the rows, a fraction if frame numbers are rounded
+            times. Rows belong to the nearest step, and notices say how many are moved by more than a frame or left
+            out. Frames that are missing between two rows are inserted as unobserved (mask False), so that time passes
+            there.
 
     Returns:
         Observations (int32 labels or float32 probabilities), Labels (int32, -1 unknown; None for a track without
@@ -105,7 +108,7 @@ def to_batch(
 
     Raises:
         FormatError: if videos differ in rate, tracks, classes or kind, annotations contradict each other or have
-            other classes, or a frame does not fall on a time step.
+            other classes, or more than 5 % of a video's rows would be left out.
     """
     if not videos:
         raise FormatError("there are no videos", fix="pass at least one prediction file")
@@ -120,8 +123,11 @@ def to_batch(
                 file=video.tracks[0].source,
                 fix="read each with its own fps and convert with Track.at_fps",
             )
-    step = _step(videos) if step is None else step
-    rows = tuple(_rows(video, step) for video in videos)
+    step = common_step(videos) if step is None else step
+    placements = [place(video.frames, step) for video in videos]
+    moved = describe(videos, placements, step)
+    videos = [_take(video, own) for video, own in zip(videos, placements, strict=True)]
+    rows = tuple(own.rows for own in placements)
     length = max(int(r[-1]) for r in rows) + 1
     inserted = _inserted(videos, rows)
     mask = np.zeros((len(videos), length), bool)
@@ -138,22 +144,18 @@ def to_batch(
         length=length,
         step=step,
         fps=fps,
-        notices=(*(notice for video in videos for notice in video.notices), *inserted, *label_notices),
+        notices=(*(notice for video in videos for notice in video.notices), *moved, *inserted, *label_notices),
     )
     return observations, labels, mask, index
 
 
-def most_common_step(frames: np.ndarray) -> int:
-    """Return the most common difference of consecutive frame numbers; 0 for a single frame.
-
-    Args:
-        frames: (n,) increasing frame numbers.
-
-    Returns:
-        The difference; the smallest of equally common ones.
-    """
-    differences, counts = np.unique(np.diff(frames), return_counts=True)
-    return int(differences[counts.argmax()]) if counts.size else 0
+def _take(video: Video, placement: Placement) -> Video:
+    """Return the rows of a video that are kept."""
+    keep = placement.keep
+    if keep.all():
+        return video
+    tracks = {track.track: track.take(keep) for track in video.tracks}
+    return dataclasses.replace(video, frames=video.frames[keep], **tracks)
 
 
 def _inserted(videos: Sequence[Video], rows: Sequence[np.ndarray]) -> list[str]:
@@ -229,33 +231,6 @@ def _align_annotation(annotation: Track, names: tuple[str, ...] | None, predicte
             fix="annotate the predicted classes, or declare the class names of both",
         )
     return annotation
-
-
-def _step(videos: Sequence[Video]) -> int:
-    """Return the most common spacing of rows, which must be the same in all videos."""
-    steps: dict[int, str] = {}
-    for video in videos:
-        if own := most_common_step(video.frames):
-            steps.setdefault(own, video.id)
-    if len(steps) > 1:
-        (one, first), (other, second) = list(steps.items())[:2]
-        raise FormatError(
-            f"{first} has one row per {one} frames, {second} one per {other}",
-            fix="read each with its own fps, or pass the step to use (step=, --step)",
-        )
-    return next(iter(steps), 1)
-
-
-def _rows(video: Video, step: int) -> np.ndarray:
-    rows, rest = np.divmod(video.frames - video.frames[0], step)
-    if rest.any():
-        raise FormatError(
-            f"{video.id}: frame {video.frames[int(np.argmax(rest > 0))]} is not a multiple of {step} frames after "
-            f"frame {video.frames[0]}",
-            file=video.tracks[0].source,
-            fix="pass a step that divides all distances between frames (step=, --step)",
-        )
-    return rows
 
 
 def _pad(tracks: Sequence[Track | None], rows: Sequence[np.ndarray], length: int) -> np.ndarray | None:

@@ -1,4 +1,4 @@
-"""Join tracks on frame numbers, never on row numbers; report every row that is dropped."""
+"""Join tracks by frame number or time, never by row number; report every row that is dropped."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hmmjax.io.errors import FormatError
+from hmmjax.io.grid import MOST_MOVED, describe, match_tolerance, nearest_rows, place, row_step
 from hmmjax.io.tracks import Track, Video, frame_span
 
 
@@ -53,10 +54,11 @@ def join(tracks: Sequence[Track]) -> list[Video]:
 
     Returns:
         The videos in order of first appearance. If phases and tools count frames at different rates, both are
-        converted to the faster counter.
+        converted to the faster counter, and rows are matched that are nearest in time.
 
     Raises:
-        FormatError: if two tracks have no frame in common, only some videos have both, or a track is repeated.
+        FormatError: if most rows of two tracks have no frame in common, only some videos have both, or a track is
+            repeated.
     """
     videos: dict[str, dict[str, Track]] = {}
     for track in tracks:
@@ -85,34 +87,45 @@ def _join_one(video: str, have: dict[str, Track]) -> Video:
         (track,) = have.values()
         one = Video(video, track.frames, track.fps)
         return dataclasses.replace(one, **{track.track: track})
-    notices = []
     fps = max(track.fps for track in have.values())
-    for name, track in have.items():
-        have = {**have, name: (same := track.at_fps(fps))}
-        if lost := track.frames.size - same.frames.size:
-            notices.append(
-                f"{video}: dropped {lost} {name} row(s) that fall between frames of a counter at {fps:g} per second"
-            )
-    phases, tools = have["phases"], have["tools"]
-    frames = np.intersect1d(phases.frames, tools.frames, assume_unique=True)
-    if frames.size == 0:
+    phases, tools = (have[name].at_fps(fps) for name in ("phases", "tools"))
+    matched, moved = _match(phases, tools, have)
+    if moved > MOST_MOVED * max(len(matched[0]), 1) or not len(matched[0]):
         raise FormatError(
-            f"{video}: phases ({frame_span(phases.frames)}) and tools ({frame_span(tools.frames)}) have no frame in "
-            "common",
+            f"{video}: phases ({frame_span(phases.frames)}) and tools ({frame_span(tools.frames)}) have "
+            f"{'no' if moved == len(matched[0]) else 'few'} frame{'s' * (moved != len(matched[0]))} in common",
             file=tools.source,
-            fix="check that both count frames at the same rate (fps, step, offset)",
+            fix="check that both count frames at the same rate and from the same frame (fps, step, offset, shift)",
         )
-    for track, other in ((phases, tools), (tools, phases)):
-        lost = np.setdiff1d(track.frames, frames, assume_unique=True)
+    notices = []
+    if moved:
+        notices.append(f"{video}: {moved} of {len(matched[0])} rows of tools are a frame or more beside the phases'")
+    for track, other, kept in ((phases, tools, matched[0]), (tools, phases, matched[1])):
+        lost = np.delete(track.frames, kept)
         # Rows between those of the sparser track are not reported: it was sampled at a lower rate.
         lost = lost[~_between(lost, other.frames)]
         if lost.size:
             notices.append(
                 f"{video}: dropped {lost.size} {track.track} row(s) without {other.track} ({frame_span(lost)})"
             )
-    phases = phases.take(np.isin(phases.frames, frames, assume_unique=True))
-    tools = tools.take(np.isin(tools.frames, frames, assume_unique=True))
-    return Video(video, frames, phases.fps, phases, tools, tuple(notices))
+    phases, tools = phases.take(matched[0]), tools.take(matched[1])
+    frames = phases.frames if len(have["phases"].frames) <= len(have["tools"].frames) else tools.frames
+    phases, tools = (dataclasses.replace(track, frames=frames) for track in (phases, tools))
+    return Video(video, frames, fps, phases, tools, tuple(notices))
+
+
+def _match(phases: Track, tools: Track, have: dict[str, Track]) -> tuple[tuple[np.ndarray, np.ndarray], int]:
+    """Return positions of rows of phases and of tools that are nearest in time, and how many are a frame apart."""
+    few, many = (phases, tools) if phases.frames.size <= tools.frames.size else (tools, phases)
+    tolerance = match_tolerance(few.frames, few.fps, many.frames, many.fps)
+    near, nearest = nearest_rows(few.seconds, many.seconds, tolerance)
+    # A row belongs to one row of the other track at most.
+    near &= np.append(True, np.diff(nearest) > 0) if nearest.size else near
+    rows = np.flatnonzero(near), nearest[near]
+    apart = np.abs(few.frames[rows[0]] - many.frames[rows[1]])
+    # Two counters round the times of the same frame to different numbers.
+    rounded = 0 if have["phases"].fps == have["tools"].fps else 1
+    return (rows if few is phases else (rows[1], rows[0])), int((apart > rounded).sum())
 
 
 def _between(frames: np.ndarray, grid: np.ndarray) -> np.ndarray:
@@ -134,30 +147,27 @@ def sample(video: Video, step_seconds: float) -> Video:
         step_seconds: seconds between sampled frames.
 
     Returns:
-        The video at the sampled frames, with unchanged frame numbers.
+        The video at the rows nearest to the steps, with unchanged frame numbers.
 
     Raises:
-        FormatError: if the step is not a whole number of frames, or the video has fewer frames.
+        FormatError: if the video has fewer rows than steps, or too many rows would be left out.
     """
     step = step_seconds * video.fps
-    if abs(step - round(step)) > 1e-6 or round(step) < 1:
+    spacing = row_step(video.frames, video.fps)
+    # A counter may be so slow that rows lie a fraction of a frame beside the steps.
+    if spacing > 1.01 * step or step < 1 - 1e-6:
         raise FormatError(
-            f"{video.id}: {step_seconds:g} s are not a whole number of frames at {video.fps:g} frames per second",
-            file=video.tracks[0].source,
-            fix="check fps",
-        )
-    keep = (video.frames - video.frames[0]) % round(step) == 0
-    frames = video.frames[keep]
-    if frames.size > 1 and np.diff(frames).min() > round(step):
-        spacing = np.diff(frames).min() / video.fps
-        raise FormatError(
-            f"{video.id} has one row per {spacing:g} s, but the model needs one per {step_seconds:g} s",
+            f"{video.id} has one row per {spacing / video.fps:g} s, but the model needs one per {step_seconds:g} s",
             file=video.tracks[0].source,
             fix="pass annotations as dense as the predictions, or check fps",
         )
+    placement = place(video.frames, step)
+    keep = placement.keep
+    notices = describe([video], [placement], step)
     return dataclasses.replace(
         video,
-        frames=frames,
+        frames=video.frames[keep],
         phases=None if video.phases is None else video.phases.take(keep),
         tools=None if video.tools is None else video.tools.take(keep),
+        notices=(*video.notices, *(f"{video.id}: {notice}" for notice in notices)),
     )

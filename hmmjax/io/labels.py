@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from hmmjax.io.errors import FormatError
+from hmmjax.io.grid import MOST_MOVED, match_tolerance, most_common_step, nearest_rows
 from hmmjax.io.tracks import Track, Video, frame_span
 
 
@@ -61,7 +62,9 @@ def _merge(one: Track, other: Track) -> Track:
 
 
 def label_rows(annotation: Track, frames: np.ndarray, fps: float) -> tuple[np.ndarray, list[str]]:
-    """Look up the labels of an annotation at given frames.
+    """Look up the labels of an annotation at given frames, by time.
+
+    A frame gets the label of the nearest annotated row, up to half the distance of rows (of the denser file) away.
 
     Args:
         annotation: a track of labels.
@@ -69,25 +72,23 @@ def label_rows(annotation: Track, frames: np.ndarray, fps: float) -> tuple[np.nd
         fps: frames per second of the counter of `frames`.
 
     Returns:
-        int32 labels (n,) or (n, K), -1 at frames without annotation; and notices about such frames and about annotated
-        frames after the last of `frames`.
+        int32 labels (n,) or (n, K), -1 at frames without annotation; and notices about such frames, about labels that
+        lie beside their frames, and about annotated frames after the last of `frames`.
 
     Raises:
-        FormatError: if the annotation holds scores.
+        FormatError: if the annotation holds scores, or most labels lie beside the given frames.
     """
     _check_labels(annotation)
-    track = annotation.at_fps(fps)
-    rows = np.searchsorted(track.frames, frames)
-    rows = np.minimum(rows, max(track.frames.size - 1, 0))
-    known = track.frames[rows] == frames if track.frames.size else np.zeros(frames.shape, bool)
+    track, name = annotation, f"{annotation.video}: "
     values = np.full((frames.size, *track.values.shape[1:]), -1, np.int32)
-    values[known] = track.values[rows[known]]
-    notices = []
-    name = f"{track.video}: "
+    tolerance = match_tolerance(frames, fps, track.frames, track.fps)
+    known, rows = nearest_rows(frames / fps, track.seconds, tolerance)
     if not known.any():
         return values, [f"{name}no predicted frame is annotated in {track.source}"]
-    step = np.diff(frames).min() if frames.size > 1 else 1
-    tail = track.frames > frames[-1] + (step - 1)
+    values[known] = track.values[rows[known]]
+    notices = _moved(track, frames[known], rows[known], fps)
+    spacing = most_common_step(frames) or 1
+    tail = track.seconds > (frames[-1] + spacing - 1) / fps + 1e-9
     if tail.any():
         notices.append(
             f"{name}ignored {int(tail.sum())} row(s) of annotated {track.track} after the last prediction, "
@@ -97,6 +98,34 @@ def label_rows(annotation: Track, frames: np.ndarray, fps: float) -> tuple[np.nd
         lost = frames[~known]
         notices.append(f"{name}{lost.size} predicted frame(s) without annotated {track.track} ({frame_span(lost)})")
     return values, notices
+
+
+def _moved(track: Track, frames: np.ndarray, rows: np.ndarray, fps: float) -> list[str]:
+    """Return a notice about labels that lie a frame or more beside their predictions; raise if most of them do.
+
+    Args:
+        track: the annotation.
+        frames: (n,) predicted frames with a label.
+        rows: (n,) positions of their labels.
+        fps: frames per second of the predictions' counter.
+    """
+    apart = track.seconds[rows] - frames / fps
+    # Two counters round the time of one frame to different numbers.
+    rounding = 0 if track.fps == fps else 0.5 / fps + 0.5 / track.fps
+    moved = np.abs(apart) > rounding + 1e-6
+    if not moved.any():
+        return []
+    some = f"{int(moved.sum())} of {moved.size} annotated {track.track}"
+    shift = float(np.median(apart))
+    if moved.mean() > MOST_MOVED:
+        by = round(-shift * track.fps) or (-1 if shift > 0 else 1)
+        raise FormatError(
+            f"{track.video}: {some} lie beside the predicted frames, most of them by {shift:+.3g} s",
+            file=track.source,
+            fix="check fps of both; if the annotations' frame numbers do not start like the predictions', correct them "
+            f"(annotations_shift={by})",
+        )
+    return [f"{track.video}: {some} were moved to the nearest predicted frame (up to {np.abs(apart).max():.2g} s)"]
 
 
 def match_annotations(

@@ -153,13 +153,17 @@ class Track:
             fps: frames per second of the new counter, positive.
 
         Returns:
-            The track; frames that fall between two numbers of the new counter are dropped.
+            The track, each row at the nearest number of the new counter. Of several rows with one number only the
+            nearest is kept, so rows are lost only if the new counter is slower than the rows are dense.
         """
         if fps == self.fps:
             return self
         exact = self.frames * (fps / self.fps)
-        frames = np.rint(exact).astype(np.int64)
-        keep = np.abs(exact - frames) < 1e-6
+        frames = np.floor(exact + 0.5).astype(np.int64)
+        # Of each number, the nearest row; rows are sorted by number, and then by distance.
+        order = np.lexsort((np.abs(exact - frames), frames))
+        first = np.append(True, np.diff(frames[order]) > 0) if frames.size else np.zeros(0, bool)
+        keep = np.sort(order[first])
         return dataclasses.replace(self.take(keep), frames=frames[keep], fps=fps)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hmmjax.io import BatchIndex, FormatError, Track
-from hmmjax.io.batch import most_common_step
+from hmmjax.io.grid import match_tolerance, most_common_step, nearest_rows
 from hmmjax.stabilize.examples import TRACKS
 from hmmjax.types import Observations
 
@@ -91,10 +91,18 @@ def _on_one_grid(members: list[tuple[int, Track]]) -> tuple[list[tuple[int, Trac
     fps = max(t.fps for _, t in members)
     members = [(i, t.at_fps(fps)) for i, t in members]
     steps = [most_common_step(t.frames) or 1 for _, t in members]
-    step, start = max(steps), members[int(np.argmax(steps))][1].frames[0]
+    slowest = members[int(np.argmax(steps))][1]
+    step, start = max(steps), slowest.frames[0]
     out, notices = [], []
     for (i, track), own in zip(members, steps, strict=True):
         on = (track.frames - start) % step == 0
+        if track is not slowest and not on.all():
+            # Frame numbers may be rounded times: rows nearest to those of the slowest recognizer take their numbers.
+            tolerance = match_tolerance(slowest.frames, fps, track.frames, fps)
+            near, rows = nearest_rows(slowest.seconds, track.seconds, tolerance)
+            if near.sum() > on.sum() and np.abs(slowest.frames[near] - track.frames[rows[near]]).max() <= 1:
+                track = dataclasses.replace(track.take(rows[near]), frames=slowest.frames[near])
+                on = np.ones(track.frames.shape, bool)
         if not on.any():
             raise FormatError(
                 f"{track.video}: no frame of recognizer {i + 1} ({track.frames[0]}, ...) coincides with a frame of "

@@ -200,7 +200,7 @@ def _check_rate(model: ModelFile, index: BatchIndex) -> None:
     rate = 1 / index.step_seconds
     if model.fps is not None and abs(model.fps - rate) > 1e-6 * rate:
         raise FormatError(
-            f"there are {rate:g} predictions per second (a step of {index.step} frames at {index.fps:g} frames per "
+            f"there are {rate:g} predictions per second (a step of {index.step:g} frames at {index.fps:g} frames per "
             f"second), but the model's transitions are for {model.fps:g} per second",
             fix="check fps (1 if frame numbers count seconds), thin the predictions, or learn a model at their rate",
         )
