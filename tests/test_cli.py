@@ -249,7 +249,11 @@ def test_seconds_meet_25_fps_annotations(world, tmp_path):
         lines = (world / "said" / f"video{v:02d}-phase.txt").read_text().splitlines()
         text = "".join(f"{int(x.split()[0]) // 25}\t{x.split()[1]}\n" for x in lines)
         (tmp_path / f"video-{v}.txt").write_text("Frame\tPhase\n" + text)
-    ours = run("evaluate", tmp_path, "--truth", world / "truth", *NAMES, "--fps", 1, "--json").stdout
+    seconds = ("evaluate", tmp_path, "--truth", world / "truth", *NAMES, "--fps", 1)
+    # --fps applies to annotations too, which then are 25 times as long as the predictions.
+    error = run(*seconds, code=2).stderr
+    assert "--annotations-fps" in error and "the annotations at" in error
+    ours = run(*seconds, "--annotations-fps", 25, "--json").stdout
     theirs = run("evaluate", world / "said", "--videos", "1-2", "--truth", world / "truth", *NAMES, "--json").stdout
     pick = [
         {r["figure"]: r["value"] for r in json.loads(x)["table"] if r["figure"].startswith("phase")}
@@ -257,8 +261,8 @@ def test_seconds_meet_25_fps_annotations(world, tmp_path):
     ]
     assert pick[0] == pick[1] and pick[0]
     # Forgetting --fps is caught: one row per frame number is 25 predictions a second.
-    message = run("evaluate", tmp_path, "--truth", world / "truth", *NAMES, "--json").stdout
-    assert json.loads(message)["table"][0]["frames"] != json.loads(ours)["table"][0]["frames"]
+    error = run("evaluate", tmp_path, "--truth", world / "truth", *NAMES, "--json", code=2).stderr
+    assert "(--fps)" in error and "the predictions end at" in error
 
 
 # --- errors ------------------------------------------------------------------------------------------------------

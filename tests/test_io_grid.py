@@ -107,9 +107,9 @@ def test_dense_labels_are_not_stretched_beyond_their_ends():
     assert (labels >= 0).tolist() == [False, False, True, True, True, False, False, False, False]
 
 
-def test_labels_a_frame_beside_all_predictions_are_refused():
+def test_labels_a_frame_off_all_predictions_are_refused():
     shifted = phases(13301 + 25 * np.arange(700))
-    with pytest.raises(io.FormatError, match=r"700 of 700 .* lie beside.*\+0\.04 s.*annotations_shift=-1"):
+    with pytest.raises(io.FormatError, match=r"700 of 700 .* lie off.*\+0\.04 s.*annotations_shift=-1"):
         io.label_rows(shifted, np.arange(0, 31000, 25), 25.0)
     some = phases([0, 26, 50, 75, 100])
     labels, notices = io.label_rows(some, np.arange(0, 125, 25), 25.0)

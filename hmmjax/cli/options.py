@@ -4,6 +4,7 @@ Nothing heavy may be imported here: `hmmjax --help` reads this file.
 """
 
 import dataclasses
+import fractions
 import functools
 import inspect
 from collections.abc import Callable
@@ -81,12 +82,28 @@ ToolNames = Annotated[
     str | None,
     _read(help="Tool classes: cholec80, cholect50, a comma-separated list, or a file with one name per line."),
 ]
+
+
+def rate(text: str) -> float:
+    """Return a frame rate given as a number or a ratio, such as 30000/1001."""
+    try:
+        return float(fractions.Fraction(text))
+    except (ValueError, ZeroDivisionError):
+        raise typer.BadParameter(f"{text!r} is not a rate; write a number or a ratio, such as 30000/1001") from None
+
+
 Fps = Annotated[
     float | None,
     _read(
+        parser=rate,
+        metavar="RATE",
         help="Frame numbers per second: 25 for Cholec80 (the default), also if only every 25th frame is in the file; 1 "
-        "if frame numbers count seconds."
+        "if frame numbers count seconds; 30000/1001. Applies to annotations too, unless they have --annotations-fps.",
     ),
+]
+FirstIndex = Annotated[
+    int | None,
+    _read(help="Index of the first phase class in files with indices: 0 (the default), or 1.", min=0),
 ]
 Videos = Annotated[str | None, _read(help="Use only these videos, e.g. 41-60,62.")]
 Json = Annotated[bool, _write("--json", help="Print the result as JSON, and nothing else, on standard output.")]
@@ -100,11 +117,13 @@ class Names:
     phase_names: PhaseNames = None
     tool_names: ToolNames = None
     fps: Fps = None
+    first_index: FirstIndex = None
     videos: Videos = None
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of `hmmjax.io.read` and `hmmjax.io.read_annotations`."""
-        return {"phase_names": self.phase_names, "tool_names": self.tool_names, "fps": self.fps}
+        names = {"phase_names": self.phase_names, "tool_names": self.tool_names}
+        return {**names, "fps": self.fps, "first_index": self.first_index or 0}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,6 +142,7 @@ class PredictionFiles:
     phase_names: PhaseNames = None
     tool_names: ToolNames = None
     fps: Fps = None
+    first_index: FirstIndex = None
     row_step: Annotated[int, _read(help="Frames from one row to the next in files without a Frame column.")] = 25
     offset: Annotated[int | None, _read(help="Frame number of the first row in files without a Frame column.")] = None
     header: Annotated[str, _read(help="Header line in text files: yes, no or auto.")] = "auto"
@@ -154,21 +174,25 @@ class FuseFiles:
         list[str] | None, _read(help="--phase-names of the --fuse files: once for all, or once per --fuse.")
     ] = None
     fuse_fps: Annotated[
-        list[float] | None, _read(help="--fps of the --fuse files: once for all, or once per --fuse.")
+        list[float] | None,
+        _read(parser=rate, metavar="RATE", help="--fps of the --fuse files: once for all, or once per --fuse."),
     ] = None
 
 
 @dataclasses.dataclass(frozen=True)
 class AnnotationFormat:
-    """How to read annotations."""
+    """How to read annotations; what is not given is as for the predictions."""
 
     annotations_fps: Annotated[
         float | None,
-        _truth(
-            help="Frame numbers per second in the annotations; --fps does not apply to them. 25 by default; 1 if frame "
-            "numbers count seconds."
-        ),
+        _truth(parser=rate, metavar="RATE", help="Frame numbers per second of the annotations, if not --fps."),
     ] = None
+    annotations_first_index: Annotated[
+        int | None, _truth(help="Index of the first phase class in the annotations, if not --first-index.", min=0)
+    ] = None
+    annotations_shift: Annotated[
+        int, _truth(help="Number to add to the frame numbers of the annotations, if they do not start at 0.")
+    ] = 0
     annotations_phase_names: Annotated[
         str | None, _truth("--annotations-phase-names", help="Phase classes of the annotations, if not --phase-names.")
     ] = None

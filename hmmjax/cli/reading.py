@@ -72,6 +72,7 @@ def _prediction_options(files: PredictionFiles) -> dict[str, Any]:
         "phase_names": files.phase_names,
         "tool_names": files.tool_names,
         "fps": files.fps,
+        "first_index": files.first_index or 0,
         "step": files.row_step,
         "offset": files.offset,
         "header": files.header,
@@ -131,7 +132,8 @@ def read_truth(
     Args:
         paths: files or folders.
         format: how to read them.
-        files: the predictions, whose class names and row step apply unless `format` has its own.
+        files: the predictions, whose class names, frame rate, first index and row step apply unless `format` has its
+            own.
         stages: progress.
         stage: name of the stage.
     """
@@ -140,7 +142,11 @@ def read_truth(
     return io.read_annotations(
         list(paths),
         progress=stages.files(f"reading {stage}"),
-        fps=format.annotations_fps,
+        fps=format.annotations_fps or files.fps,
+        first_index=(files.first_index or 0)
+        if format.annotations_first_index is None
+        else format.annotations_first_index,
+        shift=format.annotations_shift,
         phase_names=format.annotations_phase_names or files.phase_names,
         tool_names=format.annotations_tool_names or files.tool_names,
         step=files.row_step,

@@ -9,7 +9,7 @@ import numpy as np
 from hmmjax.io.errors import FormatError
 from hmmjax.io.grid import Placement, common_step, describe, place
 from hmmjax.io.join import align_classes
-from hmmjax.io.labels import label_rows, match_annotations, merge_labels
+from hmmjax.io.labels import check_durations, label_rows, match_annotations, merge_labels
 from hmmjax.io.tracks import Track, Video
 from hmmjax.types import Labels, Observations
 
@@ -186,6 +186,8 @@ def _pad_labels(
 ) -> tuple[Labels, list[str]]:
     """Pad the annotations of each video like its predictions; also return notices."""
     found, notices = match_annotations(videos, merge_labels(annotations))
+    pairs = [(v, t) for v in videos for t in found.get(v.id, []) if t.layout.format != "answers"]
+    notices += check_durations(pairs)
     padded: dict[str, np.ndarray] = {}
     for i, (video, r) in enumerate(zip(videos, rows, strict=True)):
         for annotation in found.get(video.id, []):

@@ -18,7 +18,7 @@ MOST_LEFT_OUT = 0.05
 """Largest fraction of a video's rows that may be left out because another row is nearer to their step."""
 
 MOST_MOVED = 0.5
-"""Largest fraction of annotated rows that may lie a frame or more beside the predicted frame they are matched with."""
+"""Largest fraction of annotated rows that may lie a frame or more away from the predicted frame they belong to."""
 
 #: Largest relative difference of two videos' steps that counts as rounding.
 _SAME = 0.01
@@ -30,7 +30,7 @@ class Placement(NamedTuple):
     Attributes:
         keep: (n,) bool; rows that are left out because another one is nearer to the same step are False.
         rows: positions of the rows that are kept, increasing, the first 0.
-        moved: number of kept rows that lie more than a frame beside their step.
+        moved: number of kept rows that lie more than a frame away from their step.
         farthest: largest distance of a kept row from its step, in frames.
     """
 
@@ -75,10 +75,10 @@ def row_step(frames: np.ndarray, fps: float) -> float:
     distances = np.diff(frames)
     if not common or not (distances % common).any():
         return float(common)
-    beside = np.abs(distances - np.maximum(np.rint(distances / common), 1) * common)
-    if (beside == 0).mean() >= 0.5 and (beside > 1).sum() > 0.5 * (beside > 0).sum():
+    apart = np.abs(distances - np.maximum(np.rint(distances / common), 1) * common)
+    if (apart == 0).mean() >= 0.5 and (apart > 1).sum() > 0.5 * (apart > 0).sum():
         return float(common)
-    if (beside <= 1).mean() < 0.5:
+    if (apart <= 1).mean() < 0.5:
         # Rows jitter: no distance is typical, but their median is close to the step.
         return _whole_rate(float(np.median(distances)), fps, 0.05)
     near = distances[(distances > common / 2) & (distances < 1.5 * common)]
@@ -137,8 +137,8 @@ def place(frames: np.ndarray, step: float) -> Placement:
     elif frames.size > 1 and (np.diff(rows) == 0).any():
         # Frame numbers are rounded, so half a step may be a frame more.
         rows, keep = _resolve(exact.tolist(), min(0.5 + 1 / step, 0.6) + 1e-9)
-    beside = np.abs(exact - rows)[keep] * step
-    return Placement(keep, rows[keep], int((beside > 1).sum()), float(beside.max(initial=0)))
+    apart = np.abs(exact - rows)[keep] * step
+    return Placement(keep, rows[keep], int((apart > 1).sum()), float(apart.max(initial=0)))
 
 
 def is_denser(frames: np.ndarray, step: float) -> bool:
@@ -147,9 +147,9 @@ def is_denser(frames: np.ndarray, step: float) -> bool:
 
 
 def _phase(exact: np.ndarray, step: float) -> float:
-    """Return how far, in steps, most rows lie beside steps counted from the first row, which may jitter too."""
-    beside = np.abs(exact - np.rint(exact)) * step
-    if not (beside > 1).any() or is_denser(exact * step, step):
+    """Return how far, in steps, most rows lie from steps counted from the first row, which may jitter too."""
+    apart = np.abs(exact - np.rint(exact)) * step
+    if not (apart > 1).any() or is_denser(exact * step, step):
         return 0.0
     mean = np.exp(2j * np.pi * exact).mean()
     return float(np.angle(mean) / (2 * np.pi)) if np.abs(mean) > 0.15 else 0.0

@@ -99,7 +99,7 @@ def _join_one(video: str, have: dict[str, Track]) -> Video:
         )
     notices = []
     if moved:
-        notices.append(f"{video}: {moved} of {len(matched[0])} rows of tools are a frame or more beside the phases'")
+        notices.append(f"{video}: {moved} of {len(matched[0])} rows of tools are a frame or more away from the phases'")
     for track, other, kept in ((phases, tools, matched[0]), (tools, phases, matched[1])):
         lost = np.delete(track.frames, kept)
         # Rows between those of the sparser track are not reported: it was sampled at a lower rate.
@@ -154,7 +154,7 @@ def sample(video: Video, step_seconds: float) -> Video:
     """
     step = step_seconds * video.fps
     spacing = row_step(video.frames, video.fps)
-    # A counter may be so slow that rows lie a fraction of a frame beside the steps.
+    # A counter may be so slow that rows lie a fraction of a frame off the steps.
     if spacing > 1.01 * step or step < 1 - 1e-6:
         raise FormatError(
             f"{video.id} has one row per {spacing / video.fps:g} s, but the model needs one per {step_seconds:g} s",

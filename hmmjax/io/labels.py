@@ -9,6 +9,9 @@ from hmmjax.io.errors import FormatError
 from hmmjax.io.grid import MOST_MOVED, match_tolerance, most_common_step, nearest_rows
 from hmmjax.io.tracks import Track, Video, frame_span
 
+SAME_END = 0.05
+"""Largest relative difference between the ends of predictions and annotations that is not reported."""
+
 
 def merge_labels(tracks: Iterable[Track]) -> list[Track]:
     """Merge annotations that belong to the same video and track.
@@ -73,10 +76,10 @@ def label_rows(annotation: Track, frames: np.ndarray, fps: float) -> tuple[np.nd
 
     Returns:
         int32 labels (n,) or (n, K), -1 at frames without annotation; and notices about such frames, about labels that
-        lie beside their frames, and about annotated frames after the last of `frames`.
+        lie off their frames, and about annotated frames after the last of `frames`.
 
     Raises:
-        FormatError: if the annotation holds scores, or most labels lie beside the given frames.
+        FormatError: if the annotation holds scores, or most labels lie off the given frames.
     """
     _check_labels(annotation)
     track, name = annotation, f"{annotation.video}: "
@@ -101,7 +104,7 @@ def label_rows(annotation: Track, frames: np.ndarray, fps: float) -> tuple[np.nd
 
 
 def _moved(track: Track, frames: np.ndarray, rows: np.ndarray, fps: float) -> list[str]:
-    """Return a notice about labels that lie a frame or more beside their predictions; raise if most of them do.
+    """Return a notice about labels that lie a frame or more away from their predictions; raise if most of them do.
 
     Args:
         track: the annotation.
@@ -120,12 +123,59 @@ def _moved(track: Track, frames: np.ndarray, rows: np.ndarray, fps: float) -> li
     if moved.mean() > MOST_MOVED:
         by = round(-shift * track.fps) or (-1 if shift > 0 else 1)
         raise FormatError(
-            f"{track.video}: {some} lie beside the predicted frames, most of them by {shift:+.3g} s",
+            f"{track.video}: {some} lie off the predicted frames, most of them by {shift:+.3g} s",
             file=track.source,
             fix="check fps of both; if the annotations' frame numbers do not start like the predictions', correct them "
             f"(annotations_shift={by})",
         )
     return [f"{track.video}: {some} were moved to the nearest predicted frame (up to {np.abs(apart).max():.2g} s)"]
+
+
+def check_durations(pairs: Sequence[tuple[Video, Track]]) -> list[str]:
+    """Compare the ends of predictions and annotations, in seconds: they differ by a factor if a frame rate is wrong.
+
+    Args:
+        pairs: videos and their annotations.
+
+    Returns:
+        A notice if annotations end earlier or later in a way that a wrong rate does not explain.
+
+    Raises:
+        FormatError: the ends differ by the same factor in several videos, or by that of two common frame rates.
+    """
+    ends = [((v.frames[-1] + 1) / v.fps, (t.frames[-1] + 1) / t.fps, v, t) for v, t in pairs if t.frames.size]
+    # A row stands for the time up to the next one, so the last rows of two files may be a row apart.
+    slack = [max(map(_row_seconds, ((v.frames, v.fps), (t.frames, t.fps)))) for _, _, v, t in ends]
+    off = [abs(a - b) > max(SAME_END * max(a, b), 2 * s) for (a, b, *_), s in zip(ends, slack, strict=True)]
+    if not any(off):
+        return []
+    factors = [end / start for (start, end, *_), bad in zip(ends, off, strict=True) if bad]
+    first = next(pair for pair, bad in zip(ends, off, strict=True) if bad)
+    what = (
+        f"{first[2].id}: the predictions end at {first[0]:,.0f} s ({first[2].fps:g} frames per second), the "
+        f"annotations at {first[1]:,.0f} s ({first[3].fps:g} frames per second)"
+    )
+    alike = len(factors) > 1 and max(factors) < 1.03 * min(factors)
+    usual = any(abs(f / c - 1) < 0.03 for f in factors[:1] for c in _usual_factors())
+    if all(off) and (alike or (len(factors) == 1 and usual)):
+        raise FormatError(
+            what,
+            file=first[3].source,
+            fix="pass the frames per second of the annotations (--annotations-fps) or of the predictions (--fps)",
+        )
+    count = f", and {sum(off) - 1} more" if sum(off) > 1 else ""
+    return [f"{what}{count}: if the annotations are not partial, check --annotations-fps"]
+
+
+def _row_seconds(rows: tuple[np.ndarray, float]) -> float:
+    frames, fps = rows
+    return (most_common_step(frames) or 1) / fps
+
+
+def _usual_factors() -> list[float]:
+    """Return the factors by which times are wrong if one of the usual frame rates is taken for another."""
+    rates = (1.0, 24.0, 25.0, 29.97, 30.0, 50.0, 59.94, 60.0)
+    return [a / b for a in rates for b in rates if not 0.95 < a / b < 1.05 and a / b != 2 and a / b != 0.5]
 
 
 def match_annotations(

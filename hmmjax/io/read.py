@@ -101,6 +101,8 @@ def read(
     header: str = "auto",
     strict: bool = True,
     unknown: bool = False,
+    first_index: int = 0,
+    shift: int = 0,
     rename: Mapping[str, str] | None = None,
     progress: Callable[[Iterable[str]], Iterable[str]] | None = None,
 ) -> list[Track]:
@@ -125,6 +127,8 @@ def read(
         strict: raise an error for damaged rows of a detection csv. With False, drop their frames and report them in
             `Track.notices`.
         unknown: allow the label -1 (unknown), as annotations may have it.
+        first_index: index of the first phase class in files with indices; AutoLaparo and PitVis count from 1.
+        shift: number that is added to all frame numbers, for files whose counter starts elsewhere.
         rename: new video names by old name, for instance ``{"tool_video_11": "video61"}``.
         progress: wraps the iteration over files, for a progress bar.
 
@@ -135,10 +139,14 @@ def read(
         FormatError: if an option is invalid or a file cannot be used; the message names file, line, cause and fix.
     """
     spec = _spec(track, kind, phase_names, tool_names, fps, step, offset, header, strict, unknown)
+    if first_index < 0:
+        raise FormatError(f"first_index is {first_index}", fix="pass the index of the first class, 0 or 1")
+    spec = dataclasses.replace(spec, first_index=int(first_index), shift=int(shift))
     files, notices = find_files(paths)
     tracks: list[Track] = []
     for file in files if progress is None else progress(files):
-        tracks += _read_file(file, spec)
+        tracks += [_shifted(track, spec) for track in _read_file(file, spec)]
+    notices += _doubtful_index(tracks, spec)
     tracks = renamed(tracks, rename or {})
     check_no_duplicates([track for track in tracks if track.layout.format != ANSWERS])
     if any(track.layout.format == ANSWERS for track in tracks):
@@ -220,6 +228,32 @@ def _read_file(file: str, spec: Spec) -> list[Track]:
     return reader(file, text, spec)
 
 
+def _shifted(track: Track, spec: Spec) -> Track:
+    """Return a track with frame numbers and indices counted as declared; its layout remembers the file's own."""
+    layout = dataclasses.replace(track.layout, shift=spec.shift)
+    if track.track == "phases" and layout.kind == "labels" and layout.spelling is None:
+        layout = dataclasses.replace(layout, first_index=spec.first_index)
+    frames = track.frames + spec.shift
+    if spec.shift and frames.size and frames[0] < 0:
+        raise FormatError(
+            f"frame {track.frames[0]} would be {frames[0]}", file=track.source, fix="correct the shift of frame numbers"
+        )
+    return dataclasses.replace(track, frames=frames, layout=layout)
+
+
+def _doubtful_index(tracks: Sequence[Track], spec: Spec) -> list[str]:
+    """Return a notice if phases are stored as indices, in several videos, and none is the first class."""
+    own = [t for t in tracks if t.track == "phases" and t.is_labels and t.layout.spelling is None]
+    own = [t for t in own if t.layout.format not in (ANSWERS, "segments") and (t.values >= 0).any()]
+    if spec.first_index or not own or min(int(t.values[t.values >= 0].min()) for t in own) != 1:
+        return []
+    highest = max(int(t.values.max()) for t in own)
+    return [
+        f"{own[0].source}{' and others' * (len(own) > 1)}: no phase has the index 0, and the indices are 1 to "
+        f"{highest}; if they are numbered from 1, pass first_index=1"
+    ]
+
+
 def _doubtful_rate(tracks: Sequence[Track]) -> list[str]:
     """Return a notice if frames are numbered consecutively and 25 per second would make videos too short."""
     text = [t for t in tracks if t.layout.format in ("text", "csv") and t.fps == 25 and t.frames.size > 25]
@@ -231,6 +265,5 @@ def _doubtful_rate(tracks: Sequence[Track]) -> list[str]:
         return []
     return [
         f"{dense[0].source}{' and others' * (len(dense) > 1)}: frames are numbered consecutively and read as 25 per "
-        f"second, so that videos last {seconds:.0f} s; if frame numbers count seconds, read these files with fps=1 "
-        "(predictions and annotations have one each)"
+        f"second, so that videos last {seconds:.0f} s; if frame numbers count seconds, read these files with fps=1"
     ]

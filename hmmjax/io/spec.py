@@ -32,6 +32,8 @@ class Spec:
     header: str = "auto"
     strict: bool = True
     unknown: bool = False
+    first_index: int = 0
+    shift: int = 0
 
     @property
     def counter_fps(self) -> float:
@@ -108,12 +110,27 @@ def check_labels(
         FormatError: naming the offending line.
     """
     highest = 1 if track == "tools" else (MAX_CLASSES - 1 if count is None else count - 1)
+    if track == "phases" and spec.first_index:
+        # -1 means unknown in any numbering.
+        values = np.where(values == -1, -1, np.where(values < spec.first_index, -2, values - spec.first_index))
     rows = values if values.ndim == 2 else values[:, None]
     if rows.dtype.kind == "f":
         _raise_at(~np.isfinite(rows), rows, "{} is not a number", line_of, file, "repair or remove the row")
-        _raise_at(rows != np.rint(rows), rows, "label {} is not a whole number", line_of, file, _scores_fix(track))
+        fix = _scores_fix(track)
+        if spec.unknown:
+            fix = f"write -1 where the label is not known or undecided; {fix}"
+        _raise_at(rows != np.rint(rows), rows, "label {} is not a whole number", line_of, file, fix)
     out = (rows < spec.lowest_label) | (rows > highest)
     if out.any():
+        known = rows[rows != -1]
+        if track == "phases" and spec.first_index == 0 and known.size and known.min() >= 1 and known.max() == count:
+            raise FormatError(
+                f"phase label {count} is out of range (0 to {highest}). The labels are {known.min():g} to {count}, and "
+                f"there are {count} phases: they seem to be numbered from 1",
+                file=file,
+                line=line_of(int(np.argmax(out.any(1)))),
+                fix="pass first_index=1; if they are numbered from 0, declare all classes",
+            )
         allowed = "0 or 1" if track == "tools" else f"0 to {highest}"
         allowed += ", or -1 for unknown" if spec.unknown else ""
         fix = "count classes from 0, and declare all of them" if track == "phases" else _scores_fix(track)

@@ -27,6 +27,8 @@ class Layout:
         key: name of the array in an NPZ, or None.
         frames_key: name of the array of frame numbers in an NPZ, or None.
         heads: (n,) beginnings of rows that are copied unchanged.
+        first_index: index of the first phase class in the file.
+        shift: number that was added to the file's frame numbers.
     """
 
     format: str
@@ -42,6 +44,8 @@ class Layout:
     key: str | None = None
     frames_key: str | None = None
     heads: tuple[str, ...] = ()
+    first_index: int = 0
+    shift: int = 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -131,7 +131,7 @@ def _write_file(path: str, members: Sequence[Track]) -> None:
 def _write_text(path: str, members: Sequence[Track], layout: Layout) -> None:
     frames = members[0].frames
     table = np.full((frames.size, layout.header_columns), "", object)
-    table[:, layout.frame_column] = frames.astype(str)
+    table[:, layout.frame_column] = (frames - layout.shift).astype(str)
     for member in members:
         table[:, list(member.layout.columns)] = _cells(member)
     end = layout.delimiter if layout.trailing else ""
@@ -146,7 +146,7 @@ def _cells(track: Track) -> list[list[str]]:
         return [[spelling[i] if i >= 0 else "-1"] for i in track.values]
     rows = track.values if track.values.ndim == 2 else track.values[:, None]
     if track.is_labels:
-        offset = 1 if track.layout.format == "cadene" else 0
+        offset = 1 if track.layout.format == "cadene" else track.layout.first_index
         return [[str(v + offset) for v in row] for row in rows.tolist()]
     return [[f"{v:.9g}" for v in row] for row in rows.tolist()]
 
@@ -157,7 +157,9 @@ def _write_lines(path: str, lines: Sequence[str], newline: str) -> None:
 
 def _write_arrays(path: str, members: Sequence[Track]) -> None:
     def array(track: Track) -> np.ndarray:
-        return track.values if track.is_labels else track.values.astype(np.float32)
+        if not track.is_labels:
+            return track.values.astype(np.float32)
+        return np.where(track.values < 0, -1, track.values + track.layout.first_index)
 
     if members[0].layout.format == "npy":
         with open(path, "wb") as file:
@@ -169,7 +171,7 @@ def _write_arrays(path: str, members: Sequence[Track]) -> None:
         arrays[key] = array(member)
         suffix = key.split("_", 1)[-1]
         # Always write frame numbers: in a result with fewer rows, positions would number other frames.
-        arrays[f"frames_{suffix}"] = member.frames
+        arrays[f"frames_{suffix}"] = member.frames - member.layout.shift
         arrays["fps"] = np.float64(member.fps)
         if member.names is not None:
             arrays[f"{member.track[:-1]}_names"] = np.array(member.names)
