@@ -22,7 +22,7 @@ def test_kind_per_track(tmp_path):
 
 def test_missing_paths_and_options(tmp_path):
     fails("does not exist", tmp_path / "nowhere.txt")
-    fails("no txt, csv, npz or npy", tmp_path)
+    fails("no txt, csv, tsv, npz, npy", tmp_path)
     put(tmp_path, "video1.txt", "0\t1\n")
     fails("given twice", [tmp_path, tmp_path / "video1.txt"])
     for bad in ({"track": "x"}, {"kind": "x"}, {"header": "x"}, {"fps": 0}, {"step": 0}, {"phase_names": "cholec81"}):

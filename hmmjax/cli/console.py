@@ -64,6 +64,7 @@ _SPELLINGS = (
     (re.compile(r"rename=\{'([^']+)': '([^']+)'\}"), r"--rename \1=\2"),
     (re.compile(r"\bstep=(\d+)"), r"--row-step \1"),
     (re.compile(r"\bfirst_index=(\d+)"), r"--first-index \1"),
+    (re.compile(r"\brows='(\w+)'"), r"--rows \1"),
     (re.compile(r"\bannotations_shift=(-?\d+)"), r"--annotations-shift \1"),
     (re.compile(r"\bphase_names=(?:'([^']+)'|(?=, or))"), r"--phase-names \1"),
     (re.compile(r"\b(phase|tool)_names\b"), r"--\1-names"),

@@ -25,6 +25,9 @@ EMISSIONS = (
 )
 """Names of emission families, as in `hmmjax.emissions.FAMILIES`, which would import JAX."""
 
+SEGMENT_FORMATS = ("segments", "elan", "label-studio")
+"""As in `hmmjax.io.write_segments`, which would import NumPy."""
+
 _READ, _TRUTH, _LEARN, _OUT = "Reading predictions", "Annotations", "Learning", "Output"
 
 
@@ -101,6 +104,13 @@ Fps = Annotated[
         "if frame numbers count seconds; 30000/1001. Applies to annotations too, unless they have --annotations-fps.",
     ),
 ]
+Rows = Annotated[
+    str,
+    _read(
+        help="What a row of a phase table is: a frame (frames), or the beginning of a phase that lasts until the next "
+        "row (changes). By default (auto) frames; tables that look like changes are refused."
+    ),
+]
 FirstIndex = Annotated[
     int | None,
     _read(help="Index of the first phase class in files with indices: 0 (the default), or 1.", min=0),
@@ -118,12 +128,13 @@ class Names:
     tool_names: ToolNames = None
     fps: Fps = None
     first_index: FirstIndex = None
+    rows: Rows = "auto"
     videos: Videos = None
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of `hmmjax.io.read` and `hmmjax.io.read_annotations`."""
         names = {"phase_names": self.phase_names, "tool_names": self.tool_names}
-        return {**names, "fps": self.fps, "first_index": self.first_index or 0}
+        return {**names, "fps": self.fps, "first_index": self.first_index or 0, "rows": self.rows}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,6 +154,7 @@ class PredictionFiles:
     tool_names: ToolNames = None
     fps: Fps = None
     first_index: FirstIndex = None
+    rows: Rows = "auto"
     row_step: Annotated[int, _read(help="Frames from one row to the next in files without a Frame column.")] = 25
     offset: Annotated[int | None, _read(help="Frame number of the first row in files without a Frame column.")] = None
     header: Annotated[str, _read(help="Header line in text files: yes, no or auto.")] = "auto"
@@ -299,6 +311,14 @@ Families = Annotated[
 Out = Annotated[Path, _write("--out", help="Folder for the results.")]
 Online = Annotated[
     bool, _write("--online", help="Write predictions of the online filter, which uses past and present frames only.")
+]
+Write = Annotated[
+    list[str] | None,
+    _write(
+        "--write",
+        help="Also write the results as segments: segments (csv with start and end), elan (tab-delimited text) or "
+        "label-studio (JSON); repeatable.",
+    ),
 ]
 NoPictures = Annotated[bool, _write("--no-pictures", help="Do not draw the videos.")]
 Relaxed = Annotated[

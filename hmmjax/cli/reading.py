@@ -73,6 +73,7 @@ def _prediction_options(files: PredictionFiles) -> dict[str, Any]:
         "tool_names": files.tool_names,
         "fps": files.fps,
         "first_index": files.first_index or 0,
+        "rows": files.rows,
         "step": files.row_step,
         "offset": files.offset,
         "header": files.header,
@@ -147,6 +148,7 @@ def read_truth(
         if format.annotations_first_index is None
         else format.annotations_first_index,
         shift=format.annotations_shift,
+        rows=files.rows,
         phase_names=format.annotations_phase_names or files.phase_names,
         tool_names=format.annotations_tool_names or files.tool_names,
         step=files.row_step,

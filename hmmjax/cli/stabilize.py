@@ -19,6 +19,7 @@ def stabilize(
     modeling: o.Modeling,
     common: o.Common,
     online: o.Online = False,
+    write: o.Write = None,
     no_pictures: o.NoPictures = False,
     relaxed: o.Relaxed = False,
     dry_run: o.DryRun = False,
@@ -37,6 +38,9 @@ def stabilize(
     from hmmjax.cli import dry_runs, reading
 
     _check(learning, modeling)
+    for word in write or ():
+        if word not in o.SEGMENT_FORMATS:
+            raise console.unknown("--write", word, o.SEGMENT_FORMATS)
     settings = reading.learning_settings(
         learning,
         emissions=modeling.emissions,
@@ -70,6 +74,9 @@ def stabilize(
         written = job.write_results(
             result, out, like=like, online=online, pictures=not no_pictures, force=overwrite, progress=stages
         )
+        if write:
+            system = result.filtered if online else result.smoothed
+            written += io.write_segments(job.result_tracks(result, system), out, write, force=overwrite)
     console.notices(result.notices)
     if common.json:
         print(job.as_json(result.table, result.notices))

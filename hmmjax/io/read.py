@@ -11,10 +11,12 @@ from hmmjax.io.answers import ANSWERS, is_answers, read_answers
 from hmmjax.io.arrays import pickle_error, read_arrays
 from hmmjax.io.cadene import is_cadene, read_cadene
 from hmmjax.io.detections import is_detections, read_detections
+from hmmjax.io.documents import DOCUMENTS, read_document
 from hmmjax.io.errors import FormatError
 from hmmjax.io.folder import is_unfinished
 from hmmjax.io.labels import merge_labels
 from hmmjax.io.names import Names, resolve_names
+from hmmjax.io.segments import SEGMENTS, is_segments, read_segments
 from hmmjax.io.spec import KINDS, TRACKS, Spec
 from hmmjax.io.text import read_text
 from hmmjax.io.tracks import Track
@@ -29,6 +31,7 @@ _PICKLES = (".pkl", ".pickle", ".p", ".pt", ".pth")
 #: Text layouts other than plain tables: a test of the first line, and the reader. To add a layout, add its pair here.
 _LAYOUTS: tuple[tuple[Callable[[str], bool], Callable[[str, str, Spec], list[Track]]], ...] = (
     (is_answers, read_answers),
+    (is_segments, read_segments),
     (is_cadene, read_cadene),
     (is_detections, read_detections),
 )
@@ -80,8 +83,15 @@ def _search(folder: Path) -> tuple[list[str], list[str]]:
     shown = (p for p in folder.iterdir() if p.is_file() and not p.name.startswith("."))
     inside = sorted(shown, key=lambda p: natural(p.name))
     files = [p for p in inside if p.suffix.lower() in (*_TEXT, *_ARRAYS) and "timestamp" not in p.name]
+    # Documents among tables are settings or results of other programs.
+    files = files or [p for p in inside if p.suffix.lower() in DOCUMENTS]
     if not files:
-        raise FormatError("the folder has no txt, csv, npz or npy file", file=folder, fix="check the path")
+        pickles = next((str(p) for p in inside if p.suffix.lower() in _PICKLES), None)
+        if pickles is not None:
+            raise pickle_error(pickles)
+        raise FormatError(
+            "the folder has no txt, csv, tsv, npz, npy, json, xml or eaf file", file=folder, fix="check the path"
+        )
     ignored = [p.name for p in inside if p not in files]
     more = " ..." if len(ignored) > 5 else ""
     notices = [f"{folder}: ignored {', '.join(ignored[:5])}{more}"] if ignored else []
@@ -103,6 +113,7 @@ def read(
     unknown: bool = False,
     first_index: int = 0,
     shift: int = 0,
+    rows: str = "auto",
     rename: Mapping[str, str] | None = None,
     progress: Callable[[Iterable[str]], Iterable[str]] | None = None,
 ) -> list[Track]:
@@ -111,7 +122,8 @@ def read(
     Args:
         paths: a file, a folder, or several of either. Layouts are detected from the content: Cholec80 and M2CAI16 txt,
             MTRCNet, TMRNet and Surgformer txt, csv with a Frame column, NPZ (`hmmjax.io.arrays`), NPY (one video per
-            file), Cadene's csv, Faster R-CNN detection csv, and, among annotations, answers to `hmmjax suggest`.
+            file), Cadene's csv, Faster R-CNN detection csv, tables of segments or changes (`hmmjax.io.segments`), JSON
+            and XML of annotation tools (`hmmjax.io.documents`), and, among annotations, answers to `hmmjax suggest`.
         track: "phases" or "tools", if the file does not tell.
         kind: "labels", "probabilities" or "logits" (softmax over phases, sigmoid per tool), for both tracks or as
             ``{"phases": ..., "tools": ...}``. With None, whole-number tools and single columns of phases are labels;
@@ -128,6 +140,8 @@ def read(
             `Track.notices`.
         unknown: allow the label -1 (unknown), as annotations may have it.
         first_index: index of the first phase class in files with indices; AutoLaparo and PitVis count from 1.
+        rows: "frames" if each row of a phase table is a frame, "changes" if each phase lasts until the next row; "auto"
+            means frames, and refuses tables in which every row, ten seconds or more apart, begins another phase.
         shift: number that is added to all frame numbers, for files whose counter starts elsewhere.
         rename: new video names by old name, for instance ``{"tool_video_11": "video61"}``.
         progress: wraps the iteration over files, for a progress bar.
@@ -141,7 +155,9 @@ def read(
     spec = _spec(track, kind, phase_names, tool_names, fps, step, offset, header, strict, unknown)
     if first_index < 0:
         raise FormatError(f"first_index is {first_index}", fix="pass the index of the first class, 0 or 1")
-    spec = dataclasses.replace(spec, first_index=int(first_index), shift=int(shift))
+    if rows not in ("auto", "frames", "changes"):
+        raise FormatError(f"unknown rows option {rows!r}", fix="pass 'auto', 'frames' or 'changes'")
+    spec = dataclasses.replace(spec, first_index=int(first_index), shift=int(shift), rows=rows)
     files, notices = find_files(paths)
     tracks: list[Track] = []
     for file in files if progress is None else progress(files):
@@ -223,6 +239,8 @@ def _read_file(file: str, spec: Spec) -> list[Track]:
         ) from None
     if "\0" in text:
         raise not_text
+    if suffix in DOCUMENTS or text.lstrip()[:1] in ("<", "{", "["):
+        return read_document(file, text, spec)
     first = next((line for line in text.splitlines() if line.strip()), "")
     reader = next((read_layout for matches, read_layout in _LAYOUTS if matches(first)), read_text)
     return reader(file, text, spec)
@@ -244,7 +262,7 @@ def _shifted(track: Track, spec: Spec) -> Track:
 def _doubtful_index(tracks: Sequence[Track], spec: Spec) -> list[str]:
     """Return a notice if phases are stored as indices, in several videos, and none is the first class."""
     own = [t for t in tracks if t.track == "phases" and t.is_labels and t.layout.spelling is None]
-    own = [t for t in own if t.layout.format not in (ANSWERS, "segments") and (t.values >= 0).any()]
+    own = [t for t in own if t.layout.format not in (ANSWERS, SEGMENTS) and (t.values >= 0).any()]
     if spec.first_index or not own or min(int(t.values[t.values >= 0].min()) for t in own) != 1:
         return []
     highest = max(int(t.values.max()) for t in own)

@@ -34,6 +34,7 @@ class Spec:
     unknown: bool = False
     first_index: int = 0
     shift: int = 0
+    rows: str = "auto"
 
     @property
     def counter_fps(self) -> float:

@@ -4,6 +4,7 @@ All have one row per frame, with the frame number in one column and labels or sc
 names or indices, and line endings are detected and stored in the track's `Layout`.
 """
 
+import dataclasses
 import re
 from collections.abc import Sequence
 
@@ -17,6 +18,8 @@ from hmmjax.io.tracks import Layout, Track
 from hmmjax.io.videos import video_id
 
 _NUMBERED_TOOL = re.compile(r"tool\d+")
+_CHANGE_SECONDS = 10.0
+"""Median distance from which on rows that all begin another phase are taken for changes."""
 _UNKNOWN = ("-1", "?", "unknown", "unlabelled", "unlabeled", "none")
 
 
@@ -45,8 +48,26 @@ def read_text(file: str, text: str, spec: Spec) -> list[Track]:
             trailing=table.trailing,
             spelling=spelling,
         )
-        tracks.append(Track(video_id(file), track, frames, values, names, spec.counter_fps, layout, file))
+        read = Track(video_id(file), track, frames, values, names, spec.counter_fps, layout, file)
+        tracks.append(_with_changes(read, spec) if track == "phases" and kind == "labels" else read)
     return tracks
+
+
+def _with_changes(track: Track, spec: Spec) -> Track:
+    """Return a track of changes of phase with a row per frame; raise if it is unclear whether rows are changes."""
+    frames, values = track.frames, track.values
+    if spec.rows == "changes":
+        every = np.arange(frames[0], frames[-1] + 1, 1 if spec.unknown else spec.step)
+        return dataclasses.replace(track, frames=every, values=values[np.searchsorted(frames, every, "right") - 1])
+    apart = np.median(np.diff(frames)) / track.fps if frames.size > 2 else 0.0
+    if spec.rows == "auto" and apart >= _CHANGE_SECONDS and (np.diff(values) != 0).all():
+        raise FormatError(
+            f"each of the {frames.size} rows begins another phase, and they are {apart:,.0f} s apart: these seem to be "
+            "changes of phase, not one row per frame",
+            file=track.source,
+            fix="pass rows='changes' if each phase lasts until the next row, or rows='frames'",
+        )
+    return track
 
 
 def _columns(table: Table, spec: Spec) -> tuple[int, dict[str, tuple[list[int], tuple[str, ...] | None]]]:

@@ -14,6 +14,7 @@ from hmmjax.io.errors import FormatError
 from hmmjax.io.names import permutation
 from hmmjax.io.tracks import Layout, Track
 from hmmjax.io.videos import array_suffix
+from hmmjax.io.write_segments import segment_lines
 
 #: Probabilities are clipped to at least this before they are written as logits.
 LOGIT_CLIP = 1e-12
@@ -84,7 +85,7 @@ def plan_files(folder: PathLike, like: Sequence[Track]) -> dict[str, Path]:
 def _target(folder: Path, source: str, members: Sequence[Track]) -> Path:
     tracks = {member.track for member in members}
     name = Path(source).name
-    if members[0].layout.format == "detections":
+    if members[0].layout.format in ("detections", "segments"):
         name = f"{Path(source).stem}.csv"
     return folder / (tracks.pop() if len(tracks) == 1 else "both") / name
 
@@ -113,6 +114,8 @@ def _write_file(path: str, members: Sequence[Track]) -> None:
     layout = members[0].layout
     if layout.format in ("npz", "npy"):
         _write_arrays(path, members)
+    elif layout.format == "segments":
+        _write_lines(path, segment_lines(members), "\n")
     elif layout.format == "cadene":
         lines = [
             ";".join((head, *cells))

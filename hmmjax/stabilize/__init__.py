@@ -21,7 +21,7 @@ from hmmjax.stabilize.rank import FamilyRanking, RankingInputs, prepare_ranking,
 from hmmjax.stabilize.results import read_results
 from hmmjax.stabilize.settings import PRIORS, Settings
 from hmmjax.stabilize.table import Row, System, compare_systems, finite_or_none
-from hmmjax.stabilize.write import as_json, records, write_results
+from hmmjax.stabilize.write import as_json, records, result_tracks, write_results
 
 __all__ = [
     "ENOUGH_VIDEOS",
@@ -48,6 +48,7 @@ __all__ = [
     "rank_families",
     "read_results",
     "records",
+    "result_tracks",
     "stabilize",
     "write_results",
 ]

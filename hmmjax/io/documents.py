@@ -1,0 +1,123 @@
+"""Read annotations in JSON and XML: Label Studio, ELAN (.eaf), CVAT and MultiBypass140."""
+
+import json
+import xml.etree.ElementTree as ElementTree
+from typing import Any
+
+from hmmjax.io.errors import FormatError
+from hmmjax.io.segments import Segment, tracks_of
+from hmmjax.io.spec import Spec
+from hmmjax.io.tracks import Track
+from hmmjax.io.videos import video_id
+
+DOCUMENTS = (".json", ".xml", ".eaf")
+"""Suffixes of the files."""
+
+_FIX = "export segments as csv with the columns start, end and label, or one row per frame (Frame, Phase)"
+
+
+def read_document(file: str, text: str, spec: Spec) -> list[Track]:
+    """Read the annotations of a JSON or XML file.
+
+    Raises:
+        FormatError: the file is damaged, or of no known layout.
+    """
+    if text.lstrip()[:1] == "<":
+        return tracks_of(file, _read_xml(file, text), spec)
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise FormatError(f"the file is not valid JSON ({error})", file=file, fix="export it again") from None
+    if isinstance(content, list) and content and all(isinstance(task, dict) for task in content):
+        return tracks_of(file, _label_studio(file, content), spec)
+    if isinstance(content, dict) and content and all(key.isdigit() for key in content):
+        return tracks_of(file, _frames(file, content), spec)
+    raise FormatError("this JSON layout is not known (Label Studio and MultiBypass140 are)", file=file, fix=_FIX)
+
+
+def _label_studio(file: str, tasks: list[dict[str, Any]]) -> list[Segment]:
+    """Timeline labels are ranges of frames, from 1 on, the last one included; regions of audio are in seconds."""
+    found = []
+    for i, task in enumerate(tasks, 1):
+        data = task.get("data") or {}
+        names = [v for key, v in data.items() if isinstance(v, str) and "video" in key.lower()] if data else []
+        video = video_id(names[0].rsplit("/", 1)[-1].rsplit(".", 1)[0]) if names else video_id(file)
+        for result in _results(task):
+            value = result.get("value") or {}
+            labels = value.get("timelinelabels") or value.get("labels") or []
+            try:
+                if "ranges" in value:
+                    spans = [(int(r["start"]) - 1, int(r["end"]) - 1, None) for r in value["ranges"]]
+                else:
+                    spans = [(float(value["start"]), float(value["end"]), 1.0)] if labels else []
+            except (KeyError, TypeError, ValueError):
+                raise FormatError(
+                    f"a range of task {i} has no start and end", file=file, fix="export it again"
+                ) from None
+            found += [Segment(video, a, b, str(label), i, fps) for a, b, fps in spans for label in labels]
+    if not found:
+        raise FormatError("no task has timeline labels", file=file, fix=_FIX)
+    return found
+
+
+def _results(task: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        result
+        for annotation in task.get("annotations") or task.get("completions") or []
+        for result in annotation.get("result") or []
+        if isinstance(result, dict)
+    ]
+
+
+def _frames(file: str, content: dict[str, Any]) -> list[Segment]:
+    """MultiBypass140: a phase (and a step, which is not read) of every frame."""
+    video, found = video_id(file), []
+    for key in sorted(content, key=int):
+        row = content[key]
+        phase = row.get("phase") if isinstance(row, dict) else row
+        if not isinstance(phase, int | str):
+            raise FormatError(f"frame {key} has no phase", file=file, fix=_FIX)
+        found.append(Segment(video, int(key), int(key), str(phase), 1))
+    return found
+
+
+def _read_xml(file: str, text: str) -> list[Segment]:
+    if "<!ENTITY" in text:
+        raise FormatError("the file defines entities, which are not read", file=file, fix="export it again")
+    try:
+        root = ElementTree.fromstring(text.encode())
+    except ElementTree.ParseError as error:
+        raise FormatError(f"the file is not valid XML ({error})", file=file, fix="export it again") from None
+    if root.tag == "ANNOTATION_DOCUMENT":
+        return _elan(file, root)
+    if root.tag == "annotations":
+        return _cvat(file, root)
+    raise FormatError("this XML layout is not known (ELAN and CVAT are)", file=file, fix=_FIX)
+
+
+def _elan(file: str, root: ElementTree.Element) -> list[Segment]:
+    """Alignable annotations of all tiers; times are milliseconds."""
+    times = {slot.get("TIME_SLOT_ID"): slot.get("TIME_VALUE") for slot in root.iter("TIME_SLOT")}
+    found = []
+    for item in root.iter("ALIGNABLE_ANNOTATION"):
+        start, end = (times.get(item.get(name)) for name in ("TIME_SLOT_REF1", "TIME_SLOT_REF2"))
+        label = (item.findtext("ANNOTATION_VALUE") or "").strip()
+        if start is None or end is None:
+            raise FormatError(f"the annotation {label!r} has no time", file=file, fix="align it in ELAN")
+        found.append(Segment(video_id(file), int(start) / 1e3, int(end) / 1e3, label, 1, 1.0))
+    return found
+
+
+def _cvat(file: str, root: ElementTree.Element) -> list[Segment]:
+    """Tags of images; the image's id is its frame."""
+    found = []
+    for image in root.iter("image"):
+        frame = image.get("id") or ""
+        if not frame.isdigit():
+            raise FormatError("an image has no number", file=file, fix="export 'CVAT for images'")
+        found += [
+            Segment(video_id(file), int(frame), int(frame), tag.get("label") or "", 1) for tag in image.iter("tag")
+        ]
+    if not found:
+        raise FormatError("no image has a tag", file=file, fix="export 'CVAT for images' with tags of phases")
+    return found

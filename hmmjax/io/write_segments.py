@@ -1,0 +1,133 @@
+"""Write labels as segments, for annotation tools: csv, ELAN's tab-delimited text and Label Studio's JSON."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hmmjax.io.atomic_write import write_atomically
+from hmmjax.io.errors import FormatError
+from hmmjax.io.grid import row_step
+from hmmjax.io.tracks import Track
+
+FORMATS = ("segments", "elan", "label-studio")
+"""What `write_segments` writes."""
+
+
+class Span(NamedTuple):
+    """A run of one label: its track, name, first frame, and the frame after its last one."""
+
+    track: str
+    label: str
+    start: int
+    end: int
+
+
+def spans_of(track: Track) -> list[Span]:
+    """Return the runs of each phase, or of the presence of each tool; a gap between rows ends a run.
+
+    Args:
+        track: labels or probabilities; the most probable phase, and tools at or above 0.5.
+    """
+    labels, frames = track.labels(), track.frames
+    step = max(1, round(row_step(frames, track.fps)))
+    columns = [(None, labels)] if labels.ndim == 1 else list(enumerate(labels.T))
+    names = track.names or [f"{track.track[:-1]} {i}" for i in range(int(labels.max(initial=0)) + 1)]
+    if labels.ndim == 2 and track.names is None:
+        names = [f"tool {i + 1}" for i in range(labels.shape[1])]
+    out = []
+    for k, values in columns:
+        cut = np.flatnonzero((np.diff(values) != 0) | (np.diff(frames) > 1.5 * step)) + 1
+        for a, b in zip(np.r_[0, cut], np.r_[cut, len(values)], strict=True):
+            value = int(values[a])
+            if value < 0 or (k is not None and value == 0):
+                continue
+            follows = b < len(frames) and frames[b] - frames[b - 1] <= 1.5 * step
+            end = int(frames[b]) if follows else int(frames[b - 1]) + step
+            out.append(Span(track.track, names[value if k is None else k], int(frames[a]), end))
+    return sorted(out, key=lambda s: (s.track, s.start))
+
+
+def write_segments(
+    tracks: Sequence[Track],
+    folder: str | os.PathLike[str],
+    formats: Sequence[str] = ("segments",),
+    *,
+    force: bool = False,
+) -> list[Path]:
+    """Write the labels of all videos as segments.
+
+    - "segments": ``segments/<video>.csv`` with the columns video, track, label, start and end in seconds;
+    - "elan": ``elan/<video>.txt``, which ELAN imports as tab-delimited text: tier, participant, begin, end, annotation;
+    - "label-studio": ``label-studio.json``, tasks with timeline labels in frames.
+
+    `hmmjax.io.read_annotations` reads all of them back.
+
+    Args:
+        tracks: labels or probabilities of all videos.
+        folder: the output folder.
+        formats: which of `FORMATS` to write.
+        force: overwrite existing files.
+
+    Returns:
+        The files written.
+
+    Raises:
+        FormatError: an unknown format.
+        FileExistsError: a file exists and `force` is False.
+    """
+    if unknown := [name for name in formats if name not in FORMATS]:
+        raise FormatError(f"unknown format {unknown[0]!r}", fix=f"choose among {', '.join(FORMATS)}")
+    videos: dict[str, list[Track]] = {}
+    for track in tracks:
+        videos.setdefault(track.video, []).append(track)
+    texts: dict[Path, str] = {}
+    for video, own in videos.items():
+        spans = [(span, track.fps) for track in own for span in spans_of(track)]
+        if "segments" in formats:
+            texts[Path(folder) / "segments" / f"{video}.csv"] = "\n".join(segment_lines(own)) + "\n"
+        if "elan" in formats:
+            lines = [f"{s.track}\t\t{_clock(s.start / fps)}\t{_clock(s.end / fps)}\t{s.label}" for s, fps in spans]
+            texts[Path(folder) / "elan" / f"{video}.txt"] = "\n".join(lines) + "\n"
+    if "label-studio" in formats:
+        tasks = [_task(video, own) for video, own in videos.items()]
+        texts[Path(folder) / "label-studio.json"] = json.dumps(tasks, indent=1, ensure_ascii=False) + "\n"
+    for path, text in texts.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with write_atomically(path, force=force) as temporary:
+            Path(temporary).write_text(text, encoding="utf-8")
+    return list(texts)
+
+
+def segment_lines(tracks: Sequence[Track]) -> list[str]:
+    """Return the lines of a csv of segments, with its header."""
+    rows = ["video,track,label,start,end"]
+    for track in tracks:
+        rows += [
+            f'{track.video},{s.track},"{s.label}",{s.start / track.fps:.3f},{s.end / track.fps:.3f}'
+            for s in spans_of(track)
+        ]
+    return rows
+
+
+def _task(video: str, tracks: Sequence[Track]) -> dict[str, Any]:
+    results = [
+        {
+            "type": "timelinelabels",
+            "from_name": span.track,
+            "to_name": "video",
+            "value": {"ranges": [{"start": span.start + 1, "end": span.end}], "timelinelabels": [span.label]},
+        }
+        for track in tracks
+        for span in spans_of(track)
+    ]
+    return {"data": {"video": f"{video}.mp4"}, "annotations": [{"result": results}]}
+
+
+def _clock(seconds: float) -> str:
+    milliseconds = round(seconds * 1000)
+    minutes, rest = divmod(milliseconds, 60_000)
+    return f"{minutes // 60:02d}:{minutes % 60:02d}:{rest / 1000:06.3f}"
