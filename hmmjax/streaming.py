@@ -24,6 +24,7 @@ from hmmjax._core import stream as recursions
 from hmmjax._core.arrays import native
 from hmmjax._core.batch import Batch, canonical, collect
 from hmmjax._core.inputs import event_axes
+from hmmjax._core.size import check_size
 from hmmjax._core.stream import Moment, StreamState
 from hmmjax.types import Labels, Observations, Params, Posterior
 
@@ -91,6 +92,7 @@ class Stream:
         validation.check_params(params)
         if not isinstance(lag, int) or lag < 0:
             raise ValueError(f"lag must be an integer number of frames, 0 or more, got {lag!r}.")
+        check_size(params.num_phases, params.num_tools, lag + 1)
         self.params = canonical(params)
         self.lag = lag
         self._chain = recursions.chain_tables(self.params, in_logs=not lowering.scaled_is_exact(self.params))

@@ -1,5 +1,7 @@
 """What is declared for predictions applies to annotations; wrong rates and numbering from 1 are noticed."""
 
+import json
+
 import numpy as np
 import pytest
 from commands import run
@@ -27,8 +29,6 @@ def accuracy(*options, code=0):
 
 
 def io_table(text):
-    import json
-
     (row,) = [r for r in json.loads(text)["table"] if r["figure"] == "phase accuracy, pooled"]
     return row["value"], row["frames"]
 
@@ -86,3 +86,37 @@ def test_rates_may_be_ratios():
     assert rate("30000/1001") == pytest.approx(29.97003)
     with pytest.raises(Exception, match="write a number or a ratio"):
         rate("fast")
+
+
+def test_labels_that_never_meet_the_predictions(tmp_path):
+    """Nothing can be learned from them: exit code 2, and no claim."""
+    predictions, labels = write(tmp_path / "p"), write(tmp_path / "t", shift=500)
+    options = ("--fps", 1, "--first-index", 1, "--phase-names", ",".join(NAMES))
+    result = run("stabilize", predictions, "--annotations", labels, *options, "--out", tmp_path / "out", code=2)
+    assert "--annotations-shift" in result.stderr or "--annotations-fps" in result.stderr
+    assert "transitions counted" not in result.stderr
+    put(tmp_path, "u/video01.txt", "Frame\tPhase\n" + "".join(f"{i + 1}\t-1\n" for i in range(90)))
+    result = run("stabilize", predictions, "--annotations", tmp_path / "u", *options, "--out", tmp_path / "out", code=2)
+    assert "nothing can be learned or scored" in result.stderr
+
+
+def test_columns_without_a_header_are_what_the_names_say(tmp_path):
+    """HeiChole: 31 columns of instruments."""
+    names = ",".join(f"i{k}" for k in range(31))
+    rows = "".join(",".join(map(str, [i, *([0, 1] * 16)[:31]])) + "\n" for i in range(50))
+    file = put(tmp_path, "Hei-Chole1_Annotation_Instrument.csv", rows)
+    (found,) = io.read_annotations(file, tool_names=names)
+    assert found.track == "tools" and found.values.shape == (50, 31)
+    with pytest.raises(io.FormatError, match=r"31 columns, and no header.*pass tool_names"):
+        io.read_annotations(file)
+    error = run("explore", file, "--out", tmp_path / "out", code=2).stderr
+    assert "--tool-names" in error and "track=" not in error
+
+
+def test_half_a_label_and_a_folder_of_pickles(tmp_path):
+    halves = put(tmp_path, "video01.txt", "Frame\tGrasper\tHook\n0\t0\t0.5\n")
+    with pytest.raises(io.FormatError, match="label 0.5 is not a whole number.*write -1"):
+        io.read_annotations(halves, tool_names=("Grasper", "Hook"))
+    put(tmp_path, "pickles/train.pickle", "x")
+    with pytest.raises(io.FormatError, match="train.pickle.*pickles can execute"):
+        io.read_annotations(tmp_path / "pickles")

@@ -117,7 +117,7 @@ def test_spreadsheets_dialects(tmp_path):
         ("Time\tPhase\n0\t1\n", 1, "0 Frame columns"),
         ("Frame\tStep\n0\t1\n", 1, "unknown tool 'Step'"),
         ("0\n25\n", 1, "one column"),
-        ("0\t1\t0\n", 1, "3 columns and no header"),
+        ("0\t1\t0\n", 1, "a frame number and 2 columns, and no header"),
         (TOOLS + "0\t1\t0\t0\t0\t0\t0\n", 2, "expected 8 columns as in the header, found 7"),
         (TOOLS + "0\t1\t0\t0\t0\t0\t0\t2\n", 2, "label 2 is out of range"),
         (TOOLS + "0\t1\t0\t0\t0\t0\t0\t0.5x\n", 2, "'0.5x' is not a number"),

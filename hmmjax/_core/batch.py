@@ -13,6 +13,7 @@ from hmmjax._core.arrays import native
 from hmmjax._core.checks import check_label_dtype, check_mask, is_concrete, is_float
 from hmmjax._core.inputs import check_records, leading_axes, pad_lists
 from hmmjax._core.pytree import pytree, static
+from hmmjax._core.size import check_size
 from hmmjax._core.split import Split, is_local, split_of
 from hmmjax._core.typing import Array
 from hmmjax.types import Labels, Observations, Params
@@ -143,6 +144,7 @@ def prepare(params: Params, obs: Observations, mask: Any, labels: Labels | None)
             check_label_dtype("labels.phases", labels.phases)
             check_label_dtype("labels.tools", labels.tools)
     batch = _collect(obs, mask, labels, lengths, params)
+    check_size(params.num_phases, params.num_tools, batch.observed.shape[1], batch.observed.shape[0])
     if not concrete:
         validation.check_event_shapes(params, Observations(batch.phases, batch.tools))
         return pad_frames(dataclasses.replace(batch, split=None), 1)

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from hmmjax import stabilize as job
+from hmmjax._core.size import model_size
 from hmmjax.cli import console
 
 
@@ -16,6 +17,10 @@ def report_plan(prepared: job.Prepared, out: Path, settings: job.Settings, as_js
     plan: dict[str, Any] = {"would_stabilize": ids, "tracks": tracks, "frames": frames, "recognizers": count}
     text = f"would stabilize {' and '.join(tracks)} of {console.videos(len(ids))}, {frames:,} frames"
     text += f", predicted by {count} recognizers" if count > 1 else ""
+    phases, tools = _model_shape(prepared)
+    size = model_size(phases, tools, index.length, len(ids))
+    plan |= {"states": size.states, "bytes": size.memory, "seconds_per_pass": round(size.seconds, 3)}
+    text += f" ({size})"
     if prepared.given is not None:
         plan["models"] = 0
         text += ", with the given model"
@@ -26,6 +31,13 @@ def report_plan(prepared: job.Prepared, out: Path, settings: job.Settings, as_js
     plan |= {"would_write_to": str(out), "notices": list(prepared.notices)}
     console.notices(prepared.notices)
     console.answer(plan, f"{text}. Results would go to {out}; nothing was written.", as_json)
+
+
+def _model_shape(prepared: job.Prepared) -> tuple[int, int]:
+    """Return the numbers of phases and tools of the model."""
+    if prepared.given is not None:
+        return prepared.given.num_phases, prepared.given.num_tools
+    return prepared.classes["phases"], prepared.classes["tools"]
 
 
 def _learning(prepared: job.Prepared, settings: job.Settings) -> tuple[dict[str, Any], str]:

@@ -5,6 +5,7 @@ change points of Cataract-101. They become tracks with a row per frame.
 """
 
 import csv
+import itertools
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -90,9 +91,7 @@ def _video(file: str, video: str, found: list[Segment], spec: Spec) -> list[Trac
     found = sorted(found, key=lambda s: (s.start, s.line))
     notices = ()
     if found[-1].end is None:
-        notices = (
-            f"{file}: the end of the last segment of {video} is not in the file, so only its first frame counts",
-        )
+        notices = (f"{file}: the end of the last segment of {video} is not given, so only its first frame counts",)
     spans: list[tuple[int, int, Segment]] = []
     for i, s in enumerate(found):
         scale = 1.0 if s.fps is None else fps
@@ -121,9 +120,9 @@ def _labels(
     for a, b, s in spans:
         inside = (frames >= a) & (frames < b)
         if track == "tools":
-            values[inside, find_name(s.label, names)] = 1
+            values[inside, _index(s, names, track, file)] = 1
             continue
-        index = int(s.label) - spec.first_index if numbered else find_name(s.label, names)
+        index = int(s.label) - spec.first_index if numbered else _index(s, names, track, file)
         if numbered and not 0 <= index < (len(spec.names.get("phases") or ()) or MAX_CLASSES):
             raise FormatError(
                 f"phase label {s.label} is out of range",
@@ -145,6 +144,13 @@ def _labels(
     layout = Layout(format=SEGMENTS, kind="labels", delimiter=",", spelling=None if numbered else tuple(names))
     known_names = declared if numbered else tuple(names)
     return Track(video, track, frames, values.astype(np.int32), known_names, spec.counter_fps, layout, file, notices)
+
+
+def _index(segment: Segment, names: Sequence[str], track: str, file: str) -> int:
+    found = find_name(segment.label, names)
+    if found is None:
+        raise unknown_name(segment.label, names, track, file=file, line=segment.line)
+    return found
 
 
 def _track_of(segment: Segment, spec: Spec, file: str) -> str:
@@ -237,7 +243,7 @@ def _table(file: str, own: str, lines: list[tuple[int, str]], spec: Spec) -> lis
 
 def _are_changes(found: Sequence[Segment]) -> bool:
     """Whether every row of a video has another label than the row before."""
-    return all(a.label != b.label for a, b in zip(found, found[1:], strict=False) if a.video == b.video)
+    return all(a.label != b.label for a, b in itertools.pairwise(found) if a.video == b.video)
 
 
 def _events(file: str, rows: list[tuple[int, list[str]]], names: list[str], of: object) -> list[Segment]:

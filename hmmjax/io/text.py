@@ -81,13 +81,15 @@ def _columns(table: Table, spec: Spec) -> tuple[int, dict[str, tuple[list[int], 
             fix="add the frame number of each row, since rows are never matched by their order",
         )
     if table.header is None:
-        track = spec.track or ("phases" if width == 2 else None)
+        # Without a header, the number of declared names tells what the columns are.
+        named = [t for t in ("tools", "phases") if len(spec.names.get(t) or ()) == width - 1]
+        track = spec.track or ("phases" if width == 2 else named[0] if named else None)
         if track is None:
             raise FormatError(
-                f"the file has {width} columns and no header",
+                f"the file has a frame number and {width - 1} columns, and no header",
                 file=table.file,
                 line=table.lines[0],
-                fix="pass track='tools' or track='phases', and the class order (tool_names or phase_names)",
+                fix=f"name the {width - 1} columns in their order: pass tool_names if they are tools, or phase_names",
             )
         return 0, {track: (list(range(1, width)), None)}
     frame = [i for i, cell in enumerate(table.header) if fold(cell) == "frame"]

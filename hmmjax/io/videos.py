@@ -27,7 +27,7 @@ def video_id(name: str) -> str:
     Returns:
         The identifier. A name that does not end in a number is returned without its suffixes.
     """
-    stem = re.sub(r"\.(txt|csv|tsv|npz|npy|png|json|xml|eaf|mp4)$", "", PurePath(name).name, flags=re.IGNORECASE)
+    stem = re.sub(r"(\.(txt|csv|tsv|npz|npy|png|json|xml|eaf|mp4))+$", "", PurePath(name).name, flags=re.IGNORECASE)
     while (shorter := _SUFFIX.sub("", stem)) and shorter != stem:
         stem = shorter
     match = re.fullmatch(r"(.*?)[-_ ]*(\d+)", stem)

@@ -247,7 +247,7 @@ def _dynamics(
 ) -> tuple[Params, str]:
     """Return initial and transition probabilities, and their origin in words."""
     labels, mask = (examples.labels, examples.mask) if transitions is None else transitions
-    missing = (num_phases and labels.phases is None) or (num_tools and labels.tools is None)
+    missing = (num_phases and not _any_known(labels.phases)) or (num_tools and not _any_known(labels.tools))
     if missing:
         if transitions is not None:
             raise ValueError(
@@ -266,6 +266,10 @@ def _dynamics(
     )
     where = "the labeled videos" if transitions is None else f"{mask.any(1).sum()} other videos"
     return params, f"transitions counted in {where}"
+
+
+def _any_known(labels: Any) -> bool:
+    return labels is not None and bool((np.asarray(labels) >= 0).any())
 
 
 def _with_emission(params: Params, track: str, family: Any) -> Params:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hmmjax import io, metrics
+from hmmjax._core.size import check_size
 from hmmjax.emissions import LABEL_FAMILIES
 from hmmjax.io import BatchIndex, FormatError, ModelFile, Track
 from hmmjax.metrics.relaxed import check_order
@@ -102,6 +103,7 @@ def prepare_inputs(
     files = [t for source in (predictions, *more, annotations, transitions) for t in source]
     raw, outputs, labels, mask, index, notices = _batch((predictions, *more), annotations, settings.step)
     notices = [*(notice for track in files for notice in track.notices), *notices]
+    _require_known(annotations, labels, tracks)
     given, classes, counts = None, {}, None
     if model is not None:
         obs = observations_for(raw, model.params, settings.threshold)
@@ -114,6 +116,7 @@ def prepare_inputs(
         classes = count_classes(tracks, names, raw, files)
         counts = transition_labels(transitions, index)
         hidden = bool(classes["phases"]) and "phases" not in observed
+        check_size(classes["phases"], classes["tools"], index.length, len(index.ids))
         notices += _few_videos(hidden, len(mask) - 1 if counts is None else len(counts.ids))
     if settings.relaxed and names["phases"] is not None:
         check_order(names["phases"], metrics.TMRNET)
@@ -132,6 +135,19 @@ def _batch(
     _, labels, mask, index = io.to_batch(io.join(frames), annotations, step=step)
     each = join_observations(sampled, index)
     return merge_observations(each), each, labels, mask, index, [*notices, *index.notices]
+
+
+def _require_known(annotations: Sequence[Track], labels: Labels, tracks: Sequence[str]) -> None:
+    """Raise FormatError if there are annotations of the model's tracks, but none of a predicted frame."""
+    own = [t for t in annotations if t.track in tracks]
+    known = [x for track in tracks if (x := getattr(labels, track)) is not None]
+    if own and not any((x >= 0).any() for x in known):
+        raise FormatError(
+            "no annotated frame is a predicted frame, so that nothing can be learned or scored",
+            file=own[0].source,
+            fix="check the frame rates (--fps, --annotations-fps), the first frame numbers (--annotations-shift), and "
+            "that the labels are not all unknown",
+        )
 
 
 def _few_videos(hidden: bool, count: int) -> list[str]:
