@@ -115,8 +115,8 @@ def test_columns_without_a_header_are_what_the_names_say(tmp_path):
 
 def test_half_a_label_and_a_folder_of_pickles(tmp_path):
     halves = put(tmp_path, "video01.txt", "Frame\tGrasper\tHook\n0\t0\t0.5\n")
-    with pytest.raises(io.FormatError, match="label 0.5 is not a whole number.*write -1"):
+    with pytest.raises(io.FormatError, match=r"label 0.5 is not a whole number.*write -1"):
         io.read_annotations(halves, tool_names=("Grasper", "Hook"))
     put(tmp_path, "pickles/train.pickle", "x")
-    with pytest.raises(io.FormatError, match="train.pickle.*pickles can execute"):
+    with pytest.raises(io.FormatError, match=r"train.pickle.*pickles can execute"):
         io.read_annotations(tmp_path / "pickles")
