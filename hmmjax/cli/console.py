@@ -67,7 +67,7 @@ _SPELLINGS = (
     (re.compile(r"\brows='(\w+)'"), r"--rows \1"),
     (re.compile(r"\bannotations_shift=(-?\d+)"), r"--annotations-shift \1"),
     (re.compile(r"\bphase_names=(?:'([^']+)'|(?=, or))"), r"--phase-names \1"),
-    (re.compile(r"\b(phase|tool)_names\b"), r"--\1-names"),
+    (re.compile(r"\b(phase|tool)_names\b(?!=)"), r"--\1-names"),
     (re.compile(r"\b(kind|header|fps|offset|emissions|folds|seed|threshold)='?([\w.-]+)'?"), r"--\1 \2"),
 )
 

@@ -71,13 +71,24 @@ def _results(task: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _frames(file: str, content: dict[str, Any]) -> list[Segment]:
     """MultiBypass140: a phase (and a step, which is not read) of every frame."""
-    video, found = video_id(file), []
+    rows: list[tuple[int, str]] = []
     for key in sorted(content, key=int):
         row = content[key]
         phase = row.get("phase") if isinstance(row, dict) else row
         if not isinstance(phase, int | str):
             raise FormatError(f"frame {key} has no phase", file=file, fix=_FIX)
-        found.append(Segment(video, int(key), int(key), str(phase), 1))
+        rows.append((int(key), str(phase)))
+    return _runs(video_id(file), rows)
+
+
+def _runs(video: str, rows: list[tuple[int, str]]) -> list[Segment]:
+    """Return the runs of frames with one label, from rows of frame and label in order."""
+    found: list[Segment] = []
+    for frame, label in rows:
+        if found and found[-1].label == label and found[-1].end == frame - 1:
+            found[-1] = found[-1]._replace(end=frame)
+        else:
+            found.append(Segment(video, frame, frame, label, 1))
     return found
 
 
@@ -110,14 +121,15 @@ def _elan(file: str, root: ElementTree.Element) -> list[Segment]:
 
 def _cvat(file: str, root: ElementTree.Element) -> list[Segment]:
     """Tags of images; the image's id is its frame."""
-    found = []
+    rows: dict[str, list[tuple[int, str]]] = {}
     for image in root.iter("image"):
         frame = image.get("id") or ""
         if not frame.isdigit():
             raise FormatError("an image has no number", file=file, fix="export 'CVAT for images'")
-        found += [
-            Segment(video_id(file), int(frame), int(frame), tag.get("label") or "", 1) for tag in image.iter("tag")
-        ]
+        for tag in image.iter("tag"):
+            label = tag.get("label") or ""
+            rows.setdefault(label, []).append((int(frame), label))
+    found = [segment for own in rows.values() for segment in _runs(video_id(file), sorted(own))]
     if not found:
         raise FormatError("no image has a tag", file=file, fix="export 'CVAT for images' with tags of phases")
     return found

@@ -100,8 +100,9 @@ def _video(file: str, video: str, found: list[Segment], spec: Spec) -> list[Trac
         end = after if s.end is None else s.end * scale + (s.fps is None)  # the last frame belongs to its segment
         spans.append((start, int(np.ceil(end - 1e-6)), s))
     out = []
+    tracks = {s.label: _track_of(s, spec, file) for _, _, s in reversed(spans)}
     for track in ("phases", "tools"):
-        own = [span for span in spans if _track_of(span[2], spec, file) == track]
+        own = [span for span in spans if tracks[span[2].label] == track]
         if own:
             out.append(_labels(file, video, track, own, spec, notices))
     return out
@@ -117,12 +118,13 @@ def _labels(
     names = spec.names.get(track) or (CHOLEC80_PHASES if track == "phases" else CHOLEC80_TOOLS)
     numbered = track == "phases" and all(re.fullmatch(r"\d+", s.label) for _, _, s in spans)
     values = np.full(frames.size if track == "phases" else (frames.size, len(names)), -1 if track == "phases" else 0)
+    indices = {} if numbered else {s.label: _index(s, names, track, file) for _, _, s in spans}
     for a, b, s in spans:
-        inside = (frames >= a) & (frames < b)
+        inside = slice(*np.searchsorted(frames, [a, b]).tolist())
         if track == "tools":
-            values[inside, _index(s, names, track, file)] = 1
+            values[inside, indices[s.label]] = 1
             continue
-        index = int(s.label) - spec.first_index if numbered else _index(s, names, track, file)
+        index = int(s.label) - spec.first_index if numbered else indices[s.label]
         if numbered and not 0 <= index < (len(spec.names.get("phases") or ()) or MAX_CLASSES):
             raise FormatError(
                 f"phase label {s.label} is out of range",
@@ -170,7 +172,7 @@ def _track_of(segment: Segment, spec: Spec, file: str) -> str:
 
 
 def _frame_row(file: str, video: str, line: int, text: str) -> Segment:
-    """JIGSAWS: first frame, last frame, label."""
+    """Return a row of JIGSAWS: first frame, last frame, label."""
     cells = text.split()
     if not _FRAME_ROWS.fullmatch(text + " "):
         raise FormatError(f"{text!r} is not a start, an end and a label", file=file, line=line, fix="repair the row")
@@ -187,7 +189,7 @@ def _elan_row(file: str, video: str, line: int, text: str) -> Segment:
 
 
 def _clock_row(file: str, video: str, line: int, text: str) -> Segment:
-    """A timecode and the phase that begins there."""
+    """Return the phase that begins at a timecode."""
     time, _, label = text.strip().replace("\t", " ").partition(" ")
     return Segment(video, _time(file, line, time, ""), None, label.strip(), line, 1.0)
 
