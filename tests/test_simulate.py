@@ -121,3 +121,57 @@ def test_bad_arguments_name_themselves():
         simulate_surgeries(1, minutes=0.0)
     with pytest.raises(ValueError, match="no surgeries"):
         simulate.stack(())
+
+
+@pytest.fixture(scope="module")
+def departing():
+    return simulate_surgeries(40, seed=3, departures=simulate.Departures())
+
+
+def episodes(track, value):
+    """Lengths of the runs of a value in a track of 0 and 1."""
+    edges = np.flatnonzero(np.diff(track, prepend=1 - track[0]))
+    return np.diff(np.append(edges, len(track)))[track[edges] == value]
+
+
+def test_departures_follow_cholec80(departing, surgeries):
+    """Prevalence, length and spread of episodes, tools at a time and order are those of Cholec80's annotations."""
+    tools = np.concatenate([s.tools for s in departing])
+    np.testing.assert_allclose(tools.mean(0), PREVALENCE, rtol=0.5)
+    np.testing.assert_allclose(tools.mean(0)[[0, 2]], np.array(PREVALENCE)[[0, 2]], rtol=0.15)
+    # Fractions of seconds with 0, 1 and 2 tools.
+    np.testing.assert_allclose(np.bincount(tools.sum(1))[:3] / len(tools), [0.125, 0.435, 0.427], atol=0.06)
+    hook = np.concatenate([episodes(s.tools[:, 2], 1) for s in departing])
+    assert 28 < hook.mean() < 50 and 1.0 < hook.std() / hook.mean() < 1.7
+    gaps = np.concatenate([episodes(s.tools[:, 2], 0) for s in departing])
+    markov = np.concatenate([episodes(s.tools[:, 2], 0) for s in surgeries])
+    # Short gaps and long ones: a geometric law would have a coefficient of variation of about one in each phase.
+    assert gaps.std() / gaps.mean() > 2.0 and np.median(gaps) < 0.6 * np.median(markov)
+    right = list((1, 2, 3, 4, 5))
+    assert (np.concatenate([s.content[1][:, right] for s in departing]).sum(1) <= 1).all()
+    first = [(s.content[1][:, 4].argmax(), s.content[1][:, 3].argmax()) for s in departing if s.tools[:, 3].any()]
+    assert np.mean([clipper < scissors for clipper, scissors in first]) > 0.8
+
+
+def test_annotations_are_late_and_images_obscured(departing):
+    delays, missed = [], [[], []]
+    for s in departing:
+        phases, tools = s.content
+        delays += (np.flatnonzero(np.diff(s.phases))[:3] - np.flatnonzero(np.diff(phases))[:3]).tolist()
+        hook = tools[:, 2] == 1
+        for obscured in (0, 1):
+            missed[obscured].append((s.tool_probabilities[:, 2] < 0.5)[hook & ((s.obscured > 0.5) == obscured)])
+    assert min(delays) >= 0 and 1 < np.mean(delays) < 6
+    clear, hazy = (np.concatenate(x).mean() for x in missed)
+    assert hazy > clear + 0.2
+
+
+def test_a_phase_may_return():
+    always = simulate_surgeries(12, seed=1, departures=simulate.Departures(returns=1.0, phase_delay=0.0))
+    orders = [s.phases[np.flatnonzero(np.diff(s.phases, prepend=-1))].tolist() for s in always]
+    assert np.mean([len(order) > len(set(order)) for order in orders]) > 0.7
+    never = simulate_surgeries(12, seed=1, departures=simulate.Departures(returns=0.0))
+    orders = [s.content[0][np.flatnonzero(np.diff(s.content[0], prepend=-1))].tolist() for s in never]
+    assert all(len(order) == len(set(order)) for order in orders)
+    with pytest.raises(ValueError, match="again is 2"):
+        simulate.Departures(again=2)

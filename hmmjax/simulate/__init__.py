@@ -1,8 +1,10 @@
 """Simulate surgeries and the predictions of a recognizer with realistic errors.
 
 Needs only NumPy; the result depends only on the seed. The surgeries follow published statistics of the Cholec80 videos
-(frequencies of phase orders, durations of phases, prevalence and persistence of tools); no label file is read. The
-recognizer uses one formula for both tracks:
+(frequencies of phase orders, durations of phases, prevalence and persistence of tools); no label file is read. By
+default tools are drawn from the law that the hidden Markov model assumes; with `Departures` they come in episodes, a
+phase may return, annotations are late, and smoke and blur obscure several tools at a time. The recognizer uses one
+formula for both tracks:
 
     score_t       = score of the true state + drift of the video + correlated noise + flicker
     probability_t = softmax or sigmoid of gain * score_t
@@ -16,6 +18,7 @@ its score from the decision boundary, so that wrong predictions can be confident
 from typing import TYPE_CHECKING
 
 from hmmjax._core.deprecation import renamed
+from hmmjax.simulate.episodes import Departures, episodic_tools
 from hmmjax.simulate.recognizer import Recognizer, recognize_phases, recognize_tools
 from hmmjax.simulate.surgeries import (
     MEAN_MINUTES,
@@ -44,8 +47,10 @@ __all__ = [
     "TOOL_MISSING",
     "TOOL_PERSISTENCE",
     "TOOL_USE",
+    "Departures",
     "Recognizer",
     "Surgery",
+    "episodic_tools",
     "recognize_phases",
     "recognize_tools",
     "simulate_phases",

@@ -71,13 +71,16 @@ def recognize_phases(rng: np.random.Generator, phases: np.ndarray, recognizer: R
     return (odds / odds.sum(-1, keepdims=True)).astype(np.float32)
 
 
-def recognize_tools(rng: np.random.Generator, tools: np.ndarray, recognizer: Recognizer) -> np.ndarray:
+def recognize_tools(
+    rng: np.random.Generator, tools: np.ndarray, recognizer: Recognizer, obscured: np.ndarray | None = None
+) -> np.ndarray:
     """Simulate tool predictions with given hit and false alarm rates.
 
     Args:
         rng: random number generator.
         tools: (T, K) presence, 0 or 1, in the order of `TOOLS`, one row per second.
         recognizer: the errors of the recognizer.
+        obscured: (T,) how much the image is obscured, 0 to 1: tools are then missed together.
 
     Returns:
         (T, K) float32 probabilities of presence.
@@ -88,6 +91,8 @@ def recognize_tools(rng: np.random.Generator, tools: np.ndarray, recognizer: Rec
     quantile = NormalDist().inv_cdf
     hit = np.array([quantile(rate) for rate in recognizer.hit_rate])
     false_alarm = np.array([quantile(rate) for rate in recognizer.false_alarm_rate])
+    if obscured is not None:
+        hit = hit - (hit - false_alarm) * np.minimum(obscured, 1)[:, None]
     score = np.where(tools == 1, hit, false_alarm)
     lasting, flicker = _noise(rng, score.shape, recognizer.drift, recognizer.tool_flicker, recognizer.tool_run_seconds)
     score = score + recognizer.noise * (lasting + flicker)

@@ -8,6 +8,7 @@ import numpy as np
 
 from hmmjax._core.deprecation import renamed_arguments
 from hmmjax.io.names import CHOLEC80_PHASES, CHOLEC80_TOOLS
+from hmmjax.simulate.episodes import EPISODE_USE, Departures, episodic_tools, late, obscured, with_returns
 from hmmjax.simulate.recognizer import Recognizer, recognize_phases, recognize_tools
 from hmmjax.types import Labels, Observations
 
@@ -56,6 +57,9 @@ class Surgery:
         tools: (T, K) int32 true presence, 0 or 1, in the order of `TOOLS`.
         phase_probabilities: (T, L) float32 predicted probabilities; rows sum to one.
         tool_probabilities: (T, K) float32 predicted probabilities of presence.
+        content_phases: (T,) phases that are to be seen, if annotations differ; None if not.
+        content_tools: (T, K) tools that are to be seen, if annotations differ; None if not.
+        obscured: (T,) how much smoke and blur obscure the image, 0 to 1; None if it is not simulated.
     """
 
     name: str
@@ -63,6 +67,15 @@ class Surgery:
     tools: np.ndarray
     phase_probabilities: np.ndarray
     tool_probabilities: np.ndarray
+    content_phases: np.ndarray | None = None
+    content_tools: np.ndarray | None = None
+    obscured: np.ndarray | None = None
+
+    @property
+    def content(self) -> tuple[np.ndarray, np.ndarray]:
+        """Phases (T,) and tools (T, K) that are to be seen, which annotations may follow late."""
+        phases = self.phases if self.content_phases is None else self.content_phases
+        return phases, self.tools if self.content_tools is None else self.content_tools
 
     def __len__(self) -> int:
         return len(self.phases)
@@ -70,7 +83,12 @@ class Surgery:
 
 @renamed_arguments(recogniser="recognizer")
 def simulate_surgeries(
-    num_videos: int, seed: int = 0, *, minutes: float = MEAN_MINUTES, recognizer: Recognizer | None = None
+    num_videos: int,
+    seed: int = 0,
+    *,
+    minutes: float = MEAN_MINUTES,
+    recognizer: Recognizer | None = None,
+    departures: Departures | None = None,
 ) -> tuple[Surgery, ...]:
     """Simulate surgeries and the predictions of a recognizer.
 
@@ -81,6 +99,8 @@ def simulate_surgeries(
         seed: seed of all random numbers.
         minutes: mean duration of a video; phases are scaled, but tools switch as often as in real time.
         recognizer: the errors of the recognizer; defaults to `Recognizer()`.
+        departures: how surgeries depart from the hidden Markov model, see `Departures`; None draws tools from the very
+            law that the model assumes.
 
     Returns:
         The surgeries, "sim01" first.
@@ -99,17 +119,33 @@ def simulate_surgeries(
     for n in range(num_videos):
         truth, errors = (np.random.default_rng([seed, n, stream]) for stream in (0, 1))
         phases = simulate_phases(truth, minutes)
-        tools = simulate_tools(truth, phases)
-        surgeries.append(
-            Surgery(
-                f"sim{n + 1:02d}",
-                phases,
-                tools,
-                recognize_phases(errors, phases, recognizer),
-                recognize_tools(errors, tools, recognizer),
-            )
-        )
+        if departures is None:
+            tools = simulate_tools(truth, phases)
+            more = {}
+        else:
+            phases = with_returns(truth, phases, departures.returns)
+            tools = episodic_tools(truth, phases, _tool_use(truth, EPISODE_USE), departures)
+            more = {
+                "content_phases": phases,
+                "content_tools": tools,
+                "obscured": obscured(truth, tools, departures.obscured),
+            }
+        seen = recognize_phases(errors, phases, recognizer), recognize_tools(errors, tools, recognizer, **_haze(more))
+        if departures is not None:
+            phases = late(truth, phases, departures.phase_delay)
+            tools = np.stack([late(truth, track, departures.tool_delay) for track in tools.T], 1)
+        surgeries.append(Surgery(f"sim{n + 1:02d}", phases, tools, *seen, **more))
     return tuple(surgeries)
+
+
+def _haze(more: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {"obscured": more["obscured"]} if "obscured" in more else {}
+
+
+def _tool_use(rng: np.random.Generator, average: np.ndarray) -> np.ndarray:
+    """Draw which tools a video uses; return how often each is present in each phase (K, L), on average `average`."""
+    used = rng.random(len(TOOLS)) >= TOOL_MISSING
+    return average / (1 - TOOL_MISSING)[:, None] * used[:, None]
 
 
 def simulate_phases(rng: np.random.Generator, minutes: float = MEAN_MINUTES) -> np.ndarray:
@@ -142,8 +178,7 @@ def simulate_tools(rng: np.random.Generator, phases: np.ndarray) -> np.ndarray:
     Returns:
         (T, K) int32 presence, 0 or 1, in the order of `TOOLS`.
     """
-    used = rng.random(len(TOOLS)) >= TOOL_MISSING
-    use = TOOL_USE / (1 - TOOL_MISSING)[:, None] * used[:, None]
+    use = _tool_use(rng, TOOL_USE)
     # Detailed balance: P(0) P(0->1) = P(1) P(1->0).
     arrival = np.minimum(use * (1 - TOOL_PERSISTENCE)[:, None] / (1 - use), 1.0)
     # A tool that is not used in a phase disappears immediately.

@@ -104,8 +104,9 @@ class Renderer:
             return track[now] if part == 0 else (1 - part) * track[now] + part * track[after]
 
         picture = self._tissue(between(scene.camera), between(scene.phase_mix), float(between(scene.blood)))
-        for tool in np.flatnonzero(scene.surgery.tools[now]):
-            stays = scene.surgery.tools[after, tool] if part else 1
+        shown = scene.surgery.content[1]
+        for tool in np.flatnonzero(shown[now]):
+            stays = shown[after, tool] if part else 1
             tip = between(scene.tips)[tool] if stays else scene.tips[now, tool]
             self._draw_tool(picture, int(tool), tip, float(between(scene.opening)[tool]), bool(scene.hidden[now, tool]))
         picture *= self._lamp

@@ -59,7 +59,7 @@ class Scene:
 def make_scene(surgery: Surgery, seed: int = 0, aspect: float = 1.0) -> Scene:
     """Build the scene of a surgery of at least one second; the same seed gives the same scene."""
     rng = np.random.default_rng([seed, 7])
-    phases, tools = surgery.phases, surgery.tools
+    phases, tools = surgery.content
     length, num_tools = tools.shape
     ports = (PORTS + rng.normal(0, 0.05, PORTS.shape)) * [aspect, 1.0]
     goal = np.array([0.5 * aspect, 0.5]) + _wander(rng, (length, num_tools, 2), 5) * [0.14 * aspect, 0.14]
@@ -67,6 +67,7 @@ def make_scene(surgery: Surgery, seed: int = 0, aspect: float = 1.0) -> Scene:
     inserted = _follow(tools.astype(float), 1.2)[..., None] * 0.6 + 0.4
     one_phase = np.eye(len(PHASES))[phases]
     smoke = _follow(PHASE_SMOKE[phases] * (0.3 + tools[:, TOOLS.index("Hook")]), 8)
+    hazy = np.zeros(length) if surgery.obscured is None else surgery.obscured
     return Scene(
         surgery=surgery,
         seed=seed,
@@ -77,9 +78,9 @@ def make_scene(surgery: Surgery, seed: int = 0, aspect: float = 1.0) -> Scene:
         hidden=_wander(rng, (length, num_tools), 5) > 1.4,
         camera=0.3 * _wander(rng, (length, 2), 25) + 0.02 * np.sin(np.arange(length) * 1.6)[:, None],
         phase_mix=_follow(one_phase, 6),
-        smoke=np.clip(smoke * (1 + 1.2 * _wander(rng, (length,), 6)), 0, 0.85),
+        smoke=np.clip(np.maximum(smoke * (1 + 1.2 * _wander(rng, (length,), 6)), 0.9 * hazy), 0, 0.85),
         blood=np.clip(_follow(PHASE_BLOOD[phases], 30) * (1 + _wander(rng, (length,), 40)), 0, 1),
-        blur=np.clip(0.03 * (_wander(rng, (length,), 4) - 1.3), 0, 0.04),
+        blur=np.clip(np.maximum(0.03 * (_wander(rng, (length,), 4) - 1.3), 0.05 * (hazy - 0.5)), 0, 0.04),
     )
 
 
@@ -95,7 +96,7 @@ def boxes(scene: Scene, second: int) -> tuple[np.ndarray, np.ndarray]:
         boxes: (N, 4) float, xmin, ymin, xmax, ymax as fractions of width and height, clipped to the image. A box
         contains the tip and the part of the shaft next to it.
     """
-    present = np.flatnonzero(scene.surgery.tools[second])
+    present = np.flatnonzero(scene.surgery.content[1][second])
     found = np.zeros((len(present), 4))
     for row, tool in enumerate(present):
         tip, port, look = scene.tips[second, tool], scene.ports[tool], LOOKS[tool]

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from hmmjax.simulate import Surgery, simulate_surgeries
+from hmmjax.simulate import Departures, Surgery, simulate_surgeries
 from models.data.frames import FrameTable, stack_boxes
 from models.data.simsurg.render import Renderer
 from models.data.simsurg.scene import Scene, boxes, make_scene
@@ -76,7 +76,12 @@ class SimulatedFrames:
 
 
 def simulated_frames(
-    parts: dict[str, int], seed: int = 0, *, minutes: float = 10.0, size: tuple[int, int] = (64, 64)
+    parts: dict[str, int],
+    seed: int = 0,
+    *,
+    minutes: float = 10.0,
+    size: tuple[int, int] = (64, 64),
+    departures: Departures | None = None,
 ) -> SimulatedFrames:
     """Simulate surgeries as a source of frames.
 
@@ -85,9 +90,12 @@ def simulated_frames(
         seed: of the surgeries and the images.
         minutes: expected length of a video.
         size: (height, width) of the images.
+        departures: how surgeries depart from the hidden Markov model; None draws tools from the law that it assumes.
 
     Returns:
         A source; `models.data.cache.write_cache` stores its frames on disk.
     """
     names = tuple(part for part, count in parts.items() for _ in range(count))
-    return SimulatedFrames(simulate_surgeries(len(names), seed, minutes=minutes), names, seed, size)
+    return SimulatedFrames(
+        simulate_surgeries(len(names), seed, minutes=minutes, departures=departures), names, seed, size
+    )
