@@ -54,7 +54,12 @@ class BatchNorm(nnx.Module):
         features: number of channels C.
         momentum: weight of the new batch in the running statistics, as in torch.
         epsilon: added to the variance.
+
+    Attributes:
+        frozen: normalize by the running statistics in training too, and leave them and the factors unchanged.
     """
+
+    frozen = False
 
     def __init__(self, features: int, *, momentum: float = 0.1, epsilon: float = 1e-5):
         self.scale = nnx.Param(jnp.ones(features, jnp.float32))
@@ -80,7 +85,9 @@ class BatchNorm(nnx.Module):
             ValueError: in training mode for an empty x, which would turn the running statistics into NaN.
         """
         scale, bias = self.scale[...], self.bias[...]
-        if self.use_running_average:
+        if self.frozen:
+            scale, bias = jax.lax.stop_gradient((scale, bias))
+        if self.use_running_average or self.frozen:
             gain = scale * jax.lax.rsqrt(self.var[...] + self.epsilon)
             return _finish(x * gain + (bias - self.mean[...] * gain), residual, relu, x.dtype)
         if not x.size:

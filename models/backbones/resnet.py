@@ -70,6 +70,8 @@ class ResNet(Backbone):
         remat: recompute each block in the backward pass instead of storing its activations.
         fold_stem: compute the 7x7 convolution of stride 2 as a 4x4 one of stride 1 on 2x2 pixels folded into
             channels: the same result, in a shape that suits matrix units better. None does so in bfloat16 only.
+        frozen_norm: keep batch normalization as it is, statistics and factors, also in training: the rule for
+            detectors, which see few images per update. Needs pretrained weights to make sense.
         rngs: for the initial parameters.
     """
 
@@ -86,6 +88,7 @@ class ResNet(Backbone):
         dtype: DTypeLike = jnp.float32,
         remat: bool = False,
         fold_stem: bool | None = None,
+        frozen_norm: bool = False,
         rngs: nnx.Rngs,
     ):
         self.conv1 = conv(3, 64, 7, 2, 3, bias=False, dtype=dtype, rngs=rngs)
@@ -109,6 +112,9 @@ class ResNet(Backbone):
         self.dtype = dtype
         self.remat = remat
         self.fold_stem = jnp.dtype(dtype) == jnp.bfloat16 if fold_stem is None else fold_stem
+        for _, module in nnx.iter_modules(self):
+            if isinstance(module, BatchNorm):
+                module.frozen = frozen_norm
 
     def __call__(self, images: Array, *, key: Array | None = None) -> Features:
         """See `Backbone`; the key is not used."""

@@ -18,6 +18,8 @@ class Data:
         val: frames to validate on, in the same forms.
         train_part: the part of `train` to use, such as "train"; None uses all of it.
         val_part: the part of `val` to use; None uses all of it.
+        fold: (i, n) trains on every n-th video of `train_part` only, in order of name and starting with the i-th, such
+            as a frozen backbone on [0, 2] and a temporal model on [1, 2], whose features the backbone has not fitted.
         load: (height, width) that images are decoded to; None keeps the size of the cache or pack.
         workers: threads of the Grain loader; 0 reads in the training process, which is enough for caches.
     """
@@ -26,11 +28,14 @@ class Data:
     val: str = ""
     train_part: str | None = "train"
     val_part: str | None = "val"
+    fold: tuple[int, int] | None = None
     load: tuple[int, int] | None = None
     workers: int = 0
 
     def __post_init__(self) -> None:
         check_bounds(self, {"load": _COUNT, "workers": _NATURAL}, "data.")
+        if self.fold is not None and not 0 <= self.fold[0] < self.fold[1]:
+            raise ValueError(f"data.fold is {list(self.fold)}. Fix: give [i, n], with i from 0 to n - 1")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +75,7 @@ class Optimizer:
         name: "adamw" or "adam".
         learning_rate: peak learning rate of the heads and the temporal model.
         backbone_scale: learning rate of the backbone, as a multiple of `learning_rate`.
-        weight_decay: of AdamW; only kernels decay.
+        weight_decay: of AdamW; only kernels of dense and convolutional layers decay.
         warmup_epochs: length of the linear warm-up.
         final_scale: learning rate at the end of the cosine, as a fraction of the peak.
         clip: largest global norm of the gradient; 0 does not clip.
@@ -99,6 +104,8 @@ class Loss:
         phases: weight of the cross-entropy of phases.
         tools: weight of the binary cross-entropy of tools.
         balance: weight every class by the median class frequency divided by its own.
+        balance_tracks: the tracks whose classes `balance` weights; LAST and TeCNO weight phases alone.
+        tool_reduction: "sum" or "mean" of the losses of a frame's tools; None for the system's own.
         smoothing: label smoothing.
         hmm: weight of the negative conditional log-likelihood of the labels under a hidden Markov model, in nats per
             frame; for systems with a temporal model, see `models.training.losses.HMMLoss`.
@@ -108,12 +115,18 @@ class Loss:
     phases: float = 1.0
     tools: float = 1.0
     balance: bool = False
+    balance_tracks: tuple[str, ...] = ("phases", "tools")
+    tool_reduction: str | None = None
     smoothing: float = 0.0
     hmm: float = 0.0
     hmm_model: str | None = None
 
     def __post_init__(self) -> None:
         check_bounds(self, {**dict.fromkeys(("phases", "tools", "hmm"), _AMOUNT), "smoothing": "[0, 1)"}, "loss.")
+        if self.tool_reduction not in (None, "sum", "mean"):
+            raise ValueError(f"loss.tool_reduction is {self.tool_reduction!r}: choose sum or mean, or leave it out")
+        if not set(self.balance_tracks) <= {"phases", "tools"}:
+            raise ValueError(f"loss.balance_tracks is {list(self.balance_tracks)}: choose among phases, tools")
 
 
 @dataclasses.dataclass(frozen=True)

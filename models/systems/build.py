@@ -101,9 +101,8 @@ def build_system(
     temporal = temporal or spec.temporal
     if isinstance(temporal, str):
         own = {track: sizes[track] for track in spec.heads}
-        temporal = sequences.build(
-            temporal, network.width, cells=network.cells, sizes=own, rngs=rngs, **dict(temporal_options or {})
-        )
+        options = {**(spec.temporal_options if temporal == spec.temporal else {}), **(temporal_options or {})}
+        temporal = sequences.build(temporal, network.width, cells=network.cells, sizes=own, rngs=rngs, **options)
     if isinstance(temporal, Staged):
         if spec.penalties or any(head != HeadSpec() for head in spec.heads.values()):
             raise ValueError(

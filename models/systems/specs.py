@@ -35,6 +35,9 @@ class SystemSpec:
         options: default options of the backbone.
         boxes: it learns from boxes: `models.detection.faster_rcnn.FasterRCNN`.
         locates: it can return boxes of tools, see `models.detect`.
+        temporal_options: default options of the temporal model.
+        tool_reduction: over the tools of a frame in the loss, "mean" or "sum" as in the system's source, which decides
+            how much tools weigh against phases: EndoNet and MTRCNet sum, LAST averages.
     """
 
     backbone: str | None
@@ -46,6 +49,8 @@ class SystemSpec:
     options: Mapping[str, object] = dataclasses.field(default_factory=dict)
     boxes: bool = False
     locates: bool = False
+    temporal_options: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    tool_reduction: str = "mean"
 
 
 # Stride 1 in the late stages of a ResNet keeps its last map fine.
@@ -56,22 +61,25 @@ _MTRCNET = {"tools": HeadSpec(temporal=False), "phases": HeadSpec()}
 _ENDONET = {"tools": HeadSpec(temporal=False), "phases": HeadSpec(also=("tools",))}
 
 SYSTEMS: dict[str, SystemSpec] = {
-    "toolnet": SystemSpec("alexnet", _TOOLS),
+    "toolnet": SystemSpec("alexnet", _TOOLS, tool_reduction="sum"),
     "toolnet_l": SystemSpec("resnet18", _TOOLS, "lstm", frames="toolnet"),
     "toolnet_a": SystemSpec("resnet50", _TOOLS, "lapformer", frames="toolnet"),
     "phasenet": SystemSpec("alexnet", _PHASES),
     "phasenet_l": SystemSpec("resnet50", _PHASES, "lstm", frames="phasenet"),
     "phasenet_a": SystemSpec("resnet50", _PHASES, "lapformer", frames="phasenet"),
-    "endonet": SystemSpec("alexnet", _ENDONET),
-    "endonet_l": SystemSpec("resnet50", _MTRCNET, "lstm", frames="endonet"),
+    "endonet": SystemSpec("alexnet", _ENDONET, tool_reduction="sum"),
+    "endonet_l": SystemSpec("resnet50", _MTRCNET, "lstm", frames="endonet", tool_reduction="sum"),
     "endonet_cl": SystemSpec(
         "resnet50",
         {"tools": HeadSpec(temporal=False, hidden=512), "phases": HeadSpec()},
         "lstm",
         {"correlation": 1.0},
         frames="endonet",
+        temporal_options={"relu": True},
+        tool_reduction="sum",
     ),
-    "endonet_a": SystemSpec("resnet50", _ENDONET, "lapformer", frames="endonet"),
+    # The paper's row is LAST on a ResNet50.
+    "endonet_a": SystemSpec("resnet50", _PHASES | _TOOLS, "last", {"vae": 100.0}, frames="endonet"),
     "swinnet": SystemSpec("swin_b", _PHASES | _TOOLS),
     "swinnet_l": SystemSpec("swin_b", _PHASES | _TOOLS, "lstm", frames="swinnet"),
     "swinnet_a": SystemSpec("swin_b", _PHASES | _TOOLS, "last", {"vae": 100.0}, frames="swinnet"),
@@ -81,9 +89,9 @@ SYSTEMS: dict[str, SystemSpec] = {
     "frcnn": SystemSpec("resnet50", _TOOLS, boxes=True, locates=True),
     "frcnn_l": SystemSpec(None, _TOOLS, "lstm", frames="frcnn"),
     "frcnn_a": SystemSpec(None, _TOOLS, "lapformer", frames="frcnn"),
-    # On features of any frozen run; all but tecno also read later frames.
-    "bilstm": SystemSpec(None, _PHASES | _TOOLS, "bilstm", frames="endonet"),
-    "mstcn": SystemSpec(None, _PHASES | _TOOLS, "mstcn", frames="endonet"),
-    "tecno": SystemSpec(None, _PHASES | _TOOLS, "tecno", frames="endonet"),
-    "asformer": SystemSpec(None, _PHASES | _TOOLS, "asformer", frames="endonet"),
+    # On features of any frozen run, with EndoNet's weight of tools; all but tecno also read later frames.
+    "bilstm": SystemSpec(None, _PHASES | _TOOLS, "bilstm", frames="endonet", tool_reduction="sum"),
+    "mstcn": SystemSpec(None, _PHASES | _TOOLS, "mstcn", frames="endonet", tool_reduction="sum"),
+    "tecno": SystemSpec(None, _PHASES | _TOOLS, "tecno", frames="endonet", tool_reduction="sum"),
+    "asformer": SystemSpec(None, _PHASES | _TOOLS, "asformer", frames="endonet", tool_reduction="sum"),
 }

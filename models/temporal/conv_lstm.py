@@ -21,7 +21,10 @@ class ConvLSTM(Temporal):
         inputs: length of a flattened map, rows * columns * channels.
         cells: rows, columns and channels of the maps and of the state.
         size: side of the convolution kernels.
-        residual: add the input to the output ("R+CL+C"), so that training starts from the frame alone.
+        residual: add the input to the output ("R+CL+C").
+        normalize: scale the gates and the cell of each frame to unit length over its whole map, and normalize the
+            output by batch statistics before the input is added, as the published code does. Without it, training with
+            `residual` starts from the frame alone.
         dtype: of the convolutions; the state is float32.
         rngs: for the initial parameters.
     """
@@ -35,6 +38,7 @@ class ConvLSTM(Temporal):
         cells: Cells,
         size: int = 3,
         residual: bool = True,
+        normalize: bool = True,
         dtype: DTypeLike = jnp.float32,
         rngs: nnx.Rngs,
     ):
@@ -44,6 +48,7 @@ class ConvLSTM(Temporal):
             return nnx.Conv(width, 4 * width, kernel, use_bias=bias, kernel_init=init, dtype=dtype, rngs=rngs)
 
         self.of_input, self.of_state = gates(True), gates(False)
+        self.norm = MaskedBatchNorm(cells[2]) if normalize else None
         self.width, self.cells, self.residual = inputs, cells, residual
 
     def __call__(self, features: Array, mask: Array | None = None, *, key: Array | None = None) -> Array:
@@ -64,22 +69,66 @@ class ConvLSTM(Temporal):
         # The convolutions of the inputs run for all frames at once; only those of the state are sequential.
         driven = self.of_input(maps.reshape(-1, *self.cells)).reshape(*maps.shape[:-1], 4 * self.cells[2])
         graph, weights = nnx.split(self.of_state)
+        scale = _unit if self.norm is not None else lambda x: x
 
         def step(state: State, now: tuple[Array, Array]) -> tuple[State, Array]:
             hidden, cell = state
             drive, is_valid = now
             gates = (drive + nnx.merge(graph, weights)(hidden)).astype(jnp.float32)
-            write, forget, candidate, show = jnp.split(gates, 4, -1)
+            write, forget, candidate, show = (scale(x) for x in jnp.split(gates, 4, -1))
             # A forget bias of one keeps the state at the start of training.
-            changed = jax.nn.sigmoid(forget + 1) * cell + jax.nn.sigmoid(write) * jnp.tanh(candidate)
+            changed = scale(jax.nn.sigmoid(forget + 1) * cell + jax.nn.sigmoid(write) * jnp.tanh(candidate))
             shown = jax.nn.sigmoid(show) * jnp.tanh(changed)
             is_valid = is_valid[:, None, None, None]
             state = jnp.where(is_valid, shown, hidden), jnp.where(is_valid, changed, cell)
             return state, state[0]
 
         state, hidden = jax.lax.scan(step, state, (driven.swapaxes(0, 1), valid.T))
-        hidden = hidden.swapaxes(0, 1).reshape(features.shape).astype(features.dtype)
+        hidden = hidden.swapaxes(0, 1)
+        if self.norm is not None:
+            hidden = self.norm(hidden, valid)
+        hidden = hidden.reshape(features.shape).astype(features.dtype)
         return (features + hidden if self.residual else hidden), state
+
+
+def _unit(x: Array) -> Array:
+    """Scale maps (B, rows, columns, channels) to unit length, each as one vector."""
+    return x * jax.lax.rsqrt(jnp.maximum((x * x).sum((1, 2, 3), keepdims=True), 1e-12))
+
+
+class MaskedBatchNorm(nnx.Module):
+    """Batch normalization of maps over the frames that are present; causal in evaluation mode.
+
+    Args:
+        features: number of channels C.
+        momentum: weight of the new batch in the running statistics.
+        epsilon: added to the variance.
+    """
+
+    def __init__(self, features: int, *, momentum: float = 0.1, epsilon: float = 1e-5):
+        self.scale = nnx.Param(jnp.ones(features, jnp.float32))
+        self.bias = nnx.Param(jnp.zeros(features, jnp.float32))
+        self.mean = nnx.BatchStat(jnp.zeros(features, jnp.float32))
+        self.var = nnx.BatchStat(jnp.ones(features, jnp.float32))
+        self.momentum, self.epsilon = momentum, epsilon
+        self.use_running_average = False
+
+    def __call__(self, x: Array, valid: Array) -> Array:
+        """Normalize maps (B, T, rows, columns, C), float32; the statistics are those of valid frames (B, T)."""
+        mean, var = self.mean[...], self.var[...]
+        if not self.use_running_average:
+            weight = valid[..., None, None, None].astype(x.dtype)
+            count = jnp.maximum(weight.sum() * x.shape[2] * x.shape[3], 1)
+            mean = (x * weight).sum((0, 1, 2, 3)) / count
+            var = (weight * (x - mean) ** 2).sum((0, 1, 2, 3)) / count
+            self.mean[...] += self.momentum * jax.lax.stop_gradient(mean - self.mean[...])
+            self.var[...] += self.momentum * jax.lax.stop_gradient(var - self.var[...])
+        return (x - mean) * (self.scale[...] * jax.lax.rsqrt(var + self.epsilon)) + self.bias[...]
+
+    def set_view(self, use_running_average: bool | None = None) -> None:
+        """Set the mode; ``nnx.view``, `train` and `eval` call this."""
+        if use_running_average is not None:
+            self.use_running_average = use_running_average
 
 
 class MapAttention(Temporal):

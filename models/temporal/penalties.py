@@ -44,11 +44,11 @@ class Correlation(nnx.Module):
     def __call__(
         self, logits: Tracks, sequences: Tracks, labels: Tracks, mask: Array, *, key: Array | None = None
     ) -> Array:
-        """Compute the mean over labeled (frame, tool) pairs."""
+        """Compute the mean over labeled frames of the sum over their labeled tools, as MTRCNet-CL sums its losses."""
         del key
         implied = self.imply(jax.lax.stop_gradient(sequences["phases"].astype(jnp.float32)))
         predicted, known = logits["tools"], (labels["tools"] >= 0) & mask[..., None]
-        count = jnp.maximum(known.sum(), 1)
+        count = jnp.maximum(known.any(-1).sum(), 1)
         present = labels["tools"] == 1
         learn = jnp.where(present, jax.nn.softplus(-implied), jax.nn.softplus(implied))
         target = jax.lax.stop_gradient(jax.nn.sigmoid(implied))

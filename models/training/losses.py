@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -15,7 +16,7 @@ from hmmjax.io import load_params
 from models.settings import Loss
 from models.systems import Logits, Terms
 
-#: Weights of classes by track: phases (L,), and present tools (K,).
+#: Weights of classes by track: phases (L,), and present tools (K,); a track that is left out is not weighted.
 Weights = Mapping[str, np.ndarray]
 
 
@@ -79,8 +80,9 @@ def tool_loss(
     weights: np.ndarray | None = None,
     smoothing: float = 0.0,
     trust: Array | None = None,
+    reduction: str = "mean",
 ) -> Array:
-    """Compute the binary cross-entropy of tools, a mean over known labels weighted by trust.
+    """Compute the binary cross-entropy of tools, averaged over frames.
 
     Args:
         logits: (..., K).
@@ -88,10 +90,17 @@ def tool_loss(
         weights: (K,), by which the loss of present tools is multiplied.
         smoothing: probability moved to one half.
         trust: (..., K), weight of each label; None weights all labels alike.
+        reduction: over the known labels of a frame, "mean" or "sum"; a system of phases and tools weighs the two
+            tracks by it, see `models.systems.SystemSpec.tool_reduction`.
 
     Returns:
         A scalar; 0 without any label.
+
+    Raises:
+        ValueError: for another reduction.
     """
+    if reduction not in ("mean", "sum"):
+        raise ValueError(f"reduction is {reduction!r}: choose mean or sum")
     known = labels >= 0
     logits = jnp.where(known, logits, 0)
     target = jnp.where(known, labels, 0) * (1 - smoothing) + smoothing / 2
@@ -99,8 +108,12 @@ def tool_loss(
     if weights is not None:
         loss = loss * jnp.where(labels == 1, jnp.asarray(weights), 1)
     if trust is not None:
-        return jnp.where(known, loss * trust, 0).sum() / jnp.maximum(jnp.where(known, trust, 0).sum(), 1e-6)
-    return jnp.where(known, loss, 0).sum() / jnp.maximum(known.sum(), 1)
+        mean = jnp.where(known, loss * trust, 0).sum() / jnp.maximum(jnp.where(known, trust, 0).sum(), 1e-6)
+    else:
+        mean = jnp.where(known, loss, 0).sum() / jnp.maximum(known.sum(), 1)
+    if reduction == "mean":
+        return mean
+    return mean * known.sum() / jnp.maximum(known.any(-1).sum(), 1)
 
 
 class HMMLoss:
@@ -156,23 +169,26 @@ class Criterion:
         config: weights of the terms, and label smoothing.
         weights: of classes, or None.
         hmm: the loss through the hidden Markov model, or None.
+        tool_reduction: over the tools of a frame, "mean" or "sum", unless the configuration names one.
     """
 
     config: Loss
     weights: Weights | None = None
     hmm: HMMLoss | None = None
+    tool_reduction: str = "mean"
 
     def frames(self, logits: Logits, labels: Mapping[str, Array]) -> tuple[Array, Terms]:
         """Return the weighted sum of the losses of the tracks in `logits`, and the unweighted loss of each track.
 
         `labels` may also hold the trust in each label, as "phase_weights" and "tool_weights".
         """
-        measure = {"phases": phase_loss, "tools": tool_loss}
+        reduction = self.config.tool_reduction or self.tool_reduction
+        measure = {"phases": phase_loss, "tools": partial(tool_loss, reduction=reduction)}
         terms = {
             track: measure[track](
                 x,
                 labels[track],
-                None if self.weights is None else self.weights[track],
+                None if self.weights is None else self.weights.get(track),
                 self.config.smoothing,
                 labels.get(f"{track[:-1]}_weights"),
             )

@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +23,9 @@ from models.training.feeds import video_rows
 from models.training.run import read_classes, read_run
 
 T = TypeVar("T")
+
+#: Number of videos per call of a temporal model.
+GROUP = 8
 
 
 class Recognizer:
@@ -105,7 +109,7 @@ class Recognizer:
             return self.decide_all(np.pad(features, ((0, -count % 256), (0, 0)))[None], np.array([count]))[0]
         return {name: np.asarray(x, np.float32) for name, x in self._decide(self._state, features).items()}
 
-    def decide_all(self, features: np.ndarray, lengths: np.ndarray, group: int = 8) -> list[dict[str, np.ndarray]]:
+    def decide_all(self, features: np.ndarray, lengths: np.ndarray, group: int = GROUP) -> list[dict[str, np.ndarray]]:
         """Predict several videos with a temporal model.
 
         Args:
@@ -172,8 +176,15 @@ def _pieces(items: Iterator[T], length: int) -> Iterator[list[T]]:
         yield piece
 
 
+#: The largest number in half precision.
+_HALF = float(np.finfo(np.float16).max)
+
+
 def cached_features(run: str | Path, source: Source, *, batch: int = 256) -> np.ndarray:
     """Compute the features of all frames of a source, or read them from ``<run>/features`` if computed before.
+
+    They are kept in half precision, which is finer than the noise of a network that computes in bfloat16, and their
+    size is announced before they are written: maps of long videos are large.
 
     Args:
         run: of the system whose backbone, at its best checkpoint, computes them.
@@ -181,23 +192,25 @@ def cached_features(run: str | Path, source: Source, *, batch: int = 256) -> np.
         batch: number of frames per call of the network.
 
     Returns:
-        (n, D) float32, memory-mapped from the file.
+        (n, D) float16, memory-mapped from the file.
     """
     recognizer = Recognizer(run)
     # The key identifies the weights and the frames. Videos begin and end in black, so images in between are hashed too.
     table = source.table
     some = np.unique(np.linspace(0, len(source) - 1, 64).astype(int))
-    digest = hashlib.sha256(f"{recognizer.step} {table.fps} {source[0].shape}".encode())
+    digest = hashlib.sha256(f"half {recognizer.step} {table.fps} {source[0].shape}".encode())
     for x in (table.videos.astype(np.str_), table.frames, *(source[int(row)] for row in some)):
         digest.update(np.ascontiguousarray(x).tobytes())
     path = Path(run) / "features" / f"{digest.hexdigest()[:16]}.npy"
     if not path.exists():
+        size = 2 * len(source) * recognizer.width
+        print(f"{path}: writing features of {len(source):,} frames, {size / 1e9:.3g} GB", file=sys.stderr, flush=True)
         with write_atomically(path, force=True) as temporary:
-            features = np.lib.format.open_memmap(temporary, "w+", np.float32, (len(source), recognizer.width))
+            features = np.lib.format.open_memmap(temporary, "w+", np.float16, (len(source), recognizer.width))
             rows = even_batches(np.arange(len(source)), batch)
             for chunk, images in prefetch(rows, lambda chunk: (chunk, np.stack([source[row] for row in chunk]))):
                 # The first row fills up the last chunk; it is computed again, with the same result.
-                features[chunk] = recognizer.features(images)
+                features[chunk] = np.clip(recognizer.features(images), -_HALF, _HALF)
             features.flush()
     return np.load(path, mmap_mode="r")
 
@@ -205,7 +218,10 @@ def cached_features(run: str | Path, source: Source, *, batch: int = 256) -> np.
 def predict_cached(
     run: str | Path, source: Source, parts: Sequence[str | None], tracks: Sequence[str]
 ) -> dict[str, dict[str, np.ndarray]]:
-    """Predict the videos of some parts of a source, through features that are kept on disk.
+    """Predict the videos of some parts of a source.
+
+    A system that decides each frame alone predicts from the images. One on a frozen backbone, or with a temporal model,
+    reads features that are kept on disk.
 
     Args:
         run: folder of the training run.
@@ -217,21 +233,47 @@ def predict_cached(
         By video, track to probabilities (n, classes), and "frames" (n,).
     """
     recognizer, table = Recognizer(run), source.table
-    # The features of a frozen backbone are already on disk, in the folder of its own run.
-    features = cached_features(recognizer.config.frozen or run, source, batch=recognizer.config.eval_batch)
     videos = [rows for part in parts for rows in video_rows(table, part)]
-    if recognizer.temporal:
-        length = -(-max(map(len, videos)) // 256) * 256
-        padded = np.zeros((len(videos), length, features.shape[1]), np.float32)
-        for number, rows in enumerate(videos):
-            padded[number, : len(rows)] = features[rows]
-        predicted = recognizer.decide_all(padded, np.array(list(map(len, videos))))
+    batch = recognizer.config.eval_batch
+    if recognizer.temporal or recognizer.config.frozen is not None:
+        # The features of a frozen backbone are in the folder of its own run, which its training has filled.
+        features = cached_features(recognizer.config.frozen or run, source, batch=batch)
+        predicted = _predict_features(recognizer, features, videos)
     else:
-        together = recognizer.decide(np.asarray(features[np.concatenate(videos)]))
-        ends = np.cumsum(list(map(len, videos)))[:-1]
-        split = {track: np.split(x, ends) for track, x in together.items()}
-        predicted = [{track: x[number] for track, x in split.items()} for number in range(len(videos))]
+        predicted = _predict_images(recognizer, source, videos, batch)
     return {
         str(table.videos[rows[0]]): {"frames": table.frames[rows], **{t: arrays[t] for t in tracks}}
         for rows, arrays in zip(videos, predicted, strict=True)
     }
+
+
+def _predict_images(
+    recognizer: Recognizer, source: Source, videos: list[np.ndarray], batch: int
+) -> list[dict[str, np.ndarray]]:
+    """Predict all frames of some videos, each frame alone; batches may hold frames of two videos."""
+    rows = np.concatenate(videos)
+    order = even_batches(rows, batch)
+    parts = [recognizer(images) for images in prefetch(order, lambda chunk: np.stack([source[row] for row in chunk]))]
+    joined = {name: np.concatenate([part[name] for part in parts])[: len(rows)] for name in parts[0]}
+    ends = np.cumsum(list(map(len, videos)))[:-1]
+    split = {name: np.split(x, ends) for name, x in joined.items()}
+    return [{name: x[number] for name, x in split.items()} for number in range(len(videos))]
+
+
+def _predict_features(
+    recognizer: Recognizer, features: np.ndarray, videos: list[np.ndarray]
+) -> list[dict[str, np.ndarray]]:
+    """Predict some videos from the features (n, D) of all frames, a few videos at a time: maps are large."""
+    if not recognizer.temporal:
+        return [recognizer.decide(np.asarray(features[rows], np.float32)) for rows in videos]
+    length = -(-max(map(len, videos)) // 256) * 256
+    found: list[dict[str, np.ndarray]] = []
+    group = min(GROUP, len(videos))
+    for start in range(0, len(videos), group):
+        chosen = videos[start : start + group]
+        padded = np.zeros((group, length, features.shape[1]), np.float32)
+        for number, rows in enumerate(chosen):
+            padded[number, : len(rows)] = features[rows]
+        lengths = np.array([*map(len, chosen), *[0] * (group - len(chosen))])
+        found += recognizer.decide_all(padded, lengths, group)[: len(chosen)]
+    return found

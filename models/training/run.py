@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import math
+import os
 import platform
 import subprocess
 import sys
@@ -128,14 +129,27 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": versions,
         "devices": [device.device_kind for device in jax.devices()],
-        "commit": _commit(),
+        "commit": commit(),
     }
 
 
-def _commit() -> str | None:
-    command = ["git", "rev-parse", "HEAD"]
+def commit(folder: str | Path = Path(__file__).parent) -> str | None:
+    """Return the hash of the commit that a folder is checked out from, followed by "+" if tracked files differ from it.
+
+    Where there is no repository, as in a copy of the working tree on another machine, the environment variable
+    HMMJAX_COMMIT states it; None if it is not set either.
+    """
+    hashed = _git(folder, "rev-parse", "--verify", "-q", "HEAD^{commit}")
+    changed = _git(folder, "diff", "--name-only", "HEAD")
+    if not hashed:
+        return os.environ.get("HMMJAX_COMMIT") or None
+    return hashed + ("+" if changed else "")
+
+
+def _git(folder: str | Path, *words: str) -> str:
+    """Return the output of a git command, empty if it fails: it may print its arguments before it does."""
     try:
-        answer = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+        answer = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=False)
     except OSError:
-        return None
-    return answer.stdout.strip() or None
+        return ""
+    return "" if answer.returncode else answer.stdout.strip()

@@ -71,6 +71,7 @@ def set_up(config: Config, *, resume: bool) -> Setup:
             f"{folder} already holds a run. Fix: choose another run=..., or continue it with --resume"
         )
     source, val = open_source(config.data.train, config.data.load), open_source(config.data.val, config.data.load)
+    source = _one_fold(source, config)
     table = source.table
     _check_parts(config, table, val.table, folder if resume else None)
     mesh = data_mesh()
@@ -96,10 +97,31 @@ def set_up(config: Config, *, resume: bool) -> Setup:
     weights = None
     if config.loss.balance:
         rows = table.rows(config.data.train_part)
-        weights = class_weights(table.phases[rows], table.tools[rows], len(table.phase_names))
+        both = class_weights(table.phases[rows], table.tools[rows], len(table.phase_names))
+        weights = {track: both[track] for track in config.loss.balance_tracks}
     state = replicate(init_state(system, optimizer), mesh)
     program = make_program(system, optimizer, learning_rate, config, weights, mesh)
     return Setup({"phases": table.phase_names, "tools": table.tool_names}, feed, mesh, program, state, total)
+
+
+def _one_fold(source: Source, config: Config) -> Source:
+    """Take the videos outside the fold, if there is one, out of the part to train on.
+
+    Raises:
+        ValueError: if no video is left, or the part is not named.
+    """
+    if config.data.fold is None:
+        return source
+    (first, every), part, table = config.data.fold, config.data.train_part, source.table
+    mine = table.parts == part
+    videos = np.unique(table.videos[mine])[first::every]
+    if part is None or not len(videos):
+        raise ValueError(
+            f"data.fold={list(config.data.fold)} leaves no video of data.train_part={part}. Fix: name a part with at "
+            f"least {every} videos, or leave data.fold out"
+        )
+    parts = np.where(mine & ~np.isin(table.videos, videos), "", table.parts)
+    return dataclasses.replace(source, table=dataclasses.replace(table, parts=parts))
 
 
 def _check_parts(config: Config, train: FrameTable, val: FrameTable, resumed: Path | None) -> None:

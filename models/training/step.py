@@ -12,7 +12,7 @@ from jax import numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from models.settings import Config, Optimizer
-from models.systems import Logits, System, Terms, probabilities
+from models.systems import SYSTEMS, Logits, System, Terms, probabilities
 from models.training.augment import augment, augment_boxes, resize
 from models.training.losses import Criterion, HMMLoss, Weights
 
@@ -78,8 +78,12 @@ def make_optimizer(config: Optimizer, learning_rate: optax.Schedule) -> optax.Gr
 
 
 def _kernels(params: Any) -> Any:
-    # Biases and normalization scales are vectors.
-    return jax.tree.map(lambda p: p.ndim > 1, params)
+    """Mark the kernels of layers: biases, normalization and tables of positions do not decay."""
+
+    def is_kernel(path: tuple[Any, ...], _: jax.Array) -> bool:
+        return any(getattr(entry, "key", None) == "kernel" for entry in path)
+
+    return jax.tree_util.tree_map_with_path(is_kernel, params)
 
 
 def _scale_backbone(factor: float) -> optax.GradientTransformation:
@@ -136,7 +140,7 @@ class _Update:
         system.train()
         self.graph, *_ = nnx.split(system, nnx.Param, ...)
         hmm = HMMLoss(config.loss.hmm_model) if config.loss.hmm and config.loss.hmm_model else None
-        self.criterion = Criterion(config.loss, weights, hmm)
+        self.criterion = Criterion(config.loss, weights, hmm, SYSTEMS[config.system].tool_reduction)
         self.optimizer, self.learning_rate, self.config = optimizer, learning_rate, config
 
     def train(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
@@ -199,7 +203,8 @@ class _Validation:
     def __init__(self, system: System, config: Config, weights: Weights | None):
         system.eval()
         self.graph = nnx.split(system)[0]
-        self.criterion, self.size = Criterion(config.loss, weights), config.size
+        self.criterion = Criterion(config.loss, weights, tool_reduction=SYSTEMS[config.system].tool_reduction)
+        self.size = config.size
 
     def evaluate(self, state: TrainState, batch: Batch) -> tuple[dict[str, Array], Metrics]:
         return self._measure(self._system(state)(resize(batch["images"], self.size)), batch)

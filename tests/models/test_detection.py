@@ -196,10 +196,13 @@ def test_maps_are_pooled():
     np.testing.assert_allclose(head(features.reshape(5, -1)), cells.max(1) + 0.6 * cells.min(1), atol=1e-6)
 
 
-def test_conv_lstm_equals_its_equations():
-    model = ConvLSTM(60, cells=(3, 4, 5), rngs=nnx.Rngs(0))
-    maps = np.random.default_rng(2).normal(size=(6, 3, 4, 5)).astype(np.float32)
-    output = jax.jit(lambda x: model(x))(maps.reshape(1, 6, 60))
+@pytest.mark.parametrize("normalize", [True, False])
+def test_conv_lstm_equals_its_equations(normalize):
+    """Also with gates and cell of unit length, and an output normalized over frames and cells, as published."""
+    model = ConvLSTM(60, cells=(3, 4, 5), normalize=normalize, rngs=nnx.Rngs(0))
+    maps = np.random.default_rng(2).normal(size=(7, 3, 4, 5)).astype(np.float32)
+    mask = np.arange(7)[None] < 6  # the last frame is padding
+    output = np.asarray(model(maps.reshape(1, 7, 60), mask))[0, :6].reshape(6, 3, 4, 5)
     into, kernel = (np.asarray(layer.kernel[...], float) for layer in (model.of_input, model.of_state))
 
     def convolve(x, kernel):
@@ -209,13 +212,22 @@ def test_conv_lstm_equals_its_equations():
     def sigmoid(x):
         return 1 / (1 + np.exp(-x))
 
-    hidden, cell = np.zeros((3, 4, 5)), np.zeros((3, 4, 5))
+    def scale(x):
+        return x / np.linalg.norm(x) if normalize else x
+
+    hidden, cell, want = np.zeros((3, 4, 5)), np.zeros((3, 4, 5)), []
     for t in range(6):
         gates = convolve(maps[t], into) + convolve(hidden, kernel)
-        write, forget, candidate, show = np.split(gates, 4, -1)
-        cell = sigmoid(forget + 1) * cell + sigmoid(write) * np.tanh(candidate)
+        write, forget, candidate, show = (scale(x) for x in np.split(gates, 4, -1))
+        cell = scale(sigmoid(forget + 1) * cell + sigmoid(write) * np.tanh(candidate))
         hidden = sigmoid(show) * np.tanh(cell)
-        np.testing.assert_allclose(output[0, t].reshape(3, 4, 5), maps[t] + hidden, atol=1e-5)
+        want.append(hidden)
+    want = np.stack(want)
+    if normalize:
+        mean, var = want.mean((0, 1, 2)), want.var((0, 1, 2))
+        np.testing.assert_allclose(model.norm.mean[...], 0.1 * mean, atol=1e-6)
+        want = (want - mean) / np.sqrt(var + 1e-5)
+    np.testing.assert_allclose(output, maps[:6] + want, atol=2e-4)
 
 
 def detection_settings(folder, **more):

@@ -13,6 +13,7 @@ from jax.test_util import check_grads
 from models.backbones.attention import relative_position_index, softmax, window_regions
 from models.backbones.layers import BatchNorm, Dropout, LayerNorm, gelu
 from models.backbones.pooling import adaptive_average_pool, max_pool
+from models.backbones.resnet import ResNet
 
 
 @pytest.fixture
@@ -178,3 +179,27 @@ def test_relative_position_index():
 def test_dropout_rate_is_checked(rate):
     with pytest.raises(ValueError, match="dropout rate"):
         Dropout(rate)
+
+
+def test_frozen_normalization_never_changes():
+    """In training it normalizes by the running statistics, and neither these nor its factors learn."""
+    network = ResNet((1, 0, 0, 0), False, frozen_norm=True, rngs=nnx.Rngs(0))
+    images = jnp.asarray(np.random.default_rng(0).normal(size=(2, 16, 16, 3)), jnp.float32)
+    before = jax.tree.map(np.array, nnx.state(network, nnx.BatchStat))
+    network.train()
+    graph, params, rest = nnx.split(network, nnx.Param, ...)
+
+    def loss(params):
+        trained = nnx.merge(graph, params, rest, copy=True)
+        return (trained(images).pooled ** 2).sum(), nnx.state(trained, nnx.BatchStat)
+
+    grads, after = jax.jit(jax.grad(loss, has_aux=True))(params)
+    jax.tree.map(np.testing.assert_array_equal, before, after)
+    moved: dict[str, bool] = {}
+    for path, x in jax.tree_util.tree_leaves_with_path(grads):
+        names = [getattr(entry, "key", None) for entry in path]
+        kind = next(name for name in ("kernel", "scale", "bias") if name in names)
+        moved[kind] = moved.get(kind, False) or bool((np.asarray(x) != 0).any())
+    assert moved["kernel"] and not moved["scale"] and not moved["bias"]
+    network.eval()
+    np.testing.assert_array_equal(network(images).pooled, nnx.merge(graph, params, rest)(images).pooled)

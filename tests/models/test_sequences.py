@@ -13,6 +13,7 @@ for package in ("flax", "optax", "orbax.checkpoint", "yaml", "sklearn"):
 
 import jax
 import jax.numpy as jnp
+from flax import nnx
 from tiny import boxed_frames, frames, settings
 
 import hmmjax
@@ -20,11 +21,11 @@ from hmmjax.io import save_params
 from models.data.cache import read_cache, write_cache
 from models.predict import main as predict_main
 from models.settings import read_config
-from models.systems import SYSTEMS, make_system
+from models.systems import SYSTEMS, HeadSpec, build_system, make_system
 from models.train import main as train_main
 from models.training.feeds import Sequences, labels_of
 from models.training.losses import HMMLoss
-from models.training.recognizer import Recognizer, cached_features
+from models.training.recognizer import Recognizer, cached_features, predict_cached
 from models.training.run import read_metrics
 from models.training.step import data_mesh, init_state, make_optimizer, make_program
 
@@ -99,12 +100,30 @@ def test_every_system_trains(name):
 
 
 def test_the_papers_table_is_complete():
-    """There are six families, each frame by frame, with a recurrent memory and with attention."""
-    for family in ("toolnet", "phasenet", "endonet", "swinnet", "fcn", "frcnn"):
-        plain, memory, attention = (SYSTEMS[family + kind] for kind in ("", "_l", "_a"))
-        assert plain.temporal is None and memory.frames == attention.frames == family
-        assert memory.temporal in ("lstm", "conv_lstm") and attention.temporal in ("lapformer", "last", "map_attention")
-        assert plain.heads.keys() == memory.heads.keys() == attention.heads.keys()
+    """There are six families, each frame by frame, with a recurrent memory and with attention: which, is a matter."""
+    attention = {"toolnet": "lapformer", "phasenet": "lapformer", "endonet": "last", "swinnet": "last"}
+    attention |= {"fcn": "map_attention", "frcnn": "lapformer"}
+    for family, kind in attention.items():
+        plain, memory, attending = (SYSTEMS[family + end] for end in ("", "_l", "_a"))
+        assert plain.temporal is None and memory.frames == attending.frames == family
+        assert memory.temporal == ("conv_lstm" if family == "fcn" else "lstm")
+        assert attending.temporal == kind
+        assert plain.heads.keys() == memory.heads.keys() == attending.heads.keys()
+    # EndoNet_A is LAST on a ResNet50: its attention sees time for tools too.
+    assert SYSTEMS["endonet_a"].backbone == "resnet50" and SYSTEMS["endonet_a"].penalties == {"vae": 100.0}
+    assert all(head.temporal and not head.also for head in SYSTEMS["endonet_a"].heads.values())
+    # MTRCNet's tools are read from the frame alone, by one layer, and its LSTM is rectified in MTRCNet-CL only.
+    assert SYSTEMS["endonet_l"].heads["tools"] == HeadSpec(temporal=False)
+    assert SYSTEMS["endonet_cl"].heads["tools"] == HeadSpec(temporal=False, hidden=512)
+    rectified = {
+        name: nnx.eval_shape(lambda n=name: build_system(n, rngs=nnx.Rngs(0))).temporal.relu
+        for name in ("endonet_l", "endonet_cl", "phasenet_l", "toolnet_l")
+    }
+    assert rectified == {"endonet_l": False, "endonet_cl": True, "phasenet_l": False, "toolnet_l": False}
+    # EndoNet and MTRCNet sum the losses of tools, LAST averages them.
+    summed = {name for name, spec in SYSTEMS.items() if spec.tool_reduction == "sum"}
+    rivals = {"bilstm", "mstcn", "tecno", "asformer"}
+    assert summed == {"toolnet", "endonet", "endonet_l", "endonet_cl"} | rivals
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +199,20 @@ def test_cached_features_belong_to_their_images(base, tmp_path):
     np.testing.assert_array_equal(first[:5], second[:5])
     assert (first[5:35] != second[5:35]).any(1).all()
     recognizer = Recognizer(run)
-    np.testing.assert_allclose(second, recognizer.features(images), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(second, recognizer.features(images), rtol=1e-3, atol=1e-6)
+
+
+def test_features_are_kept_only_where_a_later_stage_reads_them(base, tmp_path, capsys):
+    """A system of single frames predicts from images; features of others are in half precision, and announced."""
+    run = shutil.copytree(base / "run", tmp_path / "run", ignore=shutil.ignore_patterns("features"))
+    source = read_cache(base / "cache")
+    predicted = predict_cached(run, source, ("val", "train"), ["tools"])
+    assert not (run / "features").exists() and "GB" not in capsys.readouterr().err
+    np.testing.assert_allclose(
+        predicted["video02"]["tools"], Recognizer(run)(source.images[20:])["tools"], rtol=1e-5, atol=1e-6
+    )
+    kept = cached_features(run, source)
+    assert kept.dtype == np.float16 and "writing features of 40 frames, 6.4e-07 GB" in capsys.readouterr().err
 
 
 def test_resuming_on_a_frozen_backbone_is_bit_equal(base, tmp_path):

@@ -87,6 +87,21 @@ def test_videos_are_independent(model):
     assert_equal(part(run(features, mask), 2), part(run(changed, mask), 2))
 
 
+def test_a_windowed_lstm_forgets_what_is_before_its_window():
+    """The output equals that of a clip of the last four frames from an empty state, as in MTRCNet."""
+    whole, windowed = (build("lstm", 3, rngs=nnx.Rngs(0), width=4, window=window) for window in (None, 4))
+    x = np.random.default_rng(0).normal(size=(2, 9, 3)).astype(np.float32)
+    mask = np.ones((2, 9), bool)
+    mask[1, 4] = False
+    found = windowed(x, mask)
+    for t in (0, 2, 3, 8):
+        clip = slice(max(t - 3, 0), t + 1)
+        np.testing.assert_allclose(found[:, t], whole(x[:, clip], mask[:, clip])[:, -1], atol=1e-6)
+    assert np.abs(found - whole(x, mask))[:, 8].max() > 1e-4
+    with pytest.raises(ValueError, match="window is 0"):
+        build("lstm", 3, rngs=nnx.Rngs(0), window=0)
+
+
 def test_lstm_equals_its_equations():
     model = build("lstm", 3, rngs=nnx.Rngs(0), width=4)
     x = np.random.default_rng(0).normal(size=(1, 6, 3)).astype(np.float32)
@@ -96,7 +111,7 @@ def test_lstm_equals_its_equations():
         i, f, g, o = np.split(x[0, t] @ enter + hidden @ recur, 4)
         cell = cell / (1 + np.exp(-f)) + np.tanh(g) / (1 + np.exp(-i))
         hidden = np.tanh(cell) / (1 + np.exp(-o))
-        np.testing.assert_allclose(model(x)[0, t], np.maximum(hidden, 0), atol=1e-5)
+        np.testing.assert_allclose(model(x)[0, t], hidden, atol=1e-5)
 
 
 def test_attention_equals_its_definition():
@@ -199,15 +214,16 @@ def test_the_correlation_loss():
     reads = {"phases": jnp.asarray(rng.normal(size=(2, 9, 5)), jnp.float32)}
     implied = loss.imply(reads["phases"])
     p = np.asarray(jax.nn.sigmoid(implied))
-    entropy = -np.where(known["tools"] == 1, np.log(p), np.log(1 - p)).mean()
+    # Tools are summed, as MTRCNet-CL sums all its losses, and frames are averaged.
+    entropy = -np.where(known["tools"] == 1, np.log(p), np.log(1 - p)).sum(-1).mean()
     # If the predicted tools equal the implied ones, only the linear map's own loss remains.
     np.testing.assert_allclose(loss({"tools": implied}, reads, known, mask), entropy, rtol=1e-5)
     predicted = rng.normal(size=(2, 9, 2)).astype(np.float32)
     q = np.asarray(jax.nn.sigmoid(predicted))
-    divergence = (p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q))).mean()
+    divergence = (p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q))).sum(-1).mean()
     np.testing.assert_allclose(loss({"tools": predicted}, reads, known, mask), entropy + divergence, rtol=1e-4)
     as_source = Correlation(5, {"phases": 3, "tools": 2}, form="source", rngs=nnx.Rngs(0))
-    source = np.abs((p * (np.log(p) - q)).sum()) / p.size
+    source = np.abs((p * (np.log(p) - q)).sum()) / p[..., 0].size
     np.testing.assert_allclose(as_source({"tools": predicted}, reads, known, mask), entropy + source, rtol=1e-4)
     with pytest.raises(ValueError, match="choose kl or source"):
         Correlation(5, {"tools": 2}, form="both", rngs=nnx.Rngs(0))

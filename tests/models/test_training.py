@@ -28,7 +28,7 @@ from models.training.augment import Span, interpolation, resample, resize
 from models.training.augment import augment as augment_eagerly
 from models.training.checkpoint import Checkpoints
 from models.training.losses import Criterion, class_weights, phase_loss, tool_loss
-from models.training.run import read_metrics
+from models.training.run import commit, read_metrics
 from models.training.step import make_optimizer, schedule
 
 
@@ -292,6 +292,15 @@ def test_losses():
     each = np.log1p(np.exp([-2.0, 0.0]))
     np.testing.assert_allclose(tool_loss(logits, tools), each.mean(), rtol=1e-6)
     np.testing.assert_allclose(tool_loss(logits, tools, np.array([3.0, 1.0])), (3 * each[0] + each[1]) / 2, rtol=1e-6)
+    # A system may sum over the tools of a frame instead, so that they weigh more against phases.
+    several = jnp.array([[1, 0], [0, -1], [-1, -1]])
+    summed = each.sum() + np.log(2)
+    np.testing.assert_allclose(tool_loss(logits, several), summed / 3, rtol=1e-6)
+    np.testing.assert_allclose(tool_loss(logits, several, reduction="sum"), summed / 2, rtol=1e-6)
+    trust = jnp.array([[1.0, 0.0], [1.0, 0.0], [0.0, 0.0]])
+    np.testing.assert_allclose(tool_loss(logits, several, trust=trust, reduction="sum"), 1.5 * each.mean(), rtol=1e-6)
+    with pytest.raises(ValueError, match="choose mean or sum"):
+        tool_loss(logits, several, reduction="max")
     # Logits of unlabeled frames do not matter, even NaN.
     for measure, known in ((phase_loss, labels), (tool_loss, tools)):
         junk = jnp.where(jnp.expand_dims(known, range(known.ndim, 2)) >= 0, logits, jnp.nan)
@@ -301,6 +310,16 @@ def test_losses():
     assert phase_loss(logits, jnp.full(3, -1)) == 0 and tool_loss(logits, jnp.full((3, 2), -1)) == 0
     total, terms = Criterion(Loss(phases=2.0)).frames({"phases": logits}, {"phases": labels})
     np.testing.assert_allclose(total, 2 * terms["phases"])
+    # The system's reduction, unless the settings name another; and weights of phases alone.
+    for criterion, parts in (
+        (Criterion(Loss(), tool_reduction="sum"), 2),
+        (Criterion(Loss(tool_reduction="mean"), tool_reduction="sum"), 3),
+        (Criterion(Loss(), {"phases": np.array([3.0, 1.0])}, tool_reduction="sum"), 2),
+    ):
+        both_tracks = {"phases": logits, "tools": logits}, {"phases": both, "tools": several}
+        terms = criterion.frames(*both_tracks)[1]
+        np.testing.assert_allclose(terms["tools"], summed / parts, rtol=1e-6)
+    np.testing.assert_allclose(terms["phases"], weighted, rtol=1e-6)
     weights = class_weights(np.array([0, 0, 0, 1, 1, 2, -1]), np.array([[1, 0], [1, 0], [0, 0], [-1, 1]]), 4)
     np.testing.assert_allclose(weights["phases"], [2 / 3, 1, 2, 1], rtol=1e-6)
     np.testing.assert_allclose(weights["tools"], [(2 / 3 + 1 / 4) / 2 / (2 / 3), (2 / 3 + 1 / 4) / 2 * 4], rtol=1e-6)
@@ -314,6 +333,44 @@ def test_learning_rates():
     updates, _ = optimizer.update(jax.tree.map(jnp.ones_like, params), optimizer.init(params), params)
     np.testing.assert_allclose(updates["backbone"]["w"][...], -0.1, rtol=1e-4)
     np.testing.assert_allclose(updates["heads"]["w"][...], -1.0, rtol=1e-4)
+
+
+def test_only_kernels_decay():
+    """Not biases, normalization, tables of positions and other matrices that no input is multiplied by."""
+    from models.backbones import build
+    from models.temporal import SequenceVAE
+
+    network = nnx.eval_shape(lambda: build("swin_t", rngs=nnx.Rngs(0)))
+    network.penalty = nnx.eval_shape(lambda: SequenceVAE(3, {"phases": 3, "tools": 2}, rngs=nnx.Rngs(0)))
+    params = jax.tree.map(lambda x: jnp.ones(x.shape), nnx.state(network, nnx.Param))
+    optimizer = make_optimizer(Optimizer(clip=0.0, weight_decay=0.1), lambda step: 1.0)
+    still = jax.tree.map(jnp.zeros_like, params)
+    updates, _ = jax.jit(optimizer.update)(still, optimizer.init(params), params)
+    decayed = {
+        tuple(getattr(entry, "key", None) for entry in path): bool((np.asarray(x) != 0).any())
+        for path, x in jax.tree_util.tree_leaves_with_path(updates)
+    }
+    assert {path for path, moved in decayed.items() if moved} == {path for path in decayed if "kernel" in path}
+    assert any("relative_position_bias_table" in path for path in decayed) and any("look" in path for path in decayed)
+
+
+def test_the_commit_is_a_hash(tmp_path, monkeypatch):
+    """A folder that is no repository, or one without commits, has none unless the environment states it."""
+    monkeypatch.delenv("HMMJAX_COMMIT", raising=False)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert commit(tmp_path) is None
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    assert commit(tmp_path) is None
+    monkeypatch.setenv("HMMJAX_COMMIT", "abc")
+    assert commit(tmp_path) == "abc"
+    (tmp_path / "file").write_text("1")
+    identity = ["-c", "user.name=n", "-c", "user.email=e@example.org"]
+    for words in (["add", "file"], [*identity, "commit", "-q", "-m", "x"]):
+        subprocess.run(["git", "-C", str(tmp_path), *words], check=True)
+    found = commit(tmp_path)
+    assert found is not None and len(found) == 40 and set(found) <= set("0123456789abcdef")
+    (tmp_path / "file").write_text("2")
+    assert commit(tmp_path) == found + "+"
 
 
 def test_a_missing_checkpoint_is_named(tmp_path):
