@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from hmmjax.calibration import without_powers
 from hmmjax.emissions import Tempered
 from hmmjax.io import align_classes, join, read_annotations, sample, to_batch, video_id
 from hmmjax.stabilize import Examples, learn_model, numpy_posterior
@@ -189,16 +190,21 @@ def learn_hmm(lessons: Lessons, emissions: str) -> tuple[Params, dict[str, Any]]
     return learned.params, {"method": learned.method, "powers": powers}
 
 
+#: Versions of M_H: posteriors given whole videos by the calibrated model, the same by counted errors alone, and
+#: posteriors given past and present. Powers that suit whole videos make a filter react too late, so it has none.
+VERSIONS = {"M_H": (True, False), "M_H counted": (False, False), "M_H online": (False, True)}
+
+
 def apply_hmm(params: Params, test: Examples, emissions: str) -> dict[str, Posterior]:
-    """Return posteriors (B, T, ...) given whole videos ("M_H") and given past and present only ("M_H online").
+    """Return the posteriors (B, T, ...) of every version of M_H, see `VERSIONS`.
 
     Raises:
         ValueError: if a video is impossible under the model.
     """
-    obs = observations(test.obs, emissions)
+    obs, plain = observations(test.obs, emissions), without_powers(params)
     found = {}
-    for name, online in (("M_H", False), ("M_H online", True)):
-        found[name], log_likelihood = numpy_posterior(params, obs, test.mask, online=online)
+    for name, (calibrated, online) in VERSIONS.items():
+        found[name], log_likelihood = numpy_posterior(params if calibrated else plain, obs, test.mask, online=online)
         if not np.isfinite(log_likelihood).all():
             raise ValueError(
                 "a video is impossible under the hidden Markov model, although its pseudo-counts exclude nothing. Fix: "

@@ -9,10 +9,26 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from models.commands import count, reported
+from models.data.scenarios import Scenario
 from models.experiment.cell import predict_cell, read_result, stabilize_cell
 from models.experiment.plan import Cell, Plan, read_plan
 from models.experiment.report import write_report
 from models.experiment.videos import label, prepare_videos, write_view
+
+
+def prepare(plan: Plan, cell: Cell, *, workers: int = 1) -> tuple[Path, Scenario]:
+    """Render the videos of a cell and label them, unless that is done.
+
+    Returns:
+        The folder of the labeled frames, and everything that was labeled.
+    """
+    data, view = plan.out / f"seed{cell.seed}" / "data", cell.folder.parent / "view"
+    source = prepare_videos(plan.data, cell.seed, data, workers=workers)
+    options = {key: value for key, value in plan.scenarios[cell.scenario].items() if key != "train"}
+    table, scenario = label(source.table, cell.scenario, seed=cell.seed, **options)
+    if not (view / "table.npz").exists():
+        write_view(Path(plan.data.get("cache", data)).resolve() / "images.npy", table, view)
+    return view, scenario
 
 
 def predict(plan: Plan, cells: Sequence[Cell], *, workers: int = 1) -> None:
@@ -22,13 +38,7 @@ def predict(plan: Plan, cells: Sequence[Cell], *, workers: int = 1) -> None:
         if (cell.folder / "predicted.json").exists():
             continue
         cell.folder.mkdir(parents=True, exist_ok=True)
-        data, view = plan.out / f"seed{cell.seed}" / "data", cell.folder.parent / "view"
-        source = prepare_videos(plan.data, cell.seed, data, workers=workers)
-        options = {key: value for key, value in plan.scenarios[cell.scenario].items() if key != "train"}
-        table, scenario = label(source.table, cell.scenario, seed=cell.seed, **options)
-        if not (view / "table.npz").exists():
-            write_view(Path(plan.data.get("cache", data)).resolve() / "images.npy", table, view)
-        predict_cell(plan, cell, view, scenario)
+        predict_cell(plan, cell, *prepare(plan, cell, workers=workers))
         print(
             f"{time.perf_counter() - begin:6.0f} s  seed {cell.seed}  {cell.scenario}  {cell.name} predicted",
             flush=True,
@@ -84,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_stage,
         choices=("all", "data", "predict", "stabilize", "report"),
         default="all",
-        help="only render the videos (data), train and predict, stabilize (a CPU suffices), or write the report (all)",
+        help="only render and label (data), train and predict, stabilize (a CPU suffices), or write the report (all)",
     )
     parser.add_argument("--wait", type=float, default=0.0, help="seconds that stabilize waits for predictions (0)")
     parser.add_argument("--shard", default="0/1", help="i/n: stabilize every n-th cell, starting with the i-th (0/1)")
@@ -114,8 +124,9 @@ def _run(plan: Plan, options: argparse.Namespace) -> None:
     )
     cells = [cell for cell in part.cells() if cell.name in (options.systems or plan.systems)]
     if options.stage == "data":
-        for seed in part.seeds:
-            prepare_videos(plan.data, seed, plan.out / f"seed{seed}" / "data", workers=options.workers)
+        # One cell of each scenario suffices; several processes may then predict at once.
+        for cell in {(cell.seed, cell.scenario): cell for cell in part.cells()}.values():
+            prepare(part, cell, workers=options.workers)
         return
     if options.stage in ("all", "predict"):
         predict(part, cells, workers=options.workers)

@@ -21,7 +21,7 @@ from models.systems import SYSTEMS
 from models.training.checkpoint import any_checkpoint
 from models.training.loop import fit
 from models.training.recognizer import predict_cached
-from models.training.run import write_text
+from models.training.run import commit, write_text
 
 
 def predict_cell(plan: Plan, cell: Cell, view: Path, scenario: Scenario) -> None:
@@ -35,14 +35,19 @@ def predict_cell(plan: Plan, cell: Cell, view: Path, scenario: Scenario) -> None
         view: cache of the scenario's frames and labels.
         scenario: everything that was labeled, for the cost.
     """
-    config, elapsed = train(plan, cell, view)
     source = read_cache(view)
     table = source.table
     train_rows = table.parts == "train"
+    config = read_config(None, list(cell.settings))
     heads = SYSTEMS[config.system].heads
     tracks = [t for t in ("phases", "tools") if t in heads and (getattr(table, t)[train_rows] >= 0).any()]
-    begin = time.perf_counter()
-    predicted = predict_cached(cell.folder / "run", source, ("val", "test"), tracks)
+    if cell.mean:
+        begin = time.perf_counter()
+        predicted, elapsed = average(cell, table, tracks)
+    else:
+        config, elapsed = train(plan, cell, view)
+        begin = time.perf_counter()
+        predicted = predict_cached(cell.folder / "run", source, ("val", "test"), tracks)
     took = time.perf_counter() - begin
     _save(cell.folder / "predictions.npz", predicted, table)
     about = {
@@ -55,8 +60,23 @@ def predict_cell(plan: Plan, cell: Cell, view: Path, scenario: Scenario) -> None
         "train_seconds": round(elapsed, 2),
         "predict_seconds": round(took, 2),
         "device": jax.devices()[0].device_kind,
+        "commit": commit(),
     }
     _write(cell.folder / "predicted.json", about)
+
+
+def average(cell: Cell, table: FrameTable, tracks: Sequence[str]) -> tuple[Predictions, float]:
+    """Return the mean of the probabilities that other cells predicted, and the seconds of their training."""
+    parts, seconds = [], 0.0
+    for name in cell.mean:
+        other = cell.folder.parent / name
+        parts.append(_load(other / "predictions.npz", table, tracks))
+        seconds += json.loads((other / "predicted.json").read_text(encoding="utf-8"))["train_seconds"]
+    found = {
+        video: {"frames": first["frames"], **{t: np.mean([part[video][t] for part in parts], 0) for t in tracks}}
+        for video, first in parts[0].items()
+    }
+    return found, seconds
 
 
 def stabilize_cell(plan: Plan, cell: Cell, view: Path) -> dict[str, Any]:

@@ -25,6 +25,7 @@ class Cell:
         settings: ``key=value`` words of its training run.
         on: name of the system whose frozen backbone it uses, or None.
         hmm: name of the system from whose predictions the model of its HMM loss is learned, or None.
+        mean: names of the systems whose mean prediction it is, without training; empty for all others.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Cell:
     settings: tuple[str, ...]
     on: str | None
     hmm: str | None = None
+    mean: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,12 +46,14 @@ class Plan:
         out: the output folder.
         seeds: of the repetitions.
         data: ``{simsurg: {whole: 8, single: 8, val: 4, test: 12}, minutes: 10, size: [64, 64]}`` simulates videos for
-            each seed. ``{cache: FOLDER}`` reads a cache with the parts whole, single, val and test, or with
-            ``parts: {whole: [video67], ...}``, which assigns its videos to them.
+            each seed; with ``law: markov``, from the law of tools that the model assumes. ``{cache: FOLDER}`` reads a
+            cache with the parts whole, single, val and test, or with ``parts: {whole: [video67], ...}``, which assigns
+            its videos to them.
         scenarios: by name, options of `models.experiment.videos.label`, and `train`, settings of frame-wise runs.
         emissions: families of the hidden Markov model, of `EMISSIONS`.
         systems: by name in the table: `system`; `frozen`, the name of the system whose backbone it uses; `hmm`, the
             name of the system from whose predictions the model of its HMM loss is learned (with `loss: {hmm: 1}`);
+            `mean`, the names of systems whose predictions it averages, instead of training (for cross-fitting);
             `scenarios`, all by default; and any other field of `Config`.
         train: settings of all runs.
         temporal: settings of the runs on frozen backbones, which override `train`.
@@ -78,18 +82,18 @@ class Plan:
                     spec = dict(self.systems[name])
                     if scenario not in spec.pop("scenarios", list(self.scenarios)):
                         continue
-                    on, hmm = spec.pop("frozen", None), spec.pop("hmm", None)
+                    on, hmm, mean = spec.pop("frozen", None), spec.pop("hmm", None), tuple(spec.pop("mean", ()))
                     own = {} if on else self.scenarios[scenario].get("train", {})
                     settings = {**self.train, **(self.temporal if on else {}), **own, **spec}
                     words = tuple(f"{key}={_word(value)}" for key, value in settings.items())
                     folder = self.out / f"seed{seed}" / scenario / name
-                    found.append(Cell(name, scenario, seed, folder, words, on, hmm))
+                    found.append(Cell(name, scenario, seed, folder, words, on, hmm, mean))
         return found
 
 
 def _needs(spec: dict[str, Any]) -> list[str]:
     """Return the systems on which one depends."""
-    return [spec[key] for key in ("frozen", "hmm") if spec.get(key) is not None]
+    return [*(spec[key] for key in ("frozen", "hmm") if spec.get(key) is not None), *spec.get("mean", ())]
 
 
 def _depth(systems: dict[str, dict[str, Any]], name: str, above: tuple[str, ...] = ()) -> int:
@@ -164,14 +168,16 @@ def _check_systems(plan: Plan, path: str | Path) -> None:
     """Raise ValueError for a system that cannot be trained as the plan describes."""
     for name, spec in plan.systems.items():
         on = spec.get("frozen")
-        for other in (on, spec.get("hmm")):
-            if other is not None and other not in plan.systems:
+        for other in _needs(spec):
+            if other not in plan.systems:
                 raise ValueError(f"{name} needs {other!r}, which is not among the systems of {path}. Fix: add it")
-            if other is not None and (gone := _scenarios(plan, name) - _scenarios(plan, other)):
+            if gone := _scenarios(plan, name) - _scenarios(plan, other):
                 raise ValueError(
                     f"{name} needs {other!r}, which is not in {', '.join(sorted(gone))}. Fix: remove {name} from these "
                     f"scenarios, or add {other} to them"
                 )
+        if "mean" in spec:
+            continue
         if on is not None and plan.systems[on].get("frozen") is not None:
             raise ValueError(
                 f"{name} needs {on!r}, which has no backbone of its own. Fix: set frozen to the system whose backbone "
@@ -206,7 +212,8 @@ def _check_kinds(values: Any, path: str) -> None:
             check(f"{name}: {key}", spec, dict, "settings by name, {} for none")
             if Path(key).name != key:
                 raise ValueError(f"{key!r} among {name} in {path} is not a folder name: leave out slashes")
-            check(f"{key}: scenarios", spec.get("scenarios", []), list, "a list")
+            for field in ("scenarios", "mean"):
+                check(f"{key}: {field}", spec.get(field, []), list, "a list")
     for name, kind, words in (("seeds", int, "a list of integers"), ("emissions", str, "a list of names")):
         check(name, values.get(name, [kind()]), list, words)
         for value in values.get(name, []):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from hmmjax.data.splits import check_disjoint
+from hmmjax.simulate import Departures
 from models.data.cache import ArrayImages, read_cache
 from models.data.collections import Annotation
 from models.data.frames import FrameTable
@@ -31,7 +32,7 @@ def prepare_videos(data: dict[str, Any], seed: int, folder: Path, *, workers: in
         return source if "parts" not in data else ArrayImages(_divide(source.table, data["parts"]), source.images)
     if not (folder / "table.npz").exists():
         size = tuple(data.get("size", (64, 64)))
-        options = {"minutes": float(data.get("minutes", 10)), "size": size}
+        options = {"minutes": float(data.get("minutes", 10)), "size": size, "departures": departures_of(data)}
         source = simulated_frames(data["simsurg"], seed, **options)
         folder.mkdir(parents=True, exist_ok=True)
         shape = (len(source), *size, 3)
@@ -46,6 +47,18 @@ def prepare_videos(data: dict[str, Any], seed: int, folder: Path, *, workers: in
             list(map(_render, tasks))
         np.savez(folder / "table.npz", allow_pickle=False, **source.table.arrays())
     return read_cache(folder)
+
+
+def departures_of(data: dict[str, Any]) -> Departures | None:
+    """Return how simulated surgeries depart from the hidden Markov model: `law` is episodes (default) or markov.
+
+    Raises:
+        ValueError: for another law.
+    """
+    law = data.get("law", "episodes")
+    if law not in ("episodes", "markov"):
+        raise ValueError(f"data: law is {law!r}. Fix: choose episodes, or markov, the law that the model assumes")
+    return Departures() if law == "episodes" else None
 
 
 def _divide(table: FrameTable, parts: dict[str, list[str]]) -> FrameTable:
@@ -99,11 +112,13 @@ def label(
     val_negatives: int = 15,
     apart: float = 2.0,
     whole_frames: bool = False,
+    draw: str = "single",
 ) -> tuple[FrameTable, Scenario]:
     """Reduce the labels of a table to those of a scenario.
 
-    S_C labels the videos of the parts whole and val throughout. S_D labels single frames of the parts single and val.
-    S_C+D labels the parts whole and val throughout, and single frames of the part single.
+    S_C labels the videos of the parts whole and val throughout. S_D labels single frames of the parts single and val,
+    or with ``draw="whole"``, as in the paper, of the videos that S_C labels throughout. S_C+D labels the parts whole
+    and val throughout, and single frames of the part single.
 
     Args:
         table: all labels; its parts are whole, single, val and test.
@@ -115,6 +130,7 @@ def label(
         val_negatives: number of frames of the part val labeled with each tool absent, in S_D.
         apart: minimum distance of single frames, see `models.data.scenarios.discrete`.
         whole_frames: label all tools of single frames, see `models.data.scenarios.discrete`.
+        draw: the part whose single frames S_D labels, "single" or "whole".
 
     Returns:
         The table, with parts "train", "val", "test" (with all labels) and "unlabeled"; and the scenario with everything
@@ -122,7 +138,7 @@ def label(
     """
     options = {"seed": seed, "apart": apart, "whole_frames": whole_frames, "at_most": True}
     if scenario == "S_D":
-        learn = discrete(annotations(table, "single"), positives, negatives, **options)
+        learn = discrete(annotations(table, draw), positives, negatives, **options)
         val = discrete(annotations(table, "val"), val_positives, val_negatives, **options)
     else:
         learn, val = continuous(annotations(table, "whole")), continuous(annotations(table, "val"))

@@ -15,19 +15,22 @@ for package in ("flax", "optax", "orbax.checkpoint", "yaml", "sklearn", "matplot
 
 import tiny  # noqa: F401 (registers a small backbone)
 
-from hmmjax.simulate import simulate_surgeries
+import hmmjax
+from hmmjax.calibration import without_powers
+from hmmjax.simulate import Departures, simulate_surgeries
 from hmmjax.types import Observations
 from models import stabilize as bridge
-from models.data.cache import read_cache
+from models.data.cache import ArrayImages, read_cache
 from models.data.frames import FrameTable
 from models.experiment.__main__ import main
 from models.experiment.cell import read_result, stabilize
 from models.experiment.plan import read_plan
 from models.experiment.report import draw_cost, summary, table
-from models.experiment.videos import label, write_view
+from models.experiment.videos import departures_of, label, write_view
 from models.selftrain import _open, pseudo_label
 from models.selftrain import main as selftrain_main
 from models.settings import read_config
+from models.training.setup import _one_fold
 
 pytestmark = pytest.mark.thorough
 SURGERIES = simulate_surgeries(8, 0, minutes=2.0)
@@ -49,6 +52,7 @@ PLAN = {
     "systems": {
         "PhaseNet": {"system": "phasenet"},
         "PhaseNet_L": {"system": "phasenet_l", "frozen": "PhaseNet", "temporal_options": {"width": 4}},
+        "Both": {"system": "phasenet", "mean": ["PhaseNet", "PhaseNet_L"]},
     },
 }
 
@@ -86,6 +90,9 @@ def test_scenarios_label_the_right_frames(everything):
         given = single.tools[known.parts == "single", tool]
         assert ((given == 1).sum(), (given == 0).sum()) == (min(4, present), 5)
     assert set(single.parts[(single.tools >= 0).any(1) & (known.parts == "single")]) == {"train"}
+    # As in the paper, S_D may draw from the videos that S_C labels throughout.
+    drawn, _ = label(known, "S_D", positives=4, negatives=5, val_positives=1, val_negatives=2, apart=0, draw="whole")
+    assert set(known.parts[drawn.parts == "train"]) == {"whole"}
     both, _ = label(known, "S_C+D", positives=4, negatives=5, apart=0)
     np.testing.assert_array_equal(both.tools[known.parts == "single"], single.tools[known.parts == "single"])
     np.testing.assert_array_equal(both.phases[learned], known.phases[learned])
@@ -94,6 +101,29 @@ def test_scenarios_label_the_right_frames(everything):
         given = labeled.tools >= 0
         np.testing.assert_array_equal(labeled.tools[given], known.tools[given])
         assert (labeled.parts == "test").sum() == (known.parts == "test").sum()
+
+
+def test_the_law_of_simulated_tools():
+    assert departures_of({}) == Departures() and departures_of({"law": "markov"}) is None
+    with pytest.raises(ValueError, match="choose episodes, or markov"):
+        departures_of({"law": "real"})
+
+
+def test_a_fold_trains_on_some_videos(everything, tmp_path):
+    """A backbone on one fold and a temporal model on the other have no training video in common."""
+    table = label(everything[0], "S_C")[0]
+    source = ArrayImages(table, np.zeros((len(table), 1, 1, 3), np.uint8))
+    trained = []
+    for fold in ("[0, 2]", "[1, 2]"):
+        config = read_config(None, [f"data.fold={fold}"])
+        found = _one_fold(source, config).table
+        trained.append(set(found.videos[found.parts == "train"]))
+        np.testing.assert_array_equal(found.parts == "val", table.parts == "val")
+    assert not trained[0] & trained[1] and trained[0] | trained[1] == set(table.videos[table.parts == "train"])
+    with pytest.raises(ValueError, match="leaves no video"):
+        _one_fold(source, read_config(None, ["data.fold=[4, 5]"]))
+    with pytest.raises(ValueError, match="i from 0 to n - 1"):
+        read_config(None, ["data.fold=[2, 2]"])
 
 
 def test_gaps_are_missing_seconds(everything):
@@ -139,6 +169,17 @@ def test_stabilizing_helps_a_flickering_recognizer(everything):
     found = stabilize(label(known, "S_C")[0], predicted, ["phases"], ["confusion"])
     assert found["M_H, confusion"]["phase changes"] < found["M"]["phase changes"]
     assert 0 < found["hmm"]["confusion"]["powers"]["phases"] < 1
+    # Powers that suit whole videos make a filter react too late, so it has none.
+    lessons = bridge.gather_lessons(label(known, "S_C")[0], predicted, ["phases"])
+    params, _ = bridge.learn_hmm(lessons, "confusion")
+    versions = bridge.apply_hmm(params, lessons.val, "confusion")
+    obs, plain = lessons.val.obs.discretize(), without_powers(params)
+    for name, answer in (
+        ("M_H online", hmmjax.filter(plain, obs, lessons.val.mask)),
+        ("M_H counted", hmmjax.posterior(plain, obs, lessons.val.mask)),
+        ("M_H", hmmjax.posterior(params, obs, lessons.val.mask)),
+    ):
+        np.testing.assert_allclose(versions[name].phases, answer.phases, atol=1e-5)
     assert found["truth"]["phase changes"] == sum((np.diff(s.phases) != 0).sum() for s in SURGERIES[6:])
 
 
@@ -175,9 +216,15 @@ def grid(tmp_path_factory):
 def test_an_experiment_writes_its_table(grid):
     record = json.loads((grid / "out" / "grid.json").read_text())
     rows = {(row["system"], row["version"]) for row in record["summary"]}
-    versions = {"M", "M_H, confusion", "M_H online, confusion"}
+    versions = {"M", "M_H, confusion", "M_H counted, confusion", "M_H online, confusion"}
     assert rows == {(system, version) for system in PLAN["systems"] for version in versions}
-    frames, sequence = record["cells"]
+    frames, sequence, both = record["cells"]
+    assert both["train_seconds"] == pytest.approx(frames["train_seconds"] + sequence["train_seconds"], abs=0.02)
+    outputs = [dict(np.load(grid / "out" / "seed0" / "S_C" / name / "predictions.npz")) for name in PLAN["systems"]]
+    keys = [key for key in outputs[0] if key.startswith("phases_")]
+    for key in keys:
+        np.testing.assert_allclose(outputs[2][key], (outputs[0][key] + outputs[1][key]) / 2, atol=1e-6)
+    assert len(keys) == 2 and len(str(both["commit"])) >= 40
     assert sequence["train_seconds"] > frames["train_seconds"] > 0
     labeled = read_cache(grid / "out" / "seed0" / "S_C" / "view").table
     assert frames["cost"]["labels"] == np.isin(labeled.parts, ["train", "val"]).sum()
@@ -191,7 +238,7 @@ def test_an_experiment_resumes_where_it_stopped(grid, capsys):
     written = (folder / "run" / "metrics.jsonl").stat().st_mtime_ns
     (folder / "result.json").unlink()
     main([str(grid / "plan.yaml")])
-    assert "2 of 2 cells" in capsys.readouterr().out
+    assert "3 of 3 cells" in capsys.readouterr().out
     assert (folder / "run" / "metrics.jsonl").stat().st_mtime_ns == written
     again = json.loads((grid / "out" / "grid.json").read_text())
     assert again["summary"] == json.loads(before)["summary"]
@@ -237,6 +284,7 @@ def test_plans_are_read_and_wrong_ones_refused(tmp_path):
         ({"scenarios": {"S_C": {}, "S_D": {}}, "systems": {"X": {"system": "frcnn"}}}, "learns from boxes"),
         ({"emissions": ["gaussian"]}, "unknown emission family"),
         ({"emissions": []}, "emissions in .* is empty"),
+        ({"systems": {"X": {"system": "toolnet", "mean": ["Y", "Z"]}}}, "X needs 'Y', which is not among"),
         ({"seeds": 3}, "seeds in .* is 3: give a list"),
         ({"seeds": ["a"]}, "seeds in .* is 'a'"),
         ({"data": None}, "data in .* is None"),
