@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -14,6 +13,7 @@ from hmmjax._core import lowering
 from hmmjax._core import numerics as num
 from hmmjax._core.batch import Batch, canonical, dtype_of, known_frames, prepare, require_known
 from hmmjax._core.deprecation import renamed_arguments
+from hmmjax._core.interpreter import interpretable
 from hmmjax._core.memory import with_past
 from hmmjax._core.minimize import check_options, minimize
 from hmmjax._core.objectives import PATH, Objective
@@ -300,13 +300,13 @@ def _alone(family: Emission, observations: Any, observed: Array, dtype: Any) -> 
     return fused, with_past(fused, (fill_masked(observations, observed, dtype),), observed)
 
 
-@partial(jax.jit, static_argnames="dtype")
+@interpretable(static_argnames="dtype")
 def _log_prob(family: Emission, observations: Any, observed: Array, dtype: Any) -> Array:
     fused, given = _alone(family, observations, observed, dtype)
     return fused.log_prob(*given)
 
 
-@partial(jax.jit, static_argnames=("num_states", "dtype"))
+@interpretable(static_argnames=("num_states", "dtype"))
 def _learn(
     family: Emission,
     observations: Any,
@@ -325,7 +325,7 @@ def _learn(
     return fused.from_counts(statistics, pseudo_counts).families[0]
 
 
-@partial(jax.jit, static_argnames=("num_states", "dtype"))
+@interpretable(static_argnames=("num_states", "dtype"))
 def _cross_fit(
     family: Emission,
     observations: Any,
@@ -367,4 +367,4 @@ def _loss(
     return -num.accurate_sum(goal.value(chains, free, batch, backend))
 
 
-_objective = jax.jit(jax.value_and_grad(_loss), static_argnames="backend")
+_objective = interpretable(jax.value_and_grad(_loss), static_argnames="backend")

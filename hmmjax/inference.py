@@ -11,6 +11,8 @@ import numpy as np
 from hmmjax import messages
 from hmmjax._core import lowering
 from hmmjax._core.batch import Batch, canonical, prepare
+from hmmjax._core.checks import is_concrete, is_float
+from hmmjax._core.interpreter import interpretable
 from hmmjax._core.split import Split
 from hmmjax._core.tables import tabulate
 from hmmjax._core.typing import Array, ArrayLike
@@ -38,24 +40,61 @@ def _on_split(run: Callable, split: Split, backend: str) -> Callable:
     return jax.jit(split.map(partial(run, backend=backend)))
 
 
-@partial(jax.jit, static_argnames="backend")
+@interpretable(static_argnames="backend")
 def _log_likelihood(params: Params, batch: Batch, backend: str) -> tuple[Array, None]:
     return lowering.log_normalizer(params, tabulate(params, batch), batch.lengths, backend), None
 
 
-@partial(jax.jit, static_argnames="backend")
+@interpretable(static_argnames="backend")
 def _conditional(params: Params, batch: Batch, backend: str) -> tuple[Array, None]:
     free = tabulate(params, batch.without_labels())
     return lowering.conditional(params, free, batch, backend), None
 
 
-@partial(jax.jit, static_argnames="backend")
+def _differentiable(run: Callable) -> Callable:
+    """Return `run`, whose derivative is one more interpretable function if it is taken outside of `jax.jit`."""
+
+    @partial(interpretable, static_argnames="backend")
+    def pull_back(params: Params, batch: Batch, cotangent: Array, backend: str) -> tuple:
+        leaves, tree = jax.tree.flatten((params, batch))
+        floats = [i for i, x in enumerate(leaves) if is_float(x)]
+
+        def value(given: list[Array]) -> Array:
+            every = dict(enumerate(leaves)) | dict(zip(floats, given, strict=True))
+            return run(*jax.tree.unflatten(tree, every.values()), backend=backend)[0]
+
+        (found,) = jax.vjp(value, [leaves[i] for i in floats])[1](cotangent)
+        return jax.tree.unflatten(tree, [dict(zip(floats, found, strict=True)).get(i) for i in range(len(leaves))])
+
+    @partial(jax.custom_vjp, nondiff_argnums=(2,))
+    def function(params: Params, batch: Batch, backend: str) -> tuple[Array, None]:
+        return run(params, batch, backend=backend)
+
+    def forward(params: Params, batch: Batch, backend: str) -> tuple:
+        if is_concrete(params, batch):
+            return run(params, batch, backend=backend), (params, batch)
+        return jax.vjp(partial(run, backend=backend), params, batch)
+
+    def backward(backend: str, saved: Any, cotangent: tuple) -> tuple:
+        if isinstance(saved, tuple):
+            return pull_back(*saved, cotangent[0], backend=backend)
+        return saved(cotangent)
+
+    function.defvjp(forward, backward)
+    return lambda params, batch, backend: function(params, batch, backend)
+
+
+_log_likelihood_differentiable = _differentiable(_log_likelihood)
+_conditional_differentiable = _differentiable(_conditional)
+
+
+@interpretable(static_argnames="backend")
 def _posterior(params: Params, batch: Batch, backend: str) -> tuple[Array, tuple]:
     value, *marginals = lowering.smooth(params, tabulate(params, batch), batch.lengths, backend)
     return value, _keep_possible(lowering.report(*marginals), batch.valid, value)
 
 
-@partial(jax.jit, static_argnames="backend")
+@interpretable(static_argnames="backend")
 def _filter(params: Params, batch: Batch, backend: str) -> tuple[Array, tuple]:
     table = tabulate(params, batch)
     structure = lowering.structure_of(params, table)
@@ -75,7 +114,7 @@ def _keep_possible(marginals: tuple, valid: Array, value: Array) -> tuple:
     return jax.tree.map(lambda x: jnp.where(keep, x, 0), marginals)
 
 
-@partial(jax.jit, static_argnames="backend")
+@interpretable(static_argnames="backend")
 def _decode(params: Params, batch: Batch, backend: str) -> tuple[Array, tuple]:
     table = tabulate(params, batch)
     structure = lowering.structure_of(params, table)
@@ -115,7 +154,7 @@ def log_likelihood(
 
     Source: the paper's likelihood; the sum over the coupled chain's paths by the forward recursion.
     """
-    return _call(_log_likelihood, params, obs, mask, labels, backend)[0]
+    return _call(_log_likelihood_differentiable, params, obs, mask, labels, backend)[0]
 
 
 def conditional_log_likelihood(
@@ -141,7 +180,7 @@ def conditional_log_likelihood(
 
     Source: Bahl et al. (1986), maximum mutual information estimation of hidden Markov models.
     """
-    return _call(_conditional, params, obs, mask, labels, backend)[0]
+    return _call(_conditional_differentiable, params, obs, mask, labels, backend)[0]
 
 
 def posterior(

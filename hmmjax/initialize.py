@@ -14,6 +14,7 @@ from hmmjax._core import numerics as num
 from hmmjax._core.batch import Batch, collect, dtype_of, pad_lists, prepare
 from hmmjax._core.checks import check_array, check_label_dtype, is_concrete
 from hmmjax._core.configurations import multiply_over_tools
+from hmmjax._core.interpreter import interpretable
 from hmmjax._core.typing import Array
 from hmmjax.em import Expected, maximize, statistics
 from hmmjax.emissions import Emission, PhaseAutoregressive, PhaseConfusion
@@ -79,7 +80,10 @@ def _default_params(
 
 
 # One program: operation by operation, JAX would compile some twenty.
-_default_program = jax.jit(_default_params, static_argnums=range(6))
+_default_program = interpretable(
+    _default_params,
+    static_argnames=("num_phases", "num_tools", "phase_family", "tool_family", "stay", "interacting"),
+)
 
 
 FamilySpec = str | Emission | tuple[str | Emission, ...]
@@ -225,7 +229,7 @@ def count_phases(labels: Labels, obs: Observations, mask: Any, emissions: Any, n
     return int(max(known, *predicted)) + 1 if predicted else int(known) + 1
 
 
-@jax.jit
+@interpretable
 def _estimate(start: Params, batch: Batch, priors: Priors) -> Params:
     dtype, valid = dtype_of(start), batch.valid
     expected: dict[str, Any] = dict.fromkeys(f.name for f in dataclasses.fields(Expected))

@@ -3,7 +3,6 @@
 import dataclasses
 import warnings
 from collections.abc import Callable, Collection
-from functools import partial
 from typing import Any
 
 import jax
@@ -17,6 +16,7 @@ from hmmjax._core import numerics as num
 from hmmjax._core.batch import Batch, canonical, dtype_of, prepare
 from hmmjax._core.batch import pack as packed
 from hmmjax._core.checks import is_concrete
+from hmmjax._core.interpreter import interpretable
 from hmmjax._core.typing import Array, ArrayLike
 from hmmjax.em import expectations, maximize
 from hmmjax.priors import Priors, check_priors, frozen_blocks, log_prior
@@ -26,7 +26,7 @@ ROUNDING = 1e-5
 """Fraction of the objective that float32 sums may lose from one iteration to the next."""
 
 
-@partial(jax.jit, static_argnames=("backend", "freeze"))
+@interpretable(static_argnames=("backend", "freeze"))
 def _em_step(
     params: Params, batch: Batch, priors: Priors, backend: str, freeze: frozenset[str]
 ) -> tuple[Params, Array, Array, Array]:
@@ -131,10 +131,9 @@ def fit(
     dtype = dtype_of(params)
     return FitResult(
         params,
-        jnp.asarray(history, dtype),
-        jnp.asarray(likelihoods, dtype),
-        jnp.asarray(done, jnp.int32),
-        jnp.asarray(converged),
+        # These two compile nothing, unlike jnp.asarray.
+        *(jax.device_put(np.asarray(x, dtype)) for x in (history, likelihoods)),
+        *jax.device_put((np.asarray(done, np.int32), np.asarray(converged))),
     )
 
 

@@ -13,6 +13,7 @@ from hmmjax._core import numerics as num
 from hmmjax._core.arrays import native
 from hmmjax._core.batch import Batch, bucket, canonical, dtype_of
 from hmmjax._core.checks import is_concrete
+from hmmjax._core.interpreter import interpretable
 from hmmjax._core.memory import blank_past, push_past
 from hmmjax._core.tables import tabulate
 from hmmjax._core.typing import Array, ArrayLike
@@ -47,14 +48,20 @@ def sample(params: Params, key: jax.Array, lengths: ArrayLike) -> tuple[Labels, 
         raise ValueError(f"lengths must be non-negative integers, one per video, got {lengths!r}.")
     batch = np.atleast_1d(lengths).astype(np.int32)
     num_frames = int(batch.max(initial=0))
-    draw = partial(_sample, num_frames=bucket(num_frames))
-    out = jax.vmap(draw, (None, 0, 0))(params, jax.random.split(key, len(batch)), jnp.asarray(batch))
-    out = jax.tree.map(lambda x: x[:, :num_frames], out)
-    return out if lengths.ndim else jax.tree.map(lambda x: x[0], out)
+    # Rounded up, so that many lengths share a program.
+    out = _sample_batch(params, key, batch, num_frames=bucket(num_frames))
+    cut = (slice(None) if lengths.ndim else 0, slice(num_frames))
+    return jax.tree.map(lambda x: jax.device_put(np.asarray(x)[cut]) if is_concrete(x) else x[cut], out)
 
 
-@partial(jax.jit, static_argnames="num_frames")
+@interpretable(static_argnames="num_frames")
+def _sample_batch(params: Params, key: jax.Array, lengths: Array, num_frames: int) -> tuple[Labels, Observations, Any]:
+    keys = jax.random.split(key, len(lengths))
+    return jax.vmap(partial(_sample, params, num_frames=num_frames))(keys, lengths)
+
+
 def _sample(params: Params, key: jax.Array, length: Any, num_frames: int) -> tuple[Labels, Observations, Any]:
+    """Draw one video."""
     key_chain, key_phases, key_tools = jax.random.split(key, 3)
     keys = jax.random.split(key_chain, num_frames)
     phases, tools = _sample_states(params, keys)
@@ -94,37 +101,49 @@ def _sample_states(params: Params, keys: jax.Array) -> tuple[Any, Any]:
     structure = lowering.structure_of(alone)
     chain = None if params.phases is None else lowering.lower(alone, table, jnp.zeros((1,), jnp.int32))
 
-    def draw_phase(key: jax.Array, previous: Any) -> Any:
+    # All random numbers at once: the scan only compares.
+    keys = jax.vmap(jax.random.split)(keys)
+    phase_noise = tool_noise = joint = None
+    if chain is not None:
+        start_logits, logits = num.log(chain.initial[:, 0]), num.log(chain.transition)
+        phase_noise = jax.vmap(lambda key: jax.random.gumbel(key, start_logits.shape, logits.dtype))(keys[:, 0])
+    if params.tools is not None:
+        present = table.tool_initial[..., 1]
+        tool_noise = jax.vmap(lambda key: jax.random.uniform(key, present.shape[:1], present.dtype))(keys[:, 1])
+        if params.tools.transition.is_joint:
+            size = 2**params.num_tools
+            joint = jax.vmap(lambda key: jax.random.gumbel(key, (size,), present.dtype))(keys[:, 1])
+
+    def draw_phase(noise: Any, previous: Any) -> Any:
         if chain is None:
             return None
-        log_probs = num.log(chain.initial[:, 0]) if previous is None else num.log(chain.transition)[previous]
-        return jax.random.categorical(key, log_probs)
+        return jnp.argmax(noise + (start_logits if previous is None else logits[previous]), -1)
 
-    def draw_tools(key: jax.Array, stage: Any, previous: Any) -> Any:
+    def draw_tools(noise: Any, joint: Any, stage: Any, previous: Any) -> Any:
         if params.tools is None:
             return None
         phase = None if stage is None else structure.lift_path(stage, stage)[0]
         if previous is None:
-            present = table.tool_initial[..., 1] if phase is None else table.tool_initial[:, phase, 1]
-            return jax.random.bernoulli(key, present).astype(jnp.int32)
+            start = present if phase is None else present[:, phase]
+            return (noise < start).astype(jnp.int32)
         blocks = params.tools.transition.blocks(table.tool_transition)
         blocks = blocks if phase is None else [block[phase] for block in blocks]
         if not params.tools.transition.is_joint:
             matrix = jnp.stack(blocks)
-            present = jnp.where(previous == 1, matrix[:, 1, 1], matrix[:, 0, 1])
-            return jax.random.bernoulli(key, present).astype(jnp.int32)
+            return (noise < jnp.where(previous == 1, matrix[:, 1, 1], matrix[:, 0, 1])).astype(jnp.int32)
         config = jnp.sum(previous * 2 ** jnp.arange(params.num_tools - 1, -1, -1))
-        config = jax.random.categorical(key, num.log(blocks[0][config]))
+        config = jnp.argmax(joint + num.log(blocks[0][config]), -1)
         return configurations.bits(params.num_tools)[config]
 
-    def step(state: tuple, key: jax.Array) -> tuple:
-        key_phase, key_tools = jax.random.split(key)
-        stage = draw_phase(key_phase, state[0])
-        state = stage, draw_tools(key_tools, stage, state[1])
+    def step(state: tuple, noise: tuple) -> tuple:
+        phase_noise, tool_noise, joint = noise
+        stage = draw_phase(phase_noise, state[0])
+        state = stage, draw_tools(tool_noise, joint, stage, state[1])
         return state, state
 
-    start, _ = step((None, None), keys[0])
-    _, rest = lax.scan(step, start, keys[1:])
+    noise = phase_noise, tool_noise, joint
+    start, _ = step((None, None), jax.tree.map(lambda x: x[0], noise))
+    _, rest = lax.scan(step, start, jax.tree.map(lambda x: x[1:], noise))
     stages, tools = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), start, rest)
     phases = None if stages is None else structure.lift_path(stages, stages)[0]
     return phases, tools

@@ -105,9 +105,10 @@ class Batch:
             # Slicing on the host compiles nothing for each new length.
             on_cpu = isinstance(x, jax.Array) and is_concrete(x) and all(d.platform == "cpu" for d in x.devices())
             x = np.asarray(x) if on_cpu and self.split is None else x
+            put = jax.device_put if isinstance(x, np.ndarray) else jnp.asarray  # the latter compiles even for NumPy
             if layout.lengths is not None:
-                return [jnp.asarray(x[(*lead, i, slice(n))]) for i, n in enumerate(layout.lengths)]
-            return jnp.asarray(x[(*lead, slice(None) if layout.batched else 0, slice(layout.num_frames))])
+                return [put(x[(*lead, i, slice(n))]) for i, n in enumerate(layout.lengths)]
+            return put(x[(*lead, slice(None) if layout.batched else 0, slice(layout.num_frames))])
 
         return per_video, jax.tree.map(restore_frames, per_frame)
 

@@ -8,8 +8,9 @@ A cache is a folder with ``images.npy`` (n, H, W, 3) uint8 and ``table.npz`` (se
 import argparse
 import dataclasses
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 from hmmjax.data.splits import CHOLEC80_SPLITS, cholec80_split
 from hmmjax.io import FormatError, write_atomically
 from hmmjax.io.atomic_write import remove_partial_files
+from models.data.annotation import Annotation
 from models.data.cholec80 import cholec80
 from models.data.collections import Collection
 from models.data.collections_manifest import read_manifest
@@ -58,11 +60,19 @@ def write_cache(source: Source, folder: str | Path, *, workers: int = 4, progres
     Raises:
         FormatError: if images differ in size or cannot be read.
     """
-    return _write(Path(folder), source.table, _common_size(source), _decoded(source, workers, progress))
+    return _write(
+        Path(folder), source.table, _common_size(source), partial(_fill, pictures=_decoded(source, workers, progress))
+    )
 
 
 def write_collection(
-    collection: Collection, folder: str | Path, size: tuple[int, int], *, crop: bool = False, progress: bool = False
+    collection: Collection,
+    folder: str | Path,
+    size: tuple[int, int],
+    *,
+    crop: bool = False,
+    progress: bool = False,
+    workers: int = 1,
 ) -> ArrayImages:
     """Decode the used frames of all videos of a collection into a cache, video by video.
 
@@ -71,7 +81,8 @@ def write_collection(
         folder: of the cache. An existing cache is replaced after everything is written.
         size: (height, width) to scale to.
         crop: cut off black borders first.
-        progress: show a progress bar per video.
+        progress: show a progress bar per video; needs a single worker.
+        workers: number of threads that decode, a video each; PyAV releases Python's lock.
 
     Returns:
         The cache, opened.
@@ -98,17 +109,35 @@ def write_collection(
         tool_names=collection.tool_names,
         fps=rates.pop(),
     )
-    pictures = (
-        picture
-        for annotation in annotations
-        for _, picture in collection.pictures(annotation.id, annotation.frames, size=size, crop=crop, progress=progress)
-    )
-    return _write(Path(folder), table, size, enumerate(pictures))
+    starts = np.cumsum([0, *lengths[:-1]]).tolist()
+
+    def decode(images: np.ndarray, annotation: Annotation, start: int) -> None:
+        pictures = collection.pictures(annotation.id, annotation.frames, size=size, crop=crop, progress=progress)
+        _fill(images, enumerate((picture for _, picture in pictures), start))
+
+    def decode_all(images: np.ndarray) -> None:
+        pool = ThreadPoolExecutor(workers)
+        try:
+            for _ in pool.map(partial(decode, images), annotations, starts):
+                pass
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    return _write(Path(folder), table, size, decode_all)
 
 
-def _write(
-    folder: Path, table: FrameTable, size: tuple[int, int], pictures: Iterable[tuple[int, np.ndarray]]
-) -> ArrayImages:
+def _fill(images: np.ndarray, pictures: Iterable[tuple[int, np.ndarray]]) -> None:
+    for index, image in pictures:
+        if image.shape != images.shape[1:]:
+            raise FormatError(
+                f"frame {index} has shape {image.shape}, the first {images.shape[1:]}",
+                fix="give a size to scale all frames to",
+            )
+        images[index] = image
+
+
+def _write(folder: Path, table: FrameTable, size: tuple[int, int], fill: Callable[[np.ndarray], None]) -> ArrayImages:
+    """Write a cache, whose images (n, H, W, 3) `fill` sets."""
     remove_partial_files(folder)  # the images of a killed run may take gigabytes
     # An earlier cache survives a failure, and may even be the source: nothing is replaced before all is written.
     with (
@@ -116,13 +145,7 @@ def _write(
         write_atomically(folder / "images.npy", force=True) as new_images,
     ):
         images = np.lib.format.open_memmap(new_images, "w+", np.uint8, (len(table), *size, 3))
-        for index, image in pictures:
-            if image.shape != images.shape[1:]:
-                raise FormatError(
-                    f"frame {index} has shape {image.shape}, the first {images.shape[1:]}",
-                    fix="give a size to scale all frames to",
-                )
-            images[index] = image
+        fill(images)
         images.flush()
         np.savez(new_table, allow_pickle=False, **table.arrays())
         # A cache without a table is unfinished, so the old table is never read with the new images.

@@ -99,7 +99,7 @@ def run(out: Path, scale: Scale = FULL, *, seed: int = 0) -> dict[str, dict[str,
         note(f"{len(surgeries)} surgeries, {sum(map(len, surgeries)) / 60:.0f} minutes of video, in {out / 'simsurg'}")
     with stage(console, "2. read") as note:
         collection = cholec80(out / "simsurg", split={name: parts[name] for name in ("train", "val")})
-        cache = write_collection(collection, out / "cache", SIZE)
+        cache = write_collection(collection, out / "cache", SIZE, workers=workers)
         note(f"{len(cache)} frames, one per second, with their labels")
     with stage(console, "3. train") as note:
         settings = [f"data.train={out / 'cache'}", f"data.val={out / 'cache'}", f"run={out / 'network'}"]

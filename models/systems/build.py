@@ -1,12 +1,14 @@
 """Systems built by name, or as a configuration describes them."""
 
 from collections.abc import Mapping
+from functools import partial
 
 from flax import nnx
 from jax import Array
 from jax import numpy as jnp
 from jax.typing import DTypeLike
 
+from hmmjax._core.interpreter import without_compiling
 from models import temporal as sequences
 from models import weights
 from models.backbones import Backbone, build
@@ -165,13 +167,15 @@ def make_system(
     Raises:
         ValueError: for a system that does not fit its backbone, its temporal model or the features.
     """
-    return build_system(
+    weights_file = config.pretrained if pretrained and width is None else None
+    make = partial(
+        build_system,
         config.system,
         backbone=config.backbone if width is None else Precomputed(width, cells),
         options=config.options,
         phases=phases,
         tools=tools,
-        pretrained=config.pretrained if pretrained and width is None else None,
+        pretrained=weights_file,
         temporal=config.temporal,
         temporal_options=config.temporal_options,
         detection=config.detection,
@@ -179,5 +183,14 @@ def make_system(
         mean=config.mean,
         std=config.std,
         dtype=jnp.dtype(config.dtype),
-        rngs=nnx.Rngs(config.seed),
     )
+    graphs = []
+
+    def start() -> nnx.State:
+        graph, state = nnx.split(make(rngs=nnx.Rngs(config.seed)))
+        graphs.append(graph)
+        return state
+
+    # Initial parameters of small networks, without the seconds that it takes to compile their random numbers.
+    state = None if weights_file is not None else without_compiling(start)
+    return make(rngs=nnx.Rngs(config.seed)) if state is None else nnx.merge(graphs[-1], state)
