@@ -1,4 +1,4 @@
-"""`hmmjax data check`: check a local copy of a data set."""
+"""`hmmjax data check`: check a local copy of a data set; `hmmjax data formats`: list layouts of files."""
 
 import json as json_
 from pathlib import Path
@@ -11,7 +11,7 @@ from hmmjax.cli import options as o
 
 DATASETS = ("cholec80",)
 
-app = typer.Typer(name="data", help="Check data sets on disk.", no_args_is_help=True)
+app = typer.Typer(name="data", help="Check data sets on disk, and list the layouts of files.", no_args_is_help=True)
 
 
 @app.callback()
@@ -50,3 +50,18 @@ def check(
         print(found if lines else f"all counts agree: this is {dataset}")
     if lines:
         raise typer.Exit(1)
+
+
+@app.command(epilog=console.examples("hmmjax data formats", "hmmjax data formats --json"))
+@console.friendly
+def formats(json: o.Json = False, traceback: o.Traceback = False) -> None:
+    """List the layouts of files that hmmjax reads, with some lines of each and the command that reads it."""
+    from hmmjax.data.formats import FORMATS
+
+    if json:
+        print(json_.dumps([{**f._asdict(), "command": f.command} for f in FORMATS], indent=1))
+        return
+    for layout in FORMATS:
+        print(f"{layout.name}: {layout.file}" + (f" ({layout.note})" if layout.note else ""))
+        print("".join(f"    {line}\n" for line in layout.lines.splitlines()), end="")
+        print(f"  $ {layout.command}\n")

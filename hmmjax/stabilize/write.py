@@ -133,7 +133,15 @@ def _at_frames_of(like: Sequence[Track], tracks: Sequence[Track]) -> list[Track]
 
 
 def result_tracks(result: Stabilized, system: System) -> list[Track]:
-    """Return a system's posteriors as tracks."""
+    """Return a system's posteriors as tracks.
+
+    Args:
+        result: from `stabilize`.
+        system: one of the result's systems, such as ``result.smoothed``.
+
+    Returns:
+        One track per video and kind.
+    """
     tracks = []
     for name, arrays, names in (
         ("phases", system.phases, result.phase_names),

@@ -1,0 +1,132 @@
+"""Layouts of annotations and predictions that `hmmjax` reads: some lines of each, and the command that reads it."""
+
+from typing import NamedTuple
+
+
+class Format(NamedTuple):
+    """One layout.
+
+    Attributes:
+        name: the data set or program.
+        file: name of the example's file.
+        lines: the beginning of a file.
+        options: options of the commands that such files need.
+        note: what to know about it.
+    """
+
+    name: str
+    file: str
+    lines: str
+    options: tuple[str, ...] = ()
+    note: str = ""
+
+    @property
+    def command(self) -> str:
+        """The command that explores such annotations."""
+        return " ".join(("hmmjax explore", self.file, *self.options, "--out explored"))
+
+
+_AUTOLAPARO = '"Preparation,Ligament,Vessels,Vagina,Specimen,Suturing,Washing"'
+_GESTURES = "G1,G2,G3"
+
+FORMATS: tuple[Format, ...] = (
+    Format(
+        "Cholec80, phases",
+        "video01-phase.txt",
+        "Frame\tPhase\n0\tPreparation\n1\tPreparation\n2\tPreparation\n3\tCalotTriangleDissection\n",
+        note="every frame at 25 per second",
+    ),
+    Format(
+        "Cholec80, tools",
+        "video01-tool.txt",
+        "Frame\tGrasper\tBipolar\tHook\tScissors\tClipper\tIrrigator\tSpecimenBag\n0\t1\t0\t0\t0\t0\t0\t0\n"
+        "25\t1\t0\t1\t0\t0\t0\t0\n50\t0\t0\t1\t0\t0\t0\t0\n",
+        note="every 25th frame; the same for M2CAI16-tool",
+    ),
+    Format(
+        "M2CAI16-workflow",
+        "workflow_video_01.txt",
+        "Frame\tPhase\n0\tTrocarPlacement\n1\tTrocarPlacement\n2\tPreparation\n3\tPreparation\n",
+        ("--phase-names m2cai16",),
+    ),
+    Format(
+        "AutoLaparo",
+        "label_01.txt",
+        "Frame\tPhase\n1\t1\n2\t1\n3\t2\n4\t2\n",
+        (f"--phase-names {_AUTOLAPARO}", "--fps 1", "--first-index 1"),
+        "seconds and phases are both numbered from 1",
+    ),
+    Format(
+        "HeiChole, phases",
+        "Hei-Chole1_Annotation_Phase.csv",
+        "0,0\n1,0\n2,1\n3,1\n",
+        ("--phase-names cholec80",),
+    ),
+    Format(
+        "HeiChole, instruments",
+        "Hei-Chole1_Annotation_Instrument.csv",
+        "0,1,0,0\n1,1,0,0\n2,1,0,1\n3,0,0,1\n",
+        ('--tool-names "grasper,clipper,coagulation"',),
+        "name all columns, 31 in the original files",
+    ),
+    Format(
+        "Cataract-101",
+        "annotations.csv",
+        "VideoID;FrameNo;Phase\n269;0;1\n269;500;2\n269;1400;3\n270;0;1\n",
+        ("--first-index 1",),
+        "each phase lasts until the next row",
+    ),
+    Format(
+        "MultiBypass140",
+        "BBP01.json",
+        '{"0": {"phase": 0, "step": 3},\n "1": {"phase": 0, "step": 3},\n "2": {"phase": 1, "step": 4}}\n',
+        note="steps are not read",
+    ),
+    Format(
+        "JIGSAWS",
+        "Suturing_B001.txt",
+        "80 284 G1 \n285 392 G2 \n393 542 G3 \n",
+        (f"--phase-names {_GESTURES}", "--fps 30"),
+        "first and last frame of each gesture",
+    ),
+    Format(
+        "segments",
+        "video01.csv",
+        "video,label,start,end\nvideo01.mp4,Preparation,0.0,164.2\nvideo01.mp4,CalotTriangleDissection,164.2,954.0\n",
+        note="seconds; name the columns start_ms or start_frame for milliseconds or frames",
+    ),
+    Format(
+        "timecodes",
+        "video02.txt",
+        "00:00 Preparation\n02:44 CalotTriangleDissection\n15:54 ClippingCutting\n",
+        note="each phase lasts until the next row",
+    ),
+    Format(
+        "ELAN, tab-delimited text",
+        "video03.txt",
+        "phases\t\t00:00:00.000\t00:02:44.200\tPreparation\nphases\t\t00:02:44.200\t00:15:54.000\tCalotTriangleDissection\n",
+        note="also .eaf files",
+    ),
+    Format(
+        "BORIS",
+        "video04.tsv",
+        "Time\tMedia file path\tBehavior\tStatus\n"
+        "0.0\tvideo04.mp4\tPreparation\tSTART\n164.2\tvideo04.mp4\tPreparation\tSTOP\n",
+        note="tabular events",
+    ),
+    Format(
+        "Label Studio",
+        "export.json",
+        '[{"data": {"video": "video05.mp4"}, "annotations": [{"result": [{"type": "timelinelabels",\n'
+        '  "value": {"ranges": [{"start": 1, "end": 4105}], "timelinelabels": ["Preparation"]}}]}]}]\n',
+        note="frames from 1",
+    ),
+    Format(
+        "CVAT for images",
+        "video06.xml",
+        '<annotations>\n<image id="0" name="0"><tag label="Preparation"/></image>\n'
+        '<image id="1" name="1"><tag label="Preparation"/></image>\n</annotations>\n',
+        note="tags of images",
+    ),
+)
+"""All layouts, data sets first."""
