@@ -53,12 +53,12 @@ def check_size(num_phases: int, num_tools: int, num_frames: int, num_videos: int
     fits = num_tools
     while fits and model_size(num_phases, fits, num_frames).memory > most:
         fits -= 1
-    groups = f"or split the tools into groups of at most {fits}, each with the phases; " if fits else ""
+    groups = f"split the tools into groups of at most {fits}, each with the phases, " if fits else ""
     raise ValueError(
         f"{num_phases} phases with {num_tools} tools are too large for exact inference: {size.states:,} joint states "
         f"per frame, so that one video of {num_frames:,} frames takes {_amount(size.memory)} and this process may use "
         f"{_amount(most)}. Infer the tools alone, without phases (they are then independent and cost next to nothing), "
-        f"{groups}leave out rare tools."
+        f"{groups}or leave out rare tools."
     )
 
 

@@ -4,7 +4,6 @@ Nothing heavy may be imported here: `hmmjax --help` reads this file.
 """
 
 import dataclasses
-import fractions
 import functools
 import inspect
 from collections.abc import Callable
@@ -89,8 +88,10 @@ ToolNames = Annotated[
 
 def rate(text: str) -> float:
     """Return a frame rate given as a number or a ratio, such as 30000/1001."""
+    from fractions import Fraction  # not needed by most commands
+
     try:
-        return float(fractions.Fraction(text))
+        return float(Fraction(text))
     except (ValueError, ZeroDivisionError):
         raise typer.BadParameter(f"{text!r} is not a rate; write a number or a ratio, such as 30000/1001") from None
 

@@ -10,9 +10,6 @@ from hmmjax.io.spec import Spec
 from hmmjax.io.tracks import Track
 from hmmjax.io.videos import video_id
 
-DOCUMENTS = (".json", ".xml", ".eaf")
-"""Suffixes of the files."""
-
 _FIX = "export segments as csv with the columns start, end and label, or one row per frame (Frame, Phase)"
 
 

@@ -11,7 +11,6 @@ from hmmjax.io.answers import ANSWERS, is_answers, read_answers
 from hmmjax.io.arrays import pickle_error, read_arrays
 from hmmjax.io.cadene import is_cadene, read_cadene
 from hmmjax.io.detections import is_detections, read_detections
-from hmmjax.io.documents import DOCUMENTS, read_document
 from hmmjax.io.errors import FormatError
 from hmmjax.io.folder import is_unfinished
 from hmmjax.io.labels import merge_labels
@@ -26,6 +25,7 @@ PathLike = str | os.PathLike[str]
 
 _TEXT = (".txt", ".csv", ".tsv")
 _ARRAYS = (".npz", ".npy")
+_DOCUMENTS = (".json", ".xml", ".eaf")
 _PICKLES = (".pkl", ".pickle", ".p", ".pt", ".pth")
 
 #: Text layouts other than plain tables: a test of the first line, and the reader. To add a layout, add its pair here.
@@ -84,7 +84,7 @@ def _search(folder: Path) -> tuple[list[str], list[str]]:
     inside = sorted(shown, key=lambda p: natural(p.name))
     files = [p for p in inside if p.suffix.lower() in (*_TEXT, *_ARRAYS) and "timestamp" not in p.name]
     # Documents among tables are settings or results of other programs.
-    files = files or [p for p in inside if p.suffix.lower() in DOCUMENTS]
+    files = files or [p for p in inside if p.suffix.lower() in _DOCUMENTS]
     if not files:
         pickles = next((str(p) for p in inside if p.suffix.lower() in _PICKLES), None)
         if pickles is not None:
@@ -239,7 +239,9 @@ def _read_file(file: str, spec: Spec) -> list[Track]:
         ) from None
     if "\0" in text:
         raise not_text
-    if suffix in DOCUMENTS or text.lstrip()[:1] in ("<", "{", "["):
+    if suffix in _DOCUMENTS or text.lstrip()[:1] in ("<", "{", "["):
+        from hmmjax.io.documents import read_document  # imports an XML parser, which few commands need
+
         return read_document(file, text, spec)
     first = next((line for line in text.splitlines() if line.strip()), "")
     reader = next((read_layout for matches, read_layout in _LAYOUTS if matches(first)), read_text)
