@@ -139,10 +139,10 @@ def log_likelihood(
         mask: (B, T) bool, True where observed; None if all frames are. Frames after a video's last observed one are
             padding and ignored.
         labels: known states, -1 for unknown; the probability is then that of observations and labels together.
-        backend: "auto" or a name in `hmmjax.messages.BACKENDS`. "auto" selects the fast scaled recursions if they are
-            exact for the model, and recursions in logarithms if some transitions or starts of tools have probability
-            (nearly) zero. Inside `jax.jit` or `jax.grad` it cannot see the parameters and selects the fast ones: pass
-            "logspace" for such models.
+        backend: "auto" or a name in `hmmjax.messages.BACKENDS`. "auto" selects the compiled recursions on CPUs,
+            which are exact for every model. Elsewhere it selects the fast scaled recursions if they are exact for the
+            model, and recursions in logarithms if some transitions or starts of tools have probability (nearly) zero;
+            inside `jax.jit` or `jax.grad` it cannot see the parameters: pass "logspace" for such models there.
 
     Returns:
         (B,), or a scalar for a single video; -inf for an impossible video, 0 for one with no observed frame.

@@ -203,3 +203,44 @@ def test_a_tool_that_is_always_there_at_first_needs_no_logarithms():
     assert_allclose(got.log_likelihood, expected.log_likelihood, rtol=1e-6)
     assert_allclose(got.tools, expected.tools, atol=1e-6)
     assert_allclose(got.phases, expected.phases, atol=1e-6)
+
+
+@compiled
+def test_tools_that_cannot_switch_lose_nothing():
+    """Observations may favor one tool by thousands of nats, and then deny it: no path leads from it to the other.
+
+    Each configuration is then a chain of phases of its own, solved here in float64.
+    """
+    frames, nats = 60, 40.0
+    p = chain(6, 1, frames, 2, 2)
+    never = tuple(jnp.broadcast_to(jnp.eye(2), b.shape) for b in p.blocks)
+    sign = np.where(np.arange(frames) < frames // 2, 1, -1)[:, None] * np.array([1, -0.5])
+    tools = nats * jnp.asarray(np.stack([sign, -sign], -1)[None], jnp.float32)
+    p = dataclasses.replace(p, blocks=never, tools=tools, lengths=jnp.full((1,), frames, jnp.int32))
+
+    with np.errstate(divide="ignore"):
+        initial, move = np.log(np.float64(p.initial)), np.log(np.float64(p.transition))
+    seen = np.float64(p.phases)[0][..., None] + np.float64(p.configs)[0][:, None]  # (T, L, C)
+    for c in range(4):
+        seen[:, :, c] += sum(np.float64(tools)[0, :, k, c >> (1 - k) & 1] for k in range(2))[:, None]
+    alpha, beta = [initial + seen[0]], [np.zeros((2, 4))]
+    for t in range(1, frames):
+        alpha.append(np.logaddexp.reduce(alpha[-1][:, None] + move[..., None], 0) + seen[t])
+        beta.append(np.logaddexp.reduce(move[..., None] + (seen[-t] + beta[-1])[None], 1))
+
+    def marginals(scores):
+        total = np.logaddexp.reduce(scores, (1, 2), keepdims=True)
+        states = np.exp(scores - total)
+        return total, states.sum(2), np.stack([states.sum(1)[:, [2, 3]].sum(1), states.sum(1)[:, [1, 3]].sum(1)], -1)
+
+    value, gradient = derivatives(p, "native")
+    total, phases, present = marginals(np.array(alpha) + np.array(beta[::-1]))
+    assert_allclose(value, total[0, 0], rtol=1e-6)
+    assert_allclose(gradient.phases[0], phases, atol=1e-6)
+    assert_allclose(gradient.tools[0, ..., 1], present, atol=1e-6)
+    assert_allclose(np.asarray(gradient.transition * p.transition).sum(), frames - 1, rtol=1e-5)
+    filtered = messages.filter(p, "native")
+    _, phases, present = marginals(np.array(alpha))
+    assert_allclose(filtered.log_normalizer, total[0, 0], rtol=1e-6)
+    assert_allclose(filtered.phases[0], phases, atol=1e-6)
+    assert_allclose(filtered.tools[0, ..., 1], present, atol=1e-6)

@@ -220,10 +220,10 @@ def conditional(params: Params, free: Tables, batch: Batch, backend: str) -> Arr
     return jnp.where(possible, clamped - jnp.where(possible, unclamped, 0), -jnp.inf)
 
 
-def scaled_is_exact(params: Params, compiled: bool = False) -> bool:
+def scaled_is_exact(params: Params) -> bool:
     """Whether the scaled recursions are exact for this (concrete) model, whatever the observations.
 
-    `compiled` asks about the compiled ones, which compute in doubles.
+    The compiled ones always are: they take wider numbers where doubles would not do (hmmjax/native/wide.h).
 
     They give each phase its own exponent, but the tools' configurations within a phase share one, so a configuration
     that observations make less probable than others by more than `messages.scaled.LIFT` is lost. That does no harm if
@@ -234,9 +234,6 @@ def scaled_is_exact(params: Params, compiled: bool = False) -> bool:
     if params.tools is None or structure_of(params).independent:
         return True
     lowest = params.tools.transition.min_log_prob()
-    if compiled:
-        # Doubles hold any start: what is lost in the first frame is less probable than the best and a transition.
-        return bool((lowest >= -messages.native.SAFE_NATS).all())
     present = np.asarray(params.tools.initial, np.float64)
     with np.errstate(divide="ignore"):
         start = np.log(np.maximum(np.minimum(present, 1 - present), 0)).sum(0)
@@ -246,6 +243,6 @@ def scaled_is_exact(params: Params, compiled: bool = False) -> bool:
 def choose_backend(backend: str, params: Params) -> str:
     """Return the backend to run: the named one, or what "auto" means for these parameters."""
     name = messages.choose(backend)
-    if backend == "auto" and is_concrete(params) and not scaled_is_exact(params, messages.native.available()):
+    if backend == "auto" and not messages.native.available() and is_concrete(params) and not scaled_is_exact(params):
         return "logspace"
     return name

@@ -67,33 +67,40 @@ def log_normalizer(potentials: Potentials, backend: str) -> Array:
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
 def _differentiable(potentials: Potentials, backend: str) -> Array:
-    return _log_normalizer(potentials, backend, False)[0]
+    return _log_normalizer(potentials, backend, "")[0]
 
 
-def _forward(potentials: Potentials, backend: str) -> tuple[Array, tuple]:
-    value, residuals = _log_normalizer(potentials, backend, True)
+def _forward(given: Potentials, backend: str) -> tuple[Array, tuple]:
+    potentials = jax.custom_derivatives.custom_vjp_primal_tree_values(given)
+    tables = (given.initial, given.transition, *given.blocks)
+    save = "all" if any(table.perturbed for table in tables) else "frames"
+    value, residuals = _log_normalizer(potentials, backend, save)
     return value, (potentials, residuals, value)
 
 
-def _backward(backend: str, saved: tuple, cotangent: Array) -> tuple[Any]:
+def _backward(backend: str, saved: tuple, cotangent: Any) -> tuple[Any]:
     potentials, residuals, value = saved
+    if isinstance(cotangent, jax.custom_derivatives.SymbolicZero):
+        cotangent = jnp.zeros_like(value)
     cotangent = jnp.where(jnp.isfinite(value), cotangent, 0)
     gradient = _pullback(potentials, residuals, cotangent, backend)
     no_gradient = np.zeros(potentials.lengths.shape, jax.dtypes.float0)
     return (dataclasses.replace(gradient, lengths=no_gradient),)
 
 
-_differentiable.defvjp(_forward, _backward)
+# Symbolic zeros tell what the caller differentiates with respect to.
+_differentiable.defvjp(_forward, _backward, symbolic_zeros=True)
 
 
-def _log_normalizer(potentials: Potentials, name: str, save: bool) -> tuple[Array, Any]:
+def _log_normalizer(potentials: Potentials, name: str, save: str) -> tuple[Array, Any]:
     backend = select(name, potentials)
     reference = backend.derivatives_from
-    if reference is None:
-        return backend.log_normalizer(potentials, save)
 
     def run(potentials: Potentials) -> tuple[Array, Any]:
-        return backend.log_normalizer(potentials, save)
+        return backend.log_normalizer(potentials, save if backend.skips_tables else bool(save))
+
+    if reference is None:
+        return run(potentials)
 
     def recompute(potentials: Potentials) -> tuple[Array, Any]:
         # Residuals carry no tangents: higher derivatives are recomputed from the potentials.

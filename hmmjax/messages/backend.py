@@ -25,14 +25,17 @@ class Backend:
         derivatives_from: the backend whose `log_normalizer`, `pullback` and `filter` JAX differentiates in place of
             this one's, which contain kernels or loops of unknown length; None if JAX can differentiate this one's.
         sums_tools: whether it takes `Potentials.tools`; otherwise it gets potentials that are `joined`.
+        skips_tables: whether `log_normalizer` is told what `pullback` will be asked for: "all" derivatives, or those
+            with respect to the log-likelihoods of "frames" alone, those of tables being zero; "" if it does not follow.
     """
 
     name: str
     supports: Callable[[Potentials], bool]
     is_fastest: Callable[[Potentials], bool]
-    log_normalizer: Callable[[Potentials, bool], tuple[Array, Any]]
+    log_normalizer: Callable[[Potentials, Any], tuple[Array, Any]]
     pullback: Callable[[Potentials, Any, Array], Potentials]
     filter: Callable[[Potentials], Filtered]
     viterbi: Callable[[Potentials], Path]
     derivatives_from: "Backend | None" = None
     sums_tools: bool = False
+    skips_tables: bool = False

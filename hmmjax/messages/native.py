@@ -1,7 +1,9 @@
 """Forward-backward and Viterbi in C++ (`hmmjax.native`): the backend for CPUs.
 
 Rows are doubles with a power of two per phase, kept in the processor's cache: a chunk of frames at a time. Videos are
-spread over threads, and padding costs nothing. The derivatives of every potential come from one call.
+spread over threads, and padding costs nothing. The derivatives of every potential come from one call. Results are exact
+for all models and observations: where the range of doubles might not do, because tools cannot switch, every number gets
+a power of its own.
 
 Source: the recursions of the paper's Appendix S2.2 with its misprints corrected (docs/concepts/model.md).
 """
@@ -23,14 +25,6 @@ MAX_BLOCKS = 64
 """Largest number of blocks of the tools' transition (hmmjax/native/model.h)."""
 
 
-SAFE_NATS = 200.0
-"""Largest cost of a transition of the tools, in nats, for which the recursions count as exact.
-
-Doubles resolve some 500 nats below the most probable configuration of a phase; a path through a lost configuration
-costs two transitions more than one through the best. All positive numbers of float32 are larger.
-"""
-
-
 def supports(potentials: Potentials) -> bool:
     """Return whether the compiled recursions are there, arrays live on a CPU, and blocks are few."""
     return len(potentials.blocks) <= MAX_BLOCKS and available()
@@ -41,22 +35,30 @@ def available() -> bool:
     return jax.default_backend() == "cpu" and native.is_loaded()
 
 
-def log_normalizer(potentials: Potentials, save: bool) -> tuple[Array, Any]:
-    """Compute log-normalizers (B,), and with `save` their derivatives, which are the residuals."""
+def log_normalizer(potentials: Potentials, save: str) -> tuple[Array, Any]:
+    """Compute log-normalizers (B,), and their derivatives if asked for, which are the residuals.
+
+    Those with respect to tables have size 0 if `save` is "frames": they take half of the time.
+    """
     p, dtype = potentials, potentials.phases.dtype
     value = (p.lengths.shape, dtype)
     if not save:
         return _call("log_normalizer", p, value)[0], None
     operands = _operands(p)
-    videos, tables = p.lengths.shape[0], operands[:3]
-    out = _call("gradient", p, value, *[((videos, *x.shape), dtype) for x in tables], *_shapes(operands[3:6]))
+    videos = p.lengths.shape[0]
+    tables = [((videos, *x.shape) if save == "all" else (0,) * (x.ndim + 1), dtype) for x in operands[:3]]
+    out = _call("gradient", p, value, *tables, *_shapes(operands[3:6]))
     return out[0], out[1:]
 
 
 def pullback(potentials: Potentials, residuals: Any, cotangent: Array) -> Potentials:
     """Compute the derivative of sum(cotangent * log-normalizers) in every potential; cotangent is (B,)."""
     p = potentials
-    initial, transition, flat = (num.einsum("b,b...->...", cotangent, x) for x in residuals[:3])
+    shapes = [x.shape for x in _operands(p)[:3]]
+    initial, transition, flat = (
+        num.einsum("b,b...->...", cotangent, x) if x.size else jnp.zeros(shape, x.dtype)
+        for x, shape in zip(residuals[:3], shapes, strict=True)
+    )
     rows, frames = p.phases.shape[:2]
     per_frame = cotangent[:, None]
     if rows != len(cotangent):  # videos one after another
@@ -104,6 +106,7 @@ BACKEND = Backend(
     viterbi,
     derivatives_from=scan.REFERENCE,
     sums_tools=True,
+    skips_tables=True,
 )
 
 

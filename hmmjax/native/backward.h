@@ -5,6 +5,7 @@
 #pragma once
 #include "filter.h"
 #include "pair_counts.h"
+#include "wide.h"
 
 namespace {
 
@@ -13,7 +14,7 @@ class Backward {
   Backward(const Model& model, const Video& video, const Gradient& gradient)
       : m(model), v(video), out(gradient), steps(m, v), transposed(m, true), tools(m), pairs(m),
         buffers(2 * Message::size(m)), weighted(buffers, m), other(buffers + Message::size(m), m), ones(m.Lp), sums(m.Lp),
-        scale(m.Lp), weights(m.Lp), table(m.L * m.Lp) {
+        scale(m.Lp), weights(m.Lp), table(m.L * m.Lp), raw_scale(m.Lp) {
     by_counts = out.tables && m.all_pairs && !out.configs.data;
     for (long q = 0; q < m.Lp; ++q) ones[q] = q < m.L;
     spare.resize(m.rows);
@@ -23,6 +24,9 @@ class Backward {
   }
 
   double run();
+
+  // Whether numbers may have been lost that matter: only of models that are not safe.
+  bool is_lost() const { return lost; }
 
  private:
   // Brings the weighted message of frame t + 1 (if `has_next`, else of none) to frame t, times its likelihoods of
@@ -34,6 +38,9 @@ class Backward {
   // Counts the transition from the frame before; u is the prediction from it before the tools move.
   void count(int64_t t, const Frame& frame, const Message& before, const double* u);
   void write_tables(const Frame& frame);
+  // Numbers below 2^-900 or so are lost on both sides of a frame, where u_scale (Lp) are the powers of the prediction.
+  // That does not matter if the product of both sides is far above, at this frame and at those where they were lost.
+  void check_range(const double* u_scale, const Frame& frame);
 
   const Model& m;
   const Video& v;
@@ -46,7 +53,9 @@ class Backward {
   // Backward message times the frame's likelihoods of configurations and the tools' diagonals (not those of phases).
   Message weighted, other;
   Buffer ones, sums, scale, weights, table, joint, transition, blocks, prefixes, moves, spare;
+  Buffer raw_scale;           // of the weighted message before it was brought back into range
   double total = 0, top = 0;  // of the product of both messages
+  bool lost = false;
   bool by_counts;             // marginals follow from the counts
 };
 
@@ -88,7 +97,10 @@ double Backward::run() {
       step(t, frame(t), message(t - 1), us + (t - first) * m.rows);
       weigh_frame(t - 1, frame(t - 1), message(t - 1), true, !by_counts || t == 1);
     }
-    if (first == 0 && out.tables) write_tables(frame(0));
+    if (first > 0) continue;
+    for (long o = 0; o < m.Lp; o += W) store(scale + o, V{});
+    check_range(scale, frame(0));
+    if (out.tables) write_tables(frame(0));
   }
   return value;
 }
@@ -134,6 +146,7 @@ void Backward::weigh_frame(int64_t t, const Frame& frame, const Message& alpha, 
   });
   const Message swap = weighted;
   weighted = other, other = swap;
+  copy(raw_scale, weighted.scale, m.Lp);
   if (is_direct) write_marginals(t, alpha);
   steps.rescale(weighted);
 }
@@ -148,7 +161,7 @@ void Backward::write_marginals(int64_t t, const Message& alpha) {
   }
   const Total product(scale, sums, weights, Lp);
   total = product.value, top = product.top;
-  for (long q = 0; q < m.L; ++q) put(out.phases, t * m.L + q, sums[q] * weights[q]);
+  for (long q = 0; out.phases.data && q < m.L; ++q) put(out.phases, t * m.L + q, sums[q] * weights[q]);
   if (out.configs.data)
     for (long c = 0; c < m.C; ++c) {
       double value = 0;
@@ -162,6 +175,7 @@ void Backward::step(int64_t t, const Frame& frame, const Message& before, const 
   if (out.tables) {
     count(t, frame, before, u);
   } else {
+    if (!m.is_safe) steps.transition.load_for(before.scale), check_range(steps.transition.reference, frame);
     const Plan& plan = m.steps;
     for (int i = plan.size - 1; i >= 0; --i) {
       const Group& g = plan.groups[i];
@@ -208,12 +222,14 @@ void Backward::count(int64_t t, const Frame& frame, const Message& before, const
       store(sums + o, all * load(frame.phases + o));
     }
     const Total product(scale, sums, weights, Lp);
-    for (long q = 0; q < L; ++q) put(out.phases, t * L + q, sums[q] * weights[q]);
+    total = product.value, top = product.top;
+    for (long q = 0; out.phases.data && q < L; ++q) put(out.phases, t * L + q, sums[q] * weights[q]);
     if (out.tools.data) {
       pairs.fill_marginals(tools.sums);
       tools.write_sums(weights, out.tools, t);
     }
   }
+  check_range(reference, frame);
   pairs.add(weights);
   for (long p = 0; p < L; ++p)
     for (long o = 0; o < Lp; o += W) {
@@ -236,8 +252,29 @@ void Backward::write_tables(const Frame& frame) {
   }
 }
 
+void Backward::check_range(const double* u_scale, const Frame& frame) {
+  if (m.is_safe) return;
+  V tops = fill(-INFINITY);
+  for (long o = 0; o < m.Lp; o += W)
+    tops = maximum(tops, load(u_scale + o) + load(frame.scale + o) + maximum(load(raw_scale + o), load(weighted.scale + o)));
+  lost |= !(log2(total) + top - largest(tops) >= -700);
+}
+
 double gradient(const void* model, const Video& v, const Gradient& out) {
-  return Backward(*static_cast<const Model*>(model), v, out).run();
+  const Model& m = *static_cast<const Model*>(model);
+  if (v.length <= 0) return 0;
+  Backward backward(m, v, out);
+  const double value = backward.run();
+  // A video that seems impossible may only be out of range.
+  return m.is_safe || (value > -INFINITY && !backward.is_lost()) ? value : WideVideo(m, v).gradient(out);
+}
+
+double log_normalizer(const void* model, const Video& v) {
+  const Model& m = *static_cast<const Model*>(model);
+  if (v.length <= 0) return 0;
+  if (!m.is_safe) return gradient(model, v, {});  // only both passes together know whether a number is missed
+  Steps steps(m, v);
+  return forward(steps, [](int64_t, const Message&, const Message&) { return true; });
 }
 
 }  // namespace

@@ -29,7 +29,8 @@ struct Video {
   In phases, tools, configs;
 };
 
-// Derivatives of one video's log-normalizer, in the shapes of the inputs; `tables` says whether those of the tables too.
+// Derivatives of one video's log-normalizer, in the shapes of the inputs, where there is an array for them; `tables` says
+// whether those of the tables too.
 struct Gradient {
   bool tables = false;
   Out phases, tools, configs, initial, transition, blocks;

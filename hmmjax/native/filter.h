@@ -1,6 +1,7 @@
 // Marginals of tools, and the filter.
 #pragma once
 #include "forward.h"
+#include "wide.h"
 
 namespace {
 
@@ -49,6 +50,7 @@ double filter(const void* model, const Video& v, const Marginals& out) {
   const Model& m = *static_cast<const Model*>(model);
   const long L = m.L, K = m.K;
   if (v.length <= 0) return 0;
+  if (!m.is_safe) return WideVideo(m, v).filter(out);
   Steps steps(m, v);
   ToolSums tools(m);
   Buffer weights(m.Lp);

@@ -233,10 +233,4 @@ INLINE double forward(Steps& steps, Visit visit) {
   return removed + Total(then.scale, then.totals, weights, m.Lp).log();
 }
 
-double log_normalizer(const void* model, const Video& v) {
-  if (v.length <= 0) return 0;
-  Steps steps(*static_cast<const Model*>(model), v);
-  return forward(steps, [](int64_t, const Message&, const Message&) { return true; });
-}
-
 }  // namespace

@@ -42,7 +42,10 @@ struct Total {
       values += select(total != V{}, weight * total, V{});
     }
     value = sum(values);
-    for (long o = 0; o < Lp; o += W) store(weights + o, load(weights + o) / fill(value));
+    for (long o = 0; o < Lp; o += W) {
+      const V weight = load(weights + o) / fill(value);
+      store(weights + o, select(weight > fill(1e300), fill(1e300), weight));  // of impossible phases
+    }
   }
   double log() const { return ::log(value) + top * LN2; }
 };

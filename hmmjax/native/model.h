@@ -27,6 +27,43 @@ INLINE void put(const Out& x, int64_t i, double value) {
     static_cast<float*>(x.data)[i] = static_cast<float>(value);
 }
 
+// Memory that a thread has given back and may take again: the system would clear every page of new memory.
+class Spares {
+ public:
+  ~Spares() {
+    for (auto& x : spares_) free(x.data);
+  }
+  void* take(size_t size) {
+    for (auto& x : spares_)
+      if (x.data && x.size >= size && x.size / 2 <= size) {
+        void* data = x.data;
+        x.data = nullptr, held_ -= x.size;
+        return data;
+      }
+    return aligned_alloc(64, size);
+  }
+  void give(void* data, size_t size) {
+    for (auto& x : spares_)
+      if (!x.data && size >= SMALLEST && held_ + size <= LARGEST) {
+        x.data = data, x.size = size, held_ += size;
+        return;
+      }
+    free(data);
+  }
+  static Spares& of_thread() {
+    static thread_local Spares spares;
+    return spares;
+  }
+
+ private:
+  static constexpr size_t SMALLEST = 1 << 16, LARGEST = 1 << 23;  // bytes
+  struct {
+    void* data = nullptr;
+    size_t size = 0;
+  } spares_[16];
+  size_t held_ = 0;
+};
+
 // Doubles, aligned to vector registers.
 class Buffer {
  public:
@@ -34,10 +71,15 @@ class Buffer {
   explicit Buffer(int64_t size) { resize(size); }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
-  ~Buffer() { free(data_); }
+  ~Buffer() { release(); }
   void resize(int64_t size) {
-    free(data_);
-    data_ = static_cast<double*>(aligned_alloc(64, static_cast<size_t>(size + 8) / 8 * 64));
+    release();
+    bytes_ = static_cast<size_t>(size + 8) / 8 * 64;
+#ifdef __SANITIZE_ADDRESS__
+    data_ = static_cast<double*>(aligned_alloc(64, bytes_));
+#else
+    data_ = static_cast<double*>(Spares::of_thread().take(bytes_));
+#endif
     if (!data_) abort();
   }
   void resize(int64_t size, double value) {
@@ -48,7 +90,16 @@ class Buffer {
   operator double*() const { return data_; }
 
  private:
+  void release() {
+#ifdef __SANITIZE_ADDRESS__
+    free(data_);
+#else
+    if (data_) Spares::of_thread().give(data_, bytes_);
+#endif
+  }
+
   double* data_ = nullptr;
+  size_t bytes_ = 0;
 };
 
 INLINE void copy(double* to, const double* from, long size) {
@@ -64,6 +115,11 @@ constexpr int FUSED_RADIX = 2, RADIX = 3, COUNT_RADIX = 1;
 #endif
 
 constexpr int MAX_GROUPS = 64;
+
+// Largest cost of a transition of all tools, in nats, for which nothing that doubles lose can matter: they resolve some
+// 500 nats below the most probable configuration of a phase, and a path through a lost configuration costs two
+// transitions more than one through the best.
+constexpr double SAFE_NATS = 200;
 
 // Tools that leave a state with a higher probability than this take the dense products.
 constexpr double LOWEST_STAY = 0x1p-8;
@@ -94,6 +150,9 @@ struct Model {
   long L, Lp, C, K, rows;   // rows: size of a message, C * Lp
   int block = 0;            // a product with the transition of phases is followed by those of 2^block configurations
   bool all_pairs = true;    // no group is dense
+  bool is_safe = true;      // no number that is lost can matter: see wide.h
+  long num_blocks = 0;
+  long block_sizes[MAX_GROUPS] = {};
   Plan steps, counts;       // for products alone, and for products with counts
   long table_size = 0;      // of all blocks, with the phases of each entry
   long num_ratios = 0;      // size of ratios
@@ -105,6 +164,7 @@ struct Model {
  private:
   void load_phases(const Tables& t);
   void load_blocks(const Tables& t);
+  void find_safe(const Tables& t);
   void load_ratios(const Tables& t);
   void load_logs(const Tables& t);
   void make_plan(const Tables& t, int first_radix, int radix, Plan& plan) const;
@@ -127,6 +187,7 @@ Model::Model(const Tables& t, bool logs) : L(t.phases), C(t.configs), K(t.tools)
     all_pairs &= is_pair[b];
     first += n * n;
   }
+  find_safe(t);
   load_ratios(t);
   while (block < FUSED_RADIX && 2L << block <= C) ++block;
   make_plan(t, block, RADIX, steps);
@@ -160,6 +221,25 @@ void Model::load_blocks(const Tables& t) {
           forward[(first + i * n + j) * Lp + q] = backward[(first + j * n + i) * Lp + q] =
               ::get(t.blocks, q * per_phase + first + i * n + j);
     first += n * n;
+  }
+}
+
+// A lost configuration is less probable than another by what doubles hold; it cannot matter if it is reached again from
+// the other, and the other from it, with more probability than that.
+void Model::find_safe(const Tables& t) {
+  num_blocks = t.num_blocks;
+  for (long b = 0; b < num_blocks; ++b) block_sizes[b] = t.block_sizes[b];
+  for (long q = 0; q < L; ++q) {
+    double least = 0;
+    const double* table = forward;
+    for (long b = 0; b < num_blocks; ++b) {
+      const long size = block_sizes[b] * block_sizes[b];
+      double lowest = INFINITY;
+      for (long i = 0; i < size; ++i) lowest = fmin(lowest, table[i * Lp + q]);
+      least += log(lowest);
+      table += size * Lp;
+    }
+    is_safe &= !(least < -SAFE_NATS);
   }
 }
 

@@ -54,9 +54,13 @@ INLINE bool any(I condition) {
 #endif
 }
 
+// Not _mm512_reduce_add_pd and _mm512_reduce_max_pd, for which GCC 12 warns.
 INLINE double sum(V v) {
 #if defined(__AVX512F__) && defined(__AVX512DQ__)
-  return _mm512_reduce_add_pd(v);
+  v += __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3);
+  v += __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5);
+  v += __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6);
+  return v[0];
 #else
   double total = 0;
   for (int i = 0; i < W; ++i) total += v[i];
@@ -66,7 +70,10 @@ INLINE double sum(V v) {
 
 INLINE double largest(V v) {
 #if defined(__AVX512F__) && defined(__AVX512DQ__)
-  return _mm512_reduce_max_pd(v);
+  v = maximum(v, __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3));
+  v = maximum(v, __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5));
+  v = maximum(v, __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6));
+  return v[0];
 #else
   double top = v[0];
   for (int i = 1; i < W; ++i) top = v[i] > top ? v[i] : top;
