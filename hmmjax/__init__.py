@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         transitions,
     )
     from hmmjax._core.pytree import pytree, static
+    from hmmjax.anchoring import Anchored, anchor
     from hmmjax.calibration import Calibration, calibrate
     from hmmjax.comparison import compare
     from hmmjax.draws import sample_posterior
@@ -52,6 +53,10 @@ _MEMBERS = {
     "_core.pytree": (
         "pytree",
         "static",
+    ),
+    "anchoring": (
+        "Anchored",
+        "anchor",
     ),
     "calibration": (
         "Calibration",
@@ -94,6 +99,7 @@ _MEMBERS = {
 _MODULE_OF = {name: module for module, names in _MEMBERS.items() for name in names}
 
 __all__ = [
+    "Anchored",
     "Calibration",
     "Decoded",
     "FitResult",
@@ -107,6 +113,7 @@ __all__ = [
     "Refinement",
     "Stream",
     "ToolChains",
+    "anchor",
     "calibrate",
     "checkpoint",
     "compare",

@@ -12,6 +12,7 @@ import numpy as np
 
 from hmmjax._core.batch import dtype_of
 from hmmjax._core.typing import ArrayLike
+from hmmjax.anchoring import anchor_options
 from hmmjax.io.errors import FormatError
 from hmmjax.io.model_file import load_params, save_params
 from hmmjax.learning import fit
@@ -55,6 +56,7 @@ def fit_with_checkpoint(
     if max_iterations < 0:
         raise ValueError(f"max_iterations={max_iterations} must be at least 0.")
     key = _fingerprint((params, obs, mask, labels), options)
+    params, options = anchor_options(params, obs, mask, labels, options)
     history: list[float] = []
     likelihood: list[float] = []
     converged = False

@@ -11,12 +11,14 @@ from hmmjax import learning, native
 from hmmjax._core.batch import collect, count_videos, dtype_of, pad_lists
 from hmmjax._core.constraints import apply_update, fields
 from hmmjax._core.deprecation import renamed
+from hmmjax.agreement import find_drift
+from hmmjax.anchoring import anchor_options
 from hmmjax.emissions.base import Emission
 from hmmjax.inference import log_likelihood
 from hmmjax.priors import frozen_blocks
 from hmmjax.types import FitResult, Labels, Observations, Params
 
-__all__ = ["backend", "bic", "find_label_switching", "fit_best", "held_out", "num_parameters"]
+__all__ = ["backend", "bic", "find_drift", "find_label_switching", "fit_best", "held_out", "num_parameters"]
 
 
 def backend() -> str:
@@ -66,6 +68,7 @@ def fit_best(
     """
     if restarts < 1:
         raise ValueError(f"restarts={restarts} must be at least 1.")
+    params, options = anchor_options(params, obs, mask, labels, options)
     frozen = frozen_blocks(options.get("freeze", ()))
     # EM does not learn powers, whose objectives cannot be compared, nor emissions of tracks without observations.
     unobserved = {f"{track}.emission" for track in ("phases", "tools") if getattr(obs, track) is None}

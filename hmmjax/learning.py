@@ -18,7 +18,9 @@ from hmmjax._core.batch import pack as packed
 from hmmjax._core.checks import is_concrete
 from hmmjax._core.interpreter import interpretable
 from hmmjax._core.typing import Array, ArrayLike
+from hmmjax.anchoring import anchor_batch
 from hmmjax.em import expectations, maximize
+from hmmjax.emissions.anchor import pseudo_frames_of
 from hmmjax.priors import Priors, check_priors, frozen_blocks, log_prior
 from hmmjax.types import FitResult, Labels, Observations, Params
 
@@ -37,14 +39,15 @@ def _em_step(
     return maximize(params, expected, priors, freeze), objective, likelihood, values
 
 
-def _has_converged(previous: Any, objective: Any, tolerance: Any) -> Any:
+def _has_converged(previous: Any, objective: Any, tolerance: Any, pseudo_frames: Any) -> Any:
     """Whether an iteration gained less than the tolerance, and lost no more than rounding explains.
 
-    Both are relative to the size of the objective. Works on numbers and on traced arrays.
+    Both are relative to the size of the objective; rounding also affects each pseudo-frame of an anchor. Works on
+    numbers and on traced arrays.
     """
-    xp: Any = np if is_concrete(previous, objective, tolerance) else jnp
+    xp: Any = np if is_concrete(previous, objective, tolerance, pseudo_frames) else jnp
     gain, size = objective - previous, xp.maximum(xp.abs(objective), 1)
-    return (gain <= tolerance * size) & (gain >= -xp.maximum(tolerance, ROUNDING) * size)
+    return (gain <= tolerance * size) & (gain >= -xp.maximum(tolerance, ROUNDING) * (size + pseudo_frames))
 
 
 def fit(
@@ -68,7 +71,9 @@ def fit(
             `hmmjax.shard` spread over devices is learned from in place, with the same result as on one device.
         mask: (B, T) bool, True where observed; None if all frames are.
         labels: known phases and tools, -1 for unknown. Known states are clamped.
-        priors: pseudo-counts, for maximum a posteriori estimates; None for maximum likelihood.
+        priors: pseudo-counts, for maximum a posteriori estimates; ``hmmjax.Priors()`` for maximum likelihood. None is
+            maximum likelihood too, except for emissions of tracks with unlabeled frames: `hmmjax.anchor` holds these
+            to the labeled frames and the starting parameters.
         freeze: blocks to leave unchanged, names in `hmmjax.priors.BLOCKS`, or "phases" or "tools" for a whole track.
         max_iterations: maximum number of EM iterations.
         tolerance: EM stops when an iteration raises the objective by less than this, relative to its size.
@@ -88,10 +93,12 @@ def fit(
     Source: the paper's semi-supervised EM (section 3.2 and Appendix S2.2, with misprints corrected).
     """
     frozen = frozen_blocks(freeze)
-    prior = Priors() if priors is None else priors
     batch = prepare(params, obs, mask, labels)
-    traced = not is_concrete(params, obs, mask, labels, prior)
-    params = canonical(params)
+    traced = not is_concrete(params, obs, mask, labels, priors)
+    params, prior = canonical(params), Priors() if priors is None else priors
+    if priors is None:
+        params, prior, held = anchor_batch(params, batch, prior)
+        frozen |= set(held)
     if traced:
         batch = dataclasses.replace(batch, split=None)
         return _fit_traced(params, batch, prior, frozen, max_iterations, tolerance, messages.choose(backend))
@@ -103,6 +110,7 @@ def fit(
         params, prior = batch.split.replicate(params, prior)
     batches: dict[bool, Batch] = {}  # by whether videos lie one after another, moved to the device once
 
+    pseudo_frames = float(pseudo_frames_of(prior))
     history: list[float] = []
     likelihoods: list[float] = []
     converged = False
@@ -121,9 +129,9 @@ def fit(
         if done:
             if callback is not None:
                 callback(done, history[-1])
-            converged = bool(_has_converged(history[-2], history[-1], tolerance))
+            converged = bool(_has_converged(history[-2], history[-1], tolerance, pseudo_frames))
             if not converged:
-                _warn_of_decrease(done, history[-2], history[-1])
+                _warn_of_decrease(done, history[-2], history[-1], pseudo_frames)
         if converged or done >= max_iterations:
             break
         params = following
@@ -152,7 +160,7 @@ def _fit_traced(
     if len(batch.observed) == 0:
         return _empty_result(params)
     dtype = dtype_of(params)
-    nan = jnp.full((limit + 1,), jnp.nan, dtype)
+    nan, pseudo_frames = jnp.full((limit + 1,), jnp.nan, dtype), pseudo_frames_of(priors)
 
     def body(state: tuple) -> tuple:
         params, following, history, likelihoods, done, _ = state
@@ -160,7 +168,7 @@ def _fit_traced(
         following, objective, likelihood, _ = _em_step(params, batch, priors, backend, freeze)
         done += 1
         previous = history[jnp.maximum(done - 1, 0)]
-        converged = (done > 0) & _has_converged(previous, objective, tolerance)
+        converged = (done > 0) & _has_converged(previous, objective, tolerance, pseudo_frames)
         history, likelihoods = history.at[done].set(objective), likelihoods.at[done].set(likelihood)
         return params, following, history, likelihoods, done, converged
 
@@ -178,8 +186,8 @@ def _empty_result(params: Params) -> FitResult:
     return FitResult(params, zero, zero, jnp.zeros((), jnp.int32), jnp.array(True))
 
 
-def _warn_of_decrease(iteration: int, previous: float, objective: float) -> None:
-    if objective - previous < -ROUNDING * max(abs(objective), 1):
+def _warn_of_decrease(iteration: int, previous: float, objective: float, pseudo_frames: float) -> None:
+    if objective - previous < -ROUNDING * (max(abs(objective), 1) + pseudo_frames):
         warnings.warn(
             f"EM iteration {iteration} lowered the objective by {previous - objective:.6g} nats, which a correct "
             "M-step cannot do. Check maximize and log_prior of the emission family.",

@@ -12,6 +12,7 @@ from hmmjax._core.categorical import dirichlet_log_prior
 from hmmjax._core.pytree import pytree
 from hmmjax._core.tables import both_states
 from hmmjax._core.typing import Array
+from hmmjax.emissions.anchor import Anchor
 from hmmjax.emissions.base import Emission
 from hmmjax.emissions.fused import Fused
 from hmmjax.transitions.base import ToolTransition
@@ -34,7 +35,7 @@ class Priors:
 
     Each is a scalar or broadcasts against its block; for the emission of several recognizers it may be a tuple with
     one entry per recognizer. A pseudo-count never fills an entry that is exactly zero: structural zeros stay zero.
-    Without phases there is no axis L.
+    Without phases there is no axis L. An `emissions.Anchor` is a prior for emissions whose mode is a given family.
 
     Attributes:
         phase_initial: (L,).
@@ -96,7 +97,10 @@ def _blocks(params: Params, name: str) -> tuple[tuple[Any, ...], bool]:
 
 
 def _check_pseudo_counts(name: str, given: Any, block: Any) -> None:
-    """Raise unless `given` is a finite, non-negative number or array that broadcasts to its block."""
+    """Raise unless `given` is a finite, non-negative number or array that broadcasts to its block, or its anchor."""
+    if isinstance(given, Anchor) and isinstance(block, Emission):
+        given.check(f"priors.{name}", block)
+        return
     if isinstance(given, tuple | list):
         raise TypeError(
             f"priors.{name} is a {type(given).__name__}: give a number or an array. A tuple is only for the emission "

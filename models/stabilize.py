@@ -11,8 +11,9 @@ import numpy as np
 
 from hmmjax.calibration import without_powers
 from hmmjax.emissions import Tempered
+from hmmjax.emissions.registry import families_named
 from hmmjax.io import align_classes, join, read_annotations, sample, to_batch, video_id
-from hmmjax.stabilize import Examples, learn_model, numpy_posterior
+from hmmjax.stabilize import Examples, learn_from_single_frames, learn_model, numpy_posterior
 from hmmjax.types import Labels, Observations, Params, Posterior
 from models.data.frames import FrameTable
 from models.training.feeds import video_rows
@@ -30,12 +31,14 @@ class Lessons:
     Attributes:
         val: validation videos with predictions, in which the network's errors are counted.
         dynamics: videos with all labels, in which transitions are counted; None if there are none.
+        unlabeled: further videos with predictions, whose labels are not used; None if there are none.
         sizes: number of classes by track, 0 for a track that the model lacks.
     """
 
     val: Examples
     dynamics: Examples | None
     sizes: dict[str, int]
+    unlabeled: Examples | None = None
 
     @property
     def tracks(self) -> list[str]:
@@ -115,7 +118,8 @@ def gather_lessons(table: FrameTable, predicted: Predictions, tracks: list[str],
 
     Args:
         table: labels of the frames, -1 unknown; its parts include "train" and "val".
-        predicted: the network's predictions of at least the validation videos.
+        predicted: the network's predictions of at least the validation videos; those of others, such as the test
+            videos, may teach how long tools stay if no video is labeled throughout.
         tracks: the tracks that the network predicts.
         others: annotations of other videos, in which to count transitions instead.
     """
@@ -127,7 +131,18 @@ def gather_lessons(table: FrameTable, predicted: Predictions, tracks: list[str],
     dynamics = pad(table, complete, None, kept) if complete else None
     if others is not None:
         dynamics = read_dynamics(others, table, kept)
-    return Lessons(pad(table, val, predicted, kept), dynamics, {t: n if t in kept else 0 for t, n in counts.items()})
+    sizes = {t: n if t in kept else 0 for t, n in counts.items()}
+    rest = [video for video in predicted if video not in val] if dynamics is None and kept == ["tools"] else []
+    return Lessons(pad(table, val, predicted, kept), dynamics, sizes, _without_labels(table, rest, predicted, kept))
+
+
+def _without_labels(table: FrameTable, videos: list[str], predicted: Predictions, tracks: list[str]) -> Examples | None:
+    """Return the predictions of videos, with all their labels unknown."""
+    if not videos:
+        return None
+    found = pad(table, videos, predicted, tracks)
+    labels = {t: None if (x := getattr(found.labels, t)) is None else np.full_like(x, -1) for t in TRACKS}
+    return dataclasses.replace(found, labels=Labels(**labels))
 
 
 def fully_labeled(table: FrameTable, videos: Sequence[str]) -> list[str]:
@@ -166,6 +181,9 @@ def learn_hmm(lessons: Lessons, emissions: str) -> tuple[Params, dict[str, Any]]
     it was not trained on. The powers of `hmmjax.calibrate` are found on every other validation video, with errors
     counted in the rest, so that the errors are not tested on the videos in which they were counted.
 
+    Without videos that are labeled throughout, a model of tools (scenario S_D) is
+    `hmmjax.stabilize.learn_from_single_frames` of the validation and unlabeled videos, without powers.
+
     Args:
         lessons: the videos to learn from.
         emissions: "confusion" or "probability".
@@ -173,6 +191,10 @@ def learn_hmm(lessons: Lessons, emissions: str) -> tuple[Params, dict[str, Any]]
     Returns:
         The model; and for the record, the "method" in words and the "powers" by track.
     """
+    if lessons.dynamics is None and lessons.tracks == ["tools"] and families_named(emissions)[1].accepts_anchor:
+        videos, count = _all_videos(lessons, emissions), lessons.sizes["tools"]
+        learned = learn_from_single_frames(videos, num_tools=count, emissions=emissions)
+        return learned.params, {"method": learned.method, "powers": {}}
     learned = learn_model(
         dataclasses.replace(lessons.val, obs=observations(lessons.val.obs, emissions)),
         emissions=emissions,
@@ -193,6 +215,22 @@ def learn_hmm(lessons: Lessons, emissions: str) -> tuple[Params, dict[str, Any]]
 #: Versions of M_H: posteriors given whole videos by the calibrated model, the same by counted errors alone, and
 #: posteriors given past and present. Powers that suit whole videos make a filter react too late, so it has none.
 VERSIONS = {"M_H": (True, False), "M_H counted": (False, False), "M_H online": (False, True)}
+
+
+def _all_videos(lessons: Lessons, emissions: str) -> Examples:
+    """Return the tools of validation and unlabeled videos in one batch."""
+    parts = [part for part in (lessons.val, lessons.unlabeled) if part is not None]
+    length = max(part.mask.shape[1] for part in parts)
+
+    def join(arrays: Sequence[np.ndarray], value: int) -> np.ndarray:
+        padded = [
+            np.pad(x, [(0, 0), (0, length - x.shape[1]), (0, 0)][: x.ndim], constant_values=value) for x in arrays
+        ]
+        return np.concatenate(padded)
+
+    tools = [np.asarray(observations(part.obs, emissions).tools) for part in parts]
+    labels = Labels(tools=join([np.asarray(part.labels.tools) for part in parts], -1))
+    return Examples(Observations(tools=join(tools, 0)), labels, join([part.mask for part in parts], 0))
 
 
 def apply_hmm(params: Params, test: Examples, emissions: str) -> dict[str, Posterior]:

@@ -24,10 +24,11 @@ def _with(params, matrix):
 
 def test_the_best_start_wins_and_the_first_is_as_given():
     start = _with(TRUTH, np.full((3, 3), 1 / 3))
+    options = {"restarts": 3, "spread": 1.0, "max_iterations": 20, "priors": hmmjax.Priors()}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # equal for all states, from which EM cannot move
-        best, objectives = diagnostics.fit_best(start, OBS, restarts=3, spread=1.0, seed=1, max_iterations=20)
-        alone = hmmjax.fit(start, OBS, max_iterations=20)
+        best, objectives = diagnostics.fit_best(start, OBS, seed=1, **options)
+        alone = hmmjax.fit(start, OBS, priors=hmmjax.Priors(), max_iterations=20)
     assert objectives.shape == (3,) and objectives[0] == pytest.approx(float(alone.history[-1]), rel=1e-6)
     assert float(best.history[-1]) == objectives.max() > objectives[0] + 10
     with pytest.raises(ValueError, match="at least 1"):

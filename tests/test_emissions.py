@@ -17,6 +17,7 @@ import hmmjax
 from hmmjax import emissions
 
 N = 3
+ML = hmmjax.Priors()  # maximum likelihood: no anchors
 # Not densities over observations: they cannot be sampled and there is nothing to maximize.
 SCALED = {"PhaseScaled", "ToolScaled"}
 FAMILIES = [
@@ -365,7 +366,7 @@ def test_fit_with_the_family_goes_uphill(family):
         chains = hmmjax.ToolChains(jnp.full(N, 0.5), hmmjax.transitions.PhaseConditioned(matrix), truth)
         params = hmmjax.Params(tools=chains)
     _, obs, mask = hmmjax.sample(params, jax.random.key(5), [60, 45])
-    result = hmmjax.fit(params, obs, mask, max_iterations=6, tolerance=0.0)
+    result = hmmjax.fit(params, obs, mask, priors=ML, max_iterations=6, tolerance=0.0)
     history = np.asarray(result.history)
     assert np.isfinite(history).all() and (np.diff(history) >= -2e-6 * np.abs(history[1:])).all()
 
@@ -452,12 +453,12 @@ def test_identical_outputs_are_capped_with_a_warning():
     """The likelihood has no maximum there."""
     phases = np.tile(np.array([0.2, 0.3, 0.5], np.float32), (1, 50, 1))
     with pytest.warns(UserWarning, match=r"cap of 10000.*Priors\(phase_emission"):
-        result = hmmjax.fit(hmmjax.init_params(3), hmmjax.Observations(phases), max_iterations=5)
+        result = hmmjax.fit(hmmjax.init_params(3), hmmjax.Observations(phases), priors=ML, max_iterations=5)
     assert np.isfinite(result.history).all()
     jax.tree.map(lambda x: assert_array_equal(np.isfinite(x), True), result.params)
     tools = np.full((1, 50, 1), 0.7, np.float32)
     with pytest.warns(UserWarning, match=r"cap of 10000.*Priors\(tool_emission"):
-        result = hmmjax.fit(hmmjax.init_params(0, 1), hmmjax.Observations(tools=tools), max_iterations=5)
+        result = hmmjax.fit(hmmjax.init_params(0, 1), hmmjax.Observations(tools=tools), priors=ML, max_iterations=5)
     assert np.isfinite(result.history).all()
 
 
@@ -518,7 +519,7 @@ def test_a_recognizer_may_have_other_classes_than_the_phases():
     counts = np.zeros((3, 5))
     np.add.at(counts, (hidden, observed), 1)
     assert_allclose(params.phases.emission.matrix, counts / counts.sum(-1, keepdims=True), rtol=1e-5)
-    result = hmmjax.fit(params, obs, max_iterations=3, tolerance=0.0)
+    result = hmmjax.fit(params, obs, priors=ML, max_iterations=3, tolerance=0.0)
     assert (np.diff(result.history) > -1e-3).all() and result.params.phases.emission.matrix.shape == (3, 5)
     assert hmmjax.diagnostics.find_label_switching(params) == []
     with pytest.raises(ValueError, match=r"obs.phases is [34] at video 0, frame \d+, but its symbols are 0..2"):
@@ -568,7 +569,7 @@ def test_a_family_without_a_prior_can_be_fitted_without_pseudo_counts():
     chain = dataclasses.replace(start.phases, emission=Offset(jnp.array([-1.0, 1.0])))
     features = np.random.default_rng(0).normal(size=(1, 30, 1)).astype(np.float32)
     params, obs = hmmjax.Params(chain), hmmjax.Observations(features)
-    result = hmmjax.fit(params, obs, max_iterations=3, tolerance=0.0)
+    result = hmmjax.fit(params, obs, priors=ML, max_iterations=3, tolerance=0.0)
     assert (np.diff(result.history) > -1e-4).all()
     with pytest.raises(TypeError, match="Offset has no prior: define its log_prior"):
         hmmjax.fit(params, obs, priors=hmmjax.Priors(phase_emission=1.0))

@@ -16,10 +16,12 @@ import hmmjax
 
 CONFUSION = ("PhaseConfusion", "ToolConfusion")
 PROBABILITY = ("PhaseDirichlet", "ToolBeta")
+ML = hmmjax.Priors()  # maximum likelihood: no anchors
 BLOCKS = [f"{track}.{part}" for track in ("phases", "tools") for part in ("initial", "transition", "emission")]
 
 
 def fit(case, params=None, **options):
+    options = {"priors": ML, **options}
     return hmmjax.fit(case.params if params is None else params, case.obs, case.mask, case.labels, **options)
 
 
@@ -218,8 +220,8 @@ def test_labels_on_a_tenth_of_the_frames():
 def test_unknown_labels_are_no_labels():
     case = cases.make(8, 2, 2, families=CONFUSION)
     unknown = hmmjax.Labels(np.full((2, 5), -1), np.full((2, 5, 2), -1))
-    with_labels = hmmjax.fit(case.params, case.obs, labels=unknown, max_iterations=3, tolerance=0.0)
-    without = hmmjax.fit(case.params, case.obs, max_iterations=3, tolerance=0.0)
+    with_labels = hmmjax.fit(case.params, case.obs, labels=unknown, priors=ML, max_iterations=3, tolerance=0.0)
+    without = hmmjax.fit(case.params, case.obs, priors=ML, max_iterations=3, tolerance=0.0)
     assert_allclose(with_labels.history, without.history, rtol=1e-6)
 
 
@@ -272,7 +274,7 @@ def test_fit_of_an_unobserved_track_keeps_its_emission():
 def test_fit_of_a_single_video_without_batch_axis():
     case = cases.make(13, 2, 2, batch=1, families=CONFUSION)
     params, obs, mask, _ = cases.video(case, 0)
-    single = hmmjax.fit(params, obs, mask, max_iterations=3, tolerance=0.0)
+    single = hmmjax.fit(params, obs, mask, priors=ML, max_iterations=3, tolerance=0.0)
     batch = fit(case, max_iterations=3, tolerance=0.0)
     assert_allclose(single.history, batch.history, rtol=1e-6)
 
@@ -346,10 +348,10 @@ def test_converged_is_honest():
 def test_fit_inside_jit():
     case = cases.make(16, 2, 2, 12, families=CONFUSION)
     eager = fit(case, max_iterations=4, tolerance=0.0)
-    traced = jax.jit(lambda p, o, m: hmmjax.fit(p, o, m, max_iterations=4, tolerance=0.0))(*case.args[:3])
+    traced = jax.jit(lambda p, o, m: hmmjax.fit(p, o, m, priors=ML, max_iterations=4, tolerance=0.0))(*case.args[:3])
     assert_allclose(traced.history, eager.history, rtol=1e-5)
     jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=1e-4, atol=1e-5), traced.params, eager.params)
-    stopped = jax.jit(lambda p, o, m: hmmjax.fit(p, o, m, max_iterations=4, tolerance=math.inf))(*case.args[:3])
+    stopped = jax.jit(lambda p, o, m: hmmjax.fit(p, o, m, priors=ML, max_iterations=4, tolerance=9.0))(*case.args[:3])
     assert stopped.num_iterations == 1 and bool(stopped.converged)
     assert np.isnan(np.asarray(stopped.history)[2:]).all() and len(stopped.history) == 5
 
@@ -370,7 +372,7 @@ def test_learning_recovers_a_known_model():
     """With enough data, EM from a rough start recovers the transitions that generated the data."""
     case = cases.make(17, 3, 2, 1000, batch=2, families=PROBABILITY, sticky=0.9)
     start = hmmjax.init_params(3, 2)
-    result = hmmjax.fit(start, case.obs, max_iterations=30)
+    result = hmmjax.fit(start, case.obs, priors=ML, max_iterations=30)
     assert_allclose(result.params.phases.transition, case.model.transition, atol=0.06)
     truth = np.sum(hmmjax.log_likelihood(case.params, case.obs))
     assert result.log_likelihood[-1] > truth
@@ -404,8 +406,8 @@ def test_permuted_start_gives_the_permuted_fit():
     start = cases.to_params(
         oracles.Model(m.initial[p], m.transition[np.ix_(p, p)]), {"PhaseConfusion": table[p]}, "PhaseConfusion", ""
     )
-    plain = hmmjax.fit(case.params, case.obs, max_iterations=10, tolerance=0.0)
-    moved = hmmjax.fit(start, case.obs, max_iterations=10, tolerance=0.0)
+    plain = hmmjax.fit(case.params, case.obs, priors=ML, max_iterations=10, tolerance=0.0)
+    moved = hmmjax.fit(start, case.obs, priors=ML, max_iterations=10, tolerance=0.0)
     assert_allclose(moved.history, plain.history, rtol=1e-5)
     expected = np.asarray(plain.params.phases.transition)[np.ix_(p, p)]
     assert_allclose(moved.params.phases.transition, expected, rtol=1e-3, atol=1e-4)
@@ -419,7 +421,7 @@ def test_a_symbol_absent_from_the_data_gets_probability_zero():
         "",
     )
     outputs = np.random.default_rng(36).integers(0, 2, (2, 40))
-    result = hmmjax.fit(start, hmmjax.Observations(outputs), max_iterations=20, tolerance=0.0)
+    result = hmmjax.fit(start, hmmjax.Observations(outputs), priors=ML, max_iterations=20, tolerance=0.0)
     assert np.isfinite(result.history).all()
     assert (np.diff(result.history) >= -1e-4).all()
     assert_array_equal(np.asarray(result.params.phases.emission.matrix)[:, 2], 0)
@@ -428,9 +430,9 @@ def test_a_symbol_absent_from_the_data_gets_probability_zero():
 def test_fit_continues_from_its_result_with_arrays_of_either_kind():
     case = cases.make(37, 2, 2, families=CONFUSION)
     on_device = cases.map_tracks(jnp.asarray, case.obs)
-    once = hmmjax.fit(case.params, case.obs, max_iterations=2, tolerance=0.0)
-    twice = hmmjax.fit(once.params, on_device, max_iterations=2, tolerance=0.0)
-    straight = hmmjax.fit(jax.tree.map(np.asarray, case.params), on_device, max_iterations=4, tolerance=0.0)
+    once = hmmjax.fit(case.params, case.obs, priors=ML, max_iterations=2, tolerance=0.0)
+    twice = hmmjax.fit(once.params, on_device, priors=ML, max_iterations=2, tolerance=0.0)
+    straight = hmmjax.fit(jax.tree.map(np.asarray, case.params), on_device, priors=ML, max_iterations=4, tolerance=0.0)
     assert_allclose(np.r_[once.history, twice.history[1:]], straight.history, rtol=1e-6)
 
 

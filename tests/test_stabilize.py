@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import hmmjax
+from hmmjax import metrics, simulate
 from hmmjax import stabilize as job
 from hmmjax.emissions import Tempered
 
@@ -148,3 +149,61 @@ def test_one_shape_serves_all_folds():
     assert inference._posterior._cache_size() <= before + 1 and found.folds[:3] == (0, 0, 1)
     expected = hmmjax.posterior(plan[0][0], examples().obs).phases[:3]
     np.testing.assert_allclose(found.smoothed.phases[:3], expected, atol=1e-6)
+
+
+# Single labeled frames.
+
+
+def _single_frames(seed):
+    """Six videos with thirty labels per tool, six without, of a recognizer whose errors last half a minute."""
+    recognizer = simulate.Recognizer(
+        tool_run_seconds=30.0, tool_gain=6.0, false_alarm_rate=(0.4, 0.12, 0.25, 0.08, 0.08, 0.12, 0.1)
+    )
+    videos = simulate.simulate_surgeries(12, seed, minutes=12, recognizer=recognizer)
+    length = max(map(len, videos))
+    outputs, truth = np.zeros((12, length, 7), np.float32), np.full((12, length, 7), -1)
+    mask = np.zeros((12, length), bool)
+    for i, video in enumerate(videos):
+        mask[i, : len(video)] = True
+        outputs[i, : len(video)], truth[i, : len(video)] = video.tool_probabilities, video.tools
+    known, rng = np.full_like(truth, -1), np.random.default_rng(seed)
+    for tool in range(7):
+        for value in (0, 1):
+            at = np.argwhere(truth[:6, :, tool] == value)
+            at = at[rng.permutation(len(at))[:15]]
+            known[at[:, 0], at[:, 1], tool] = value
+    return outputs, truth, known, mask
+
+
+@pytest.mark.parametrize("emissions", ["confusion", "probability"])
+def test_a_few_labeled_frames_suffice_to_improve_tools(emissions):
+    gains = []
+    for seed in range(2):
+        outputs, truth, known, mask = _single_frames(seed)
+        obs = hmmjax.Observations(tools=outputs)
+        obs = obs.discretize() if emissions == "confusion" else obs
+        learned = job.learn_from_single_frames(
+            job.Examples(obs, hmmjax.Labels(tools=known), mask), num_tools=7, emissions=emissions
+        )
+        found, _ = job.numpy_posterior(learned.params, hmmjax.Observations(tools=obs.tools[6:]), mask[6:])
+        test = [t[m] for t, m in zip(truth[6:], mask[6:], strict=True)]
+        ap, f1 = [], []
+        for ranks, values in ((outputs[6:], outputs[6:]), (found.tool_log_odds, found.tools)):
+            ap.append(metrics.average_precision(test, [x[m] for x, m in zip(ranks, mask[6:], strict=True)]).value)
+            f1.append(metrics.tool_f1(test, [x[m] for x, m in zip(values, mask[6:], strict=True)]).value)
+        gains.append((ap[1] - ap[0], f1[1] - f1[0]))
+        assert "210 labels" in learned.method or learned.method.startswith("recognizer errors counted in")
+    gains = np.array(gains)
+    assert (gains > -0.02).all() and (gains.mean(0) > 0).all(), gains
+
+
+def test_single_frames_need_labels_and_a_family_with_an_anchor():
+    examples = job.Examples(
+        hmmjax.Observations(tools=np.zeros((1, 9, 2), int)),
+        hmmjax.Labels(tools=np.full((1, 9, 2), -1)),
+        np.ones((1, 9), bool),
+    )
+    with pytest.raises(ValueError, match="some labels of tools"):
+        job.learn_from_single_frames(examples, num_tools=2)
+    with pytest.raises(ValueError, match="takes no anchor"):
+        job.learn_from_single_frames(examples, num_tools=2, emissions="scaled")

@@ -1,5 +1,6 @@
 """Emission families: the probability of a recognizer's outputs given the hidden state. One file per family."""
 
+from hmmjax.emissions.anchor import Anchor
 from hmmjax.emissions.autoregressive import PhaseAutoregressive, ToolAutoregressive
 from hmmjax.emissions.autoregressive_logit_normal import PhaseAutoregressiveLogitNormal, ToolAutoregressiveLogitNormal
 from hmmjax.emissions.base import Emission, PhaseEmission, ToolEmission
@@ -20,6 +21,7 @@ from hmmjax.emissions.tempered import Tempered
 __all__ = [
     "FAMILIES",
     "LABEL_FAMILIES",
+    "Anchor",
     "Emission",
     "Fused",
     "Past",

@@ -68,12 +68,17 @@ class Emission:
         is_joint: whether the probability of a tool's observation depends on the presence of all K tools. Tables
             (..., K, 2) over each tool's own states, in `log_prob` and `statistics`, are then (..., K, 2**K) over
             configurations, tool 0 the slowest bit.
+        accepts_anchor: whether `maximize` and `log_prior` take a `hmmjax.emissions.Anchor` as pseudo-counts.
+        anchor_frames: labeled frames per state that it takes to outweigh a starting family, when `hmmjax.fit` anchors
+            emissions of partly labeled videos.
     """
 
     track: ClassVar[str]
     observes: ClassVar[str]
     constraints: ClassVar[Mapping[str, str]] = MappingProxyType({})
     is_joint: ClassVar[bool] = False
+    accepts_anchor: ClassVar[bool] = False
+    anchor_frames: ClassVar[float] = 300.0
     lag: Any = 0
 
     def __init_subclass__(cls, **options: Any) -> None:

@@ -11,6 +11,7 @@ from hmmjax._core.checks import check_positive, check_shape
 from hmmjax._core.pytree import pytree
 from hmmjax._core.typing import Array, Float
 from hmmjax.emissions import _concentration
+from hmmjax.emissions.anchor import Anchor
 from hmmjax.emissions.base import ToolEmission
 
 
@@ -22,13 +23,15 @@ class ToolBeta(ToolEmission):
         concentration: (K, 2, 2) positive; the last axis holds the exponents of (y, 1 - y), plus one.
 
     Outputs are clipped to [1e-6, 1 - 1e-6]. Pseudo-counts (scalar or (K, 2)): pseudo-frames per state whose
-    outputs are uniform on [0, 1].
+    outputs are uniform on [0, 1], or as an `Anchor` says.
 
     Source: the paper's first extension, psi.
     """
 
     concentration: Array
     observes = "probabilities"
+    accepts_anchor = True
+    anchor_frames = _concentration.ANCHOR_FRAMES
     constraints = MappingProxyType({"concentration": "positive"})
 
     @property
@@ -62,15 +65,16 @@ class ToolBeta(ToolEmission):
     def maximize(self, statistics: dict[str, Array], pseudo_counts: Any = 0.0) -> Self:
         """Return the weighted maximum likelihood (or MAP) estimate, by safeguarded Newton steps."""
         previous = jnp.asarray(self.concentration)
-        weight = statistics["weight"] + pseudo_counts
-        # A uniform output has mean log-probability digamma(1) - digamma(2) = -1.
-        total = statistics["log"] - jnp.asarray(pseudo_counts)[..., None]
+        frames, logs = _concentration.pseudo_frames(pseudo_counts, -jnp.ones_like(previous))
+        weight, total = statistics["weight"] + frames, statistics["log"] + logs
         mean = total / jnp.where(weight > 0, weight, 1)[..., None]
         return type(self)(_concentration.fit_concentration(mean, weight, previous))
 
     def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
-        """Return the log-density of the pseudo-frames."""
+        """Return the log-density of the pseudo-frames, that of an anchor relative to its reference."""
         concentration = jnp.asarray(self.concentration)
+        if isinstance(pseudo_counts, Anchor):
+            return _concentration.divergence(pseudo_counts, concentration)
         return jnp.sum(pseudo_counts * _concentration.log_density(concentration, -jnp.ones_like(concentration)))
 
     def sample(self, key: jax.Array, states: Array) -> Array:

@@ -11,6 +11,7 @@ from hmmjax._core.categorical import dirichlet_log_prior, normalize_counts
 from hmmjax._core.checks import check_array, check_rows
 from hmmjax._core.pytree import pytree
 from hmmjax._core.typing import Array, Float, Int
+from hmmjax.emissions.anchor import Anchor, table_counts, table_divergence
 from hmmjax.emissions.base import PhaseEmission, ToolEmission
 
 
@@ -23,13 +24,14 @@ class PhaseConfusion(PhaseEmission):
     Attributes:
         matrix: (L, M) probabilities, rows sum to one.
 
-    Pseudo-counts: a scalar or (L, M).
+    Pseudo-counts: a scalar, (L, M), or an `Anchor`.
 
     Source: B of the paper's phase model.
     """
 
     matrix: Array
     observes = "labels"
+    accepts_anchor = True
     constraints = MappingProxyType({"matrix": "simplex"})
 
     @property
@@ -76,10 +78,12 @@ class PhaseConfusion(PhaseEmission):
 
     def maximize(self, statistics: Array, pseudo_counts: Any = 0.0) -> Self:
         """Return normalized counts; a phase that is never visited keeps its row."""
-        return type(self)(normalize_counts(statistics, self.matrix, pseudo_counts))
+        return type(self)(normalize_counts(statistics, self.matrix, table_counts(pseudo_counts)))
 
     def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
         """Return the Dirichlet log-density of every row, without its constant."""
+        if isinstance(pseudo_counts, Anchor):
+            return table_divergence(pseudo_counts, self.matrix)
         return dirichlet_log_prior(self.matrix, pseudo_counts)
 
     def check(self) -> None:
@@ -96,13 +100,14 @@ class ToolConfusion(ToolEmission):
     Attributes:
         matrix: (K, 2, M) probabilities, rows sum to one.
 
-    Pseudo-counts: a scalar or (K, 2, M).
+    Pseudo-counts: a scalar, (K, 2, M), or an `Anchor`.
 
     Source: B~ of the paper's tool model.
     """
 
     matrix: Array
     observes = "labels"
+    accepts_anchor = True
     constraints = MappingProxyType({"matrix": "simplex"})
 
     @property
@@ -157,10 +162,12 @@ class ToolConfusion(ToolEmission):
 
     def maximize(self, statistics: Array, pseudo_counts: Any = 0.0) -> Self:
         """Return normalized counts; a tool's state that is never visited keeps its row."""
-        return type(self)(normalize_counts(statistics, self.matrix, pseudo_counts))
+        return type(self)(normalize_counts(statistics, self.matrix, table_counts(pseudo_counts)))
 
     def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
         """Return the Dirichlet log-density of every row, without its constant."""
+        if isinstance(pseudo_counts, Anchor):
+            return table_divergence(pseudo_counts, self.matrix)
         return dirichlet_log_prior(self.matrix, pseudo_counts)
 
     def check(self) -> None:

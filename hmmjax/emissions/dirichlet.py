@@ -11,6 +11,7 @@ from hmmjax._core.checks import check_positive, check_square
 from hmmjax._core.pytree import pytree
 from hmmjax._core.typing import Array, Float
 from hmmjax.emissions import _concentration
+from hmmjax.emissions.anchor import Anchor
 from hmmjax.emissions.base import PhaseEmission
 
 
@@ -22,14 +23,16 @@ class PhaseDirichlet(PhaseEmission):
         concentration: (L, L) positive; one row per hidden phase, one column per class of the recognizer.
 
     Outputs are clipped to [1e-6, 1 - 1e-6] and renormalized. Pseudo-counts (scalar or (L,)): pseudo-frames per phase
-    whose outputs are uniform on the simplex (the conjugate prior). They keep the density from collapsing to a spike on
-    few or identical outputs.
+    whose outputs are uniform on the simplex (the conjugate prior), or as an `Anchor` says. They keep the density from
+    collapsing to a spike on few or identical outputs.
 
     Source: the paper's first extension, phi.
     """
 
     concentration: Array
     observes = "probabilities"
+    accepts_anchor = True
+    anchor_frames = _concentration.ANCHOR_FRAMES
     constraints = MappingProxyType({"concentration": "positive"})
 
     @property
@@ -63,15 +66,16 @@ class PhaseDirichlet(PhaseEmission):
     def maximize(self, statistics: dict[str, Array], pseudo_counts: Any = 0.0) -> Self:
         """Return the weighted maximum likelihood (or MAP) estimate, by safeguarded Newton steps."""
         previous = jnp.asarray(self.concentration)
-        weight = statistics["weight"] + pseudo_counts
-        # A pseudo-count belongs to a phase, and so weights its whole row.
-        total = statistics["log"] + jnp.asarray(pseudo_counts)[..., None] * _uniform_mean_log(previous)
+        frames, logs = _concentration.pseudo_frames(pseudo_counts, _uniform_mean_log(previous))
+        weight, total = statistics["weight"] + frames, statistics["log"] + logs
         mean = total / jnp.where(weight > 0, weight, 1)[:, None]
         return type(self)(_concentration.fit_concentration(mean, weight, previous))
 
     def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
-        """Return the log-density of the pseudo-frames."""
+        """Return the log-density of the pseudo-frames, that of an anchor relative to its reference."""
         concentration = jnp.asarray(self.concentration)
+        if isinstance(pseudo_counts, Anchor):
+            return _concentration.divergence(pseudo_counts, concentration)
         return jnp.sum(pseudo_counts * _concentration.log_density(concentration, _uniform_mean_log(concentration)))
 
     def sample(self, key: jax.Array, states: Array) -> Array:

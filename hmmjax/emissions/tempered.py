@@ -87,6 +87,11 @@ class Tempered(Emission):
         return self.family.prior_shape
 
     @property
+    def accepts_anchor(self) -> bool:  # type: ignore[override]
+        """Whether the family takes an anchor."""
+        return self.family.accepts_anchor
+
+    @property
     def unwrapped(self) -> Emission:
         """The family without its power."""
         return self.family.unwrapped

@@ -20,6 +20,7 @@ from hmmjax.stabilize.prepare import Prepared, prepare_inputs
 from hmmjax.stabilize.rank import FamilyRanking, RankingInputs, prepare_ranking, rank_families
 from hmmjax.stabilize.results import read_results
 from hmmjax.stabilize.settings import PRIORS, Settings
+from hmmjax.stabilize.sparse import learn_from_single_frames
 from hmmjax.stabilize.table import Row, System, compare_systems, finite_or_none
 from hmmjax.stabilize.write import as_json, records, result_tracks, write_results
 
@@ -39,6 +40,7 @@ __all__ = [
     "compare_systems",
     "evaluate_predictions",
     "finite_or_none",
+    "learn_from_single_frames",
     "learn_model",
     "numpy_posterior",
     "originals",

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from hmmjax import durations
+from hmmjax.anchoring import STRENGTH, anchor
 from hmmjax.calibration import Calibration, calibrate
 from hmmjax.emissions import LABEL_FAMILIES, Fused, Tempered
 from hmmjax.initialize import estimate, init_params
@@ -126,18 +127,29 @@ def _learn(
         method += stages
     if counting_suffices(examples, settings.max_iterations):
         return Learned(params, f"{method}; recognizer errors counted in labeled frames")
-    result = fit(
+    known = _labels_of(params, examples.labels)
+    held = anchor(
         params,
         examples.obs,
         examples.mask,
-        _labels_of(params, examples.labels),
+        known,
         priors=settings.priors,
-        freeze=() if transitions is None else _dynamic_blocks(params),
+        strength=STRENGTH if settings.anchored else 0.0,
+    )
+    result = fit(
+        held.params,
+        examples.obs,
+        examples.mask,
+        known,
+        priors=held.priors,
+        freeze=held.freeze + (() if transitions is None else _dynamic_blocks(params)),
         max_iterations=EM_ITERATIONS if settings.max_iterations is None else settings.max_iterations,
         callback=callback,
     )
     done = f"{result.num_iterations} iteration{'' if int(result.num_iterations) == 1 else 's'}"
     how = f"EM, {done}, {'converged' if result.converged else 'not converged'}"
+    if settings.anchored:
+        how += ", recognizer errors held to the labeled frames and to a recognizer that is mostly right"
     return Learned(result.params, f"{method}; {how}", result)
 
 

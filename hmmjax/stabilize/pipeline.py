@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from hmmjax.io import BatchIndex, ModelFile, Track
+from hmmjax.stabilize.drift import drifted_states, vanished_phases
 from hmmjax.stabilize.evaluate import as_system
 from hmmjax.stabilize.examples import TRACKS
 from hmmjax.stabilize.folds import Part, plan_folds
@@ -212,6 +213,9 @@ def _warnings(prepared: Prepared, recognizers: Sequence[System], stabilized: Sys
         known = truth if single else restrict_truth(outputs, truth)
         notices += mismatched_names(outputs, known.phases, names["phases"], prepared.files)
     if single:
+        notices += drifted_states(recognizers[0], stabilized, names["phases"])
+        steps = prepared.index.step_seconds
+        notices += vanished_phases(recognizers[0], stabilized, names["phases"], prepared.index.ids, steps)
         notices += worse_videos(recognizers[0], stabilized, truth.phases, prepared.index.ids)
         notices += worse_classes(recognizers[0], stabilized, truth, {t: names[t] for t in TRACKS})
     return notices

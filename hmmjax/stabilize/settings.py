@@ -44,6 +44,8 @@ class Settings:
         calibrated: weight the emission log-likelihood of each frame with powers found by `hmmjax.calibrate`, because
             a network's errors are correlated over time. Needs labels and no EM. None calibrates if each model learns
             from at least `ENOUGH_VIDEOS` annotated videos. The online filter is never calibrated.
+        anchored: hold emissions that EM learns to the labeled frames and to a recognizer that is mostly right
+            (`hmmjax.anchor`). False lets unlabeled frames change what a recognizer's classes mean.
         stages: model how long phases last, with the number of stages that `hmmjax.durations` chooses for each phase.
             Takes several times as long.
         step: frame numbers per time step of the model. None uses the spacing of the predictions.
@@ -57,6 +59,7 @@ class Settings:
     priors: Priors = PRIORS
     hidden_phases: bool = True
     calibrated: bool | None = None
+    anchored: bool = True
     stages: bool = False
     step: int | None = None
     threshold: float = 0.5

@@ -1,0 +1,130 @@
+"""Compare inferred states with a recognizer's own labels: a sign of emissions that drifted, which needs no truth."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hmmjax._core.batch import collect
+from hmmjax._core.inputs import pad_lists
+from hmmjax.anchoring import has_meaning
+from hmmjax.inference import posterior
+from hmmjax.types import Labels, Observations, Params
+
+#: The confidence of a recognizer that predicts labels only.
+ASSUMED = 0.95
+#: States that agree with a recognizer's labels in fewer frames than this have probably drifted: smoothing changes a few
+#: percent of frames, and a model trained on labels some ten.
+ENOUGH = 0.8
+#: Fewer frames than this do not show whether a class drifted.
+FEW_FRAMES = 30
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Agreement:
+    """How often inferred states are the recognizer's own labels.
+
+    Attributes:
+        counts: (N, N) number of frames with each state (row) and label (column), in expectation.
+        confidence: mean probability that the recognizer gives to its own labels; `ASSUMED` if it predicts labels only.
+    """
+
+    counts: np.ndarray
+    confidence: float
+
+    @property
+    def fraction(self) -> float:
+        """Fraction of frames in which the state is the recognizer's label; NaN without frames."""
+        return float(np.trace(self.counts) / self.counts.sum()) if self.counts.any() else float("nan")
+
+    @property
+    def has_drifted(self) -> bool:
+        """Whether states agree in so few frames that smoothing does not explain it."""
+        return bool(self.fraction < ENOUGH)
+
+    def describe(self, names: Sequence[str] | None = None) -> list[str]:
+        """Return one sentence if the states drifted, with the classes that drifted most; an empty list otherwise.
+
+        Args:
+            names: (N,) names of the classes, in the order of the states.
+        """
+        if not self.has_drifted:
+            return []
+        frames = self.counts.sum(0)
+        own = np.diagonal(self.counts) / np.maximum(frames, 1)
+        worst = [q for q in np.argsort(own, kind="stable") if frames[q] >= FEW_FRAMES and own[q] < 0.5][:3]
+        parts = []
+        for q in worst:
+            name, other = (str(i) if names is None else names[i] for i in (q, int(self.counts[:, q].argmax())))
+            parts.append(f"{name} in {own[q]:.0%}" + (f", mostly taken for {other}" if other != name else ""))
+        return [
+            f"inferred states agree with the recognizer's labels in only {self.fraction:.0%} of frames (its own mean "
+            f"confidence is {self.confidence:.0%})" + (f": {'; '.join(parts)}" if parts else "")
+        ]
+
+
+def agreement(states: Sequence[np.ndarray], outputs: Sequence[np.ndarray], num_classes: int) -> Agreement:
+    """Compare states with outputs.
+
+    Args:
+        states: for each video (n, N) probabilities of the states, or int labels (n,).
+        outputs: for each video (n, N) probabilities, or int labels (n,), of the recognizer; NaN or -1 is missing.
+        num_classes: N.
+
+    Returns:
+        Their agreement, over frames in which neither is missing.
+    """
+    counts, sure, frames = np.zeros((num_classes, num_classes)), 0.0, 0
+    for inferred, given in zip(states, outputs, strict=True):
+        if inferred.ndim == 1:
+            inferred = np.eye(num_classes)[np.maximum(inferred, 0)] * (inferred >= 0)[:, None]
+        if given.ndim == 1:
+            labels, confidence = given, np.full(len(given), ASSUMED)
+        else:
+            labels = np.where(np.isnan(given).any(-1), -1, np.nan_to_num(given).argmax(-1))
+            confidence = np.nan_to_num(given).max(-1)
+        seen = (labels >= 0) & (np.nan_to_num(inferred).sum(-1) > 0)
+        np.add.at(counts.T, labels[seen], np.asarray(inferred, np.float64)[seen])
+        sure, frames = sure + float(confidence[seen].sum()), frames + int(seen.sum())
+    return Agreement(counts, sure / frames if frames else float("nan"))
+
+
+def find_drift(params: Params, obs: Observations, mask: Any = None, labels: Labels | None = None) -> list[str]:
+    """Describe phases whose inferred states are no longer the recognizer's classes, as unlabeled EM may leave them.
+
+    `find_label_switching` looks at emissions; this check looks at data. It needs no truth: smoothing corrects a few
+    percent of a recognizer's frames, and states that contradict it in more than a fifth of them mean something else, or
+    the recognizer is poor.
+
+    Args:
+        params: the model, with concrete values.
+        obs: (B, T, ...) observations.
+        mask: (B, T) bool, True where observed.
+        labels: known states; -1 is unknown.
+
+    Returns:
+        One sentence per recognizer of phases with other than its own states, which names the phases that changed most;
+        an empty list if there are none. Recognizers of features or of other classes are not checked.
+
+    Raises:
+        TypeError, ValueError: bad input.
+
+    Source: a count of agreements.
+    """
+    if params.phases is None or params.phases.emission is None or obs.phases is None:
+        return []
+    obs, mask, labels, _ = pad_lists(obs, mask, labels)
+    batch = collect(obs, mask, labels, params)
+    states = np.asarray(posterior(params, obs, mask, labels).phases)
+    states = states.reshape(*batch.observed.shape, params.num_phases)
+    given = batch.phases if isinstance(batch.phases, tuple) else (batch.phases,)
+    found = []
+    for family, outputs in zip(params.phases.emission.sources, given, strict=True):
+        if outputs is None or not has_meaning(family):
+            continue
+        seen = [np.asarray(x) for x in batch.observed]
+        own = [np.asarray(x)[m] for x, m in zip(outputs, seen, strict=True)]
+        inferred = [x[m] for x, m in zip(states, seen, strict=True)]
+        found += agreement(inferred, own, params.num_phases).describe()
+    return found

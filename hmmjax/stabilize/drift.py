@@ -1,0 +1,77 @@
+"""Warnings that need no annotations: states that are not the recognizer's classes, and phases that vanish."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hmmjax.agreement import agreement
+from hmmjax.metrics.segments import segments
+from hmmjax.stabilize.table import System
+
+#: A phase that the recognizer's labels hold for this many seconds in a video should not vanish without notice.
+LONG_ENOUGH = 10.0
+
+
+def drifted_states(outputs: System, stabilized: System, names: Sequence[str] | None) -> list[str]:
+    """Warn if stabilized phases are mostly not what the recognizer predicts.
+
+    Args:
+        outputs: the recognizer.
+        stabilized: the stabilized predictions.
+        names: (L,) phase names; or None to number them.
+
+    Returns:
+        At most one warning.
+    """
+    if outputs.phases is None or stabilized.phases is None or not stabilized.phases:
+        return []
+    size = stabilized.phases[0].shape[-1]
+    if any(x.max(initial=0) >= size for x in outputs.phase_labels()):
+        return []
+    found = agreement(list(stabilized.phases), list(outputs.phases), size).describe(names)
+    return [
+        f"{text}. Without enough labels a model may learn other states than these phases: compare the pictures with "
+        "the raw predictions, and annotate some videos"
+        for text in found
+    ]
+
+
+def vanished_phases(
+    outputs: System, stabilized: System, names: Sequence[str] | None, ids: Sequence[str], step_seconds: float
+) -> list[str]:
+    """Warn about phases that the recognizer's labels hold for a while in a video, but stabilized predictions lack.
+
+    Args:
+        outputs: the recognizer.
+        stabilized: the stabilized predictions.
+        names: (L,) phase names; or None to number them.
+        ids: names of the videos.
+        step_seconds: seconds per frame.
+
+    Returns:
+        At most one warning, with the three longest runs.
+    """
+    if outputs.phases is None or stabilized.phases is None:
+        return []
+    found = []
+    for video, raw, kept in zip(ids, outputs.phase_labels(), stabilized.phase_labels(), strict=True):
+        longest: dict[int, float] = {}
+        for phase, start, end in segments(raw):
+            if phase >= 0:
+                longest[phase] = max(longest.get(phase, 0.0), (end - start) * step_seconds)
+        for phase, seconds in longest.items():
+            if seconds >= LONG_ENOUGH and not (kept == phase).any():
+                name = str(phase) if names is None else names[phase]
+                frames = float((raw == phase).sum()) * step_seconds
+                instead = int(np.bincount(kept[(raw == phase) & (kept >= 0)], minlength=1).argmax())
+                other = str(instead) if names is None else names[instead]
+                where = f"{name} in {video} ({frames:.0f} s, at most {seconds:.0f} s in a row; now {other})"
+                found.append((-seconds, where))
+    if not found:
+        return []
+    shown = "; ".join(text for _, text in sorted(found)[:3]) + ("; ..." if len(found) > 3 else "")
+    return [
+        f"phases that the recognizer predicts for {LONG_ENOUGH:g} s or more are missing from a video after stabilizing "
+        f"({len(found)}): {shown}. The model holds a change there and back for less probable than errors of the "
+        "recognizer: check these videos, and --stages if such phases are short but real"
+    ]
