@@ -56,7 +56,7 @@ def statistics(chain: Any, observations: Any, marginals: Any, batch: Batch) -> A
     if chain is None or chain.emission is None or observations is None:
         return None
     observations = fill_masked(observations, batch.observed, marginals.dtype)
-    given = with_past(chain.emission, observations, batch.observed)
+    given = with_past(chain.emission, observations, batch.observed, batch.packing)
     seen, (observations, *past) = skip_missing(chain.emission, given)
     weights = jnp.where(over_events(batch.observed, marginals), marginals, 0)
     if seen is not None:

@@ -23,6 +23,8 @@ def _call(run: Callable, params: Params, obs: Observations, mask: Any, labels: L
     """Return `run(params, batch, backend)`, results per video and per frame, in the form of the input."""
     batch = prepare(params, obs, mask, labels)
     name = lowering.choose_backend(backend, params)
+    if is_concrete(params, batch):
+        batch = lowering.pack(batch, name)
     params = canonical(params)
     if batch.split is not None:
         results = _on_split(run, batch.split, name)(*batch.split.replicate(params), batch)
@@ -91,7 +93,7 @@ _conditional_differentiable = _differentiable(_conditional)
 @interpretable(static_argnames="backend")
 def _posterior(params: Params, batch: Batch, backend: str) -> tuple[Array, tuple]:
     value, *marginals = lowering.smooth(params, tabulate(params, batch), batch.lengths, backend)
-    return value, _keep_possible(lowering.report(*marginals), batch.valid, value)
+    return value, _keep_possible(lowering.report(*marginals), batch, value)
 
 
 @interpretable(static_argnames="backend")
@@ -102,16 +104,17 @@ def _filter(params: Params, batch: Batch, backend: str) -> tuple[Array, tuple]:
     out = structure.map(lambda p: messages.filter(p, backend=backend), p)
     value = structure.lift_log_prob(out.log_normalizer)
     marginals = lowering.report(*structure.lift_states(out.phases, out.tools))
-    return value, _keep_possible(marginals, batch.valid, value)
+    return value, _keep_possible(marginals, batch, value)
 
 
-def _keep_possible(marginals: tuple, valid: Array, value: Array) -> tuple:
-    """Return marginals with zeros in padding and in impossible videos.
+def _keep_possible(results: Any, batch: Batch, value: Array, fill: int = 0) -> Any:
+    """Return results per frame as (B, T, ...), with `fill` in padding and in impossible videos.
 
     A video is impossible if one of several independent tools is, although the other tools' marginals exist.
     """
-    keep = (valid & (value > -jnp.inf)[:, None])[..., None]
-    return jax.tree.map(lambda x: jnp.where(keep, x, 0), marginals)
+    results = batch.spread(results)
+    keep = batch.spread(batch.valid) & (value > -jnp.inf)[:, None]
+    return jax.tree.map(lambda x: jnp.where(keep.reshape(*keep.shape, *[1] * (x.ndim - 2)), x, fill), results)
 
 
 @interpretable(static_argnames="backend")
@@ -121,11 +124,7 @@ def _decode(params: Params, batch: Batch, backend: str) -> tuple[Array, tuple]:
     p = lowering.lower(params, table, batch.lengths)
     path = structure.map(lambda p: messages.viterbi(p, backend=backend), p)
     value = structure.lift_log_prob(path.log_prob)
-    phases, tools = structure.lift_path(path.phases, path.configs)
-    keep = batch.valid & (value > -jnp.inf)[:, None]
-    phases = None if phases is None else jnp.where(keep, phases, -1)
-    tools = None if tools is None else jnp.where(keep[..., None], tools, -1)
-    return value, (phases, tools)
+    return value, _keep_possible(structure.lift_path(path.phases, path.configs), batch, value, fill=-1)
 
 
 def log_likelihood(

@@ -14,7 +14,6 @@ from hmmjax import messages
 from hmmjax._core import lowering
 from hmmjax._core import numerics as num
 from hmmjax._core.batch import Batch, canonical, dtype_of, prepare
-from hmmjax._core.batch import pack as packed
 from hmmjax._core.checks import is_concrete
 from hmmjax._core.interpreter import interpretable
 from hmmjax._core.typing import Array, ArrayLike
@@ -106,9 +105,11 @@ def fit(
     if len(batch.observed) == 0:
         return _empty_result(params)
     _warn_of_symmetry(params, frozen, labels)
+    batch = lowering.pack(batch, messages.choose(backend))
     if batch.split is not None:
         params, prior = batch.split.replicate(params, prior)
-    batches: dict[bool, Batch] = {}  # by whether videos lie one after another, moved to the device once
+    else:
+        batch = jax.device_put(batch)  # once, not in every iteration
 
     pseudo_frames = float(pseudo_frames_of(prior))
     history: list[float] = []
@@ -117,11 +118,7 @@ def fit(
     while True:
         # EM may drive probabilities to zero, for which the scaled recursions are no longer exact.
         name = lowering.choose_backend(backend, params)
-        pack = _runs_on_packed(params, batch, name)
-        if pack not in batches:
-            given = packed(batch) if pack else batch
-            batches[pack] = given if batch.split is not None else jax.device_put(given)
-        following, objective, likelihood, values = _em_step(params, batches[pack], prior, name, frozen)
+        following, objective, likelihood, values = _em_step(params, batch, prior, name, frozen)
         _require_possible(np.asarray(values), history)
         history.append(float(objective))
         likelihoods.append(float(likelihood))
@@ -143,14 +140,6 @@ def fit(
         *(jax.device_put(np.asarray(x, dtype)) for x in (history, likelihoods)),
         *jax.device_put((np.asarray(done, np.int32), np.asarray(converged))),
     )
-
-
-def _runs_on_packed(params: Params, batch: Batch, backend: str) -> bool:
-    """Whether to learn from the videos one after another, which spares work on the padding of short ones."""
-    chains = (params.phases, params.tools)
-    has_memory = any(chain is not None and chain.emission is not None and chain.emission.lag for chain in chains)
-    is_native = backend == "native" or (backend == "auto" and messages.native.available())
-    return is_native and batch.split is None and len(batch.observed) > 1 and not has_memory
 
 
 def _fit_traced(

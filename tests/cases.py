@@ -2,12 +2,14 @@
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import oracles
 from numpy.testing import assert_allclose
 
 import hmmjax
+from hmmjax.messages import Backend, Filtered, Path, logspace
 
 PHASE_FAMILIES = ("PhaseConfusion", "PhaseDirichlet")
 TOOL_FAMILIES = ("ToolConfusion", "ToolBeta")
@@ -145,6 +147,36 @@ def fill(case, value):
         return x
 
     return dataclasses.replace(case, obs=map_tracks(put, case.obs))
+
+
+def packed_backend(shapes):
+    """Return a backend that takes packed videos, and appends the (B, T) of the potentials it gets to `shapes`."""
+
+    def run(function):
+        def wrapped(potentials, *args):
+            shapes.append(potentials.phases.shape[:2])
+            return function(potentials, *args)
+
+        return wrapped
+
+    plain = logspace.BACKEND
+
+    def filter_packed(p):
+        out = plain.filter(p.padded())
+        return Filtered(*p.pack_like((out.phases, out.tools)), out.log_normalizer)
+
+    def viterbi_packed(p):
+        path = plain.viterbi(p.padded())
+        return Path(*p.pack_like((path.phases, path.configs)), path.log_prob)
+
+    def log_normalizer(p, save):
+        return plain.log_normalizer(p.padded(), False)[0], None
+
+    def pullback(p, _, cotangent):
+        return jax.vjp(lambda p: log_normalizer(p, False)[0], p)[1](cotangent)[0]
+
+    functions = map(run, (log_normalizer, pullback, filter_packed, viterbi_packed))
+    return Backend("counting", lambda p: True, lambda p: False, *functions, packs=True)
 
 
 def everything(*args):

@@ -29,7 +29,26 @@ def main(process: int, processes: int, port: int) -> None:
             answers = ask(one.params, *spread), ask(one.params, obs, mask, labels)
             jax.tree.map(lambda a, b: np.testing.assert_allclose(a[:5], b, rtol=1e-9, atol=1e-9), *answers)
         assert len(hmmjax.posterior(one.params, *spread).phases.sharding.device_set) == 8
+    check_packing(start)
     print("same", process)
+
+
+def check_packing(start) -> None:
+    """Each device learns from its two videos in one row of 48 frames, instead of from two of 48."""
+    import hmmjax
+    from hmmjax._core import batch, lowering
+    from hmmjax._core.batch import prepare
+
+    batch.LEAST_SAVED = 1
+    _, obs, mask = hmmjax.sample(start, jax.random.key(1), [40, 2, 5, 38] * 4)
+    obs, mask = jax.tree.map(np.asarray, (obs, mask))
+    spread = hmmjax.shard(obs, mask)[:2]
+    packed = lowering.pack(prepare(start, *spread, None), "native")
+    assert prepare(start, *spread, None).observed.shape == (16, 48) and packed.observed.shape == (8, 48)
+    assert packed.lengths.shape == (16,) and len(packed.observed.sharding.device_set) == 8
+    many, one = (hmmjax.fit(start, *data, max_iterations=2, tolerance=0.0) for data in (spread, (obs, mask)))
+    np.testing.assert_allclose(many.history, one.history, rtol=1e-9)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-8), many.params, one.params)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ marked gpu compare a model of real size.
 """
 
 import dataclasses
-from functools import cache
+from contextlib import nullcontext
+from functools import cache, partial
 
 import cases
 import jax
@@ -17,6 +18,7 @@ from numpy.testing import assert_allclose
 
 import hmmjax
 from hmmjax import messages, native
+from hmmjax._core.packing import place
 from hmmjax.messages import BACKENDS, Backend, Potentials, batching, logspace
 
 
@@ -146,6 +148,11 @@ def test_a_small_memory_budget_changes_nothing(name, monkeypatch):
         assert_same(jax.jit(lambda p: derivatives(p, name))(p), whole)
 
 
+@partial(jax.jit, static_argnums=1)
+def _answers(p, name):
+    return derivatives(p, name), messages.filter(p, name), messages.viterbi(p, name)
+
+
 def _kernel_answers(p):
     return derivatives(p, "gpu"), messages.filter(p, "gpu"), messages.viterbi(p, "gpu")
 
@@ -164,6 +171,36 @@ def test_kernels_in_groups_and_chunks(monkeypatch, stored, group):
     real = np.arange(6)[None] < np.asarray(p.lengths)[:, None]
     for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(answers), strict=True):
         assert_allclose(*(z[real] if z.ndim > 1 else z for z in map(np.asarray, (x, y))), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", [name for name, b in BACKENDS.items() if b.packs])
+def test_packed_videos_are_those_of_a_padded_batch(name):
+    """With NaN after the last video, a video without frames, and log-likelihoods of tools by themselves."""
+    p = chain(3, 4, 6, 3, 2)
+    tools = jnp.log(jnp.asarray(np.random.default_rng(0).uniform(0.01, 1, (4, 6, 2, 2)), jnp.float32))
+    p = dataclasses.replace(p, configs=None, tools=tools, lengths=jnp.asarray([6, 0, 1, 4], jnp.int32))
+    packing = place(p.lengths, 6)
+    inside = np.asarray(packing.inside(16))
+
+    def pack(x):
+        row = packing.gather(x, 16)
+        return jnp.where(inside.reshape(-1, *[1] * (x.ndim - 2)), row, jnp.nan)
+
+    packed = dataclasses.replace(p, phases=pack(p.phases), tools=pack(tools), packing=packing)
+    (value, grads), filtered, path = _answers(packed, name)
+    (expected, plain), *others = _answers(p, name)
+    assert_allclose(value, expected, rtol=1e-6)
+    for part in ("initial", "transition", "blocks"):
+        a, b = getattr(grads, part), getattr(plain, part)
+        jax.tree.map(lambda x, y: assert_allclose(x, y, rtol=1e-5, atol=1e-6), a, b)
+    real = np.arange(6) < np.asarray(p.lengths)[:, None]
+    of_filter, of_path = others
+    for x, y in (
+        *((getattr(grads, part), getattr(plain, part)) for part in ("phases", "tools")),
+        *((getattr(filtered, part), getattr(of_filter, part)) for part in ("phases", "tools")),
+        *((getattr(path, part), getattr(of_path, part)) for part in ("phases", "configs")),
+    ):
+        assert_allclose(np.asarray(packing.spread(x))[real], np.asarray(y)[real], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.thorough
@@ -242,12 +279,21 @@ def test_a_beginning_that_observations_contradict(name, nats):
     assert (got[:, 1] > 1e28).all()
 
 
+def _without_gpu():
+    """Describe a GPU to versions of JAX that ask for one when they lower."""
+    if jax.__version_info__ < (0, 12):
+        return nullcontext()
+    device = jax.sharding.AbstractDevice("NVIDIA H200", 132, "cuda")
+    return jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), (), abstract_device=device))
+
+
 def test_kernels_lower_for_a_gpu(monkeypatch):
     """To Triton, for which no GPU is needed: the kernels use only what it supports."""
     p = chain(4, 2, 5, 3, 3)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     for run in (lambda p: derivatives(p, "gpu"), messages.gpu.filter, messages.gpu.viterbi):
-        lowered = jax.jit(run).trace(p).lower(lowering_platforms=("cuda",))
+        with _without_gpu():
+            lowered = jax.jit(run).trace(p).lower(lowering_platforms=("cuda",))
         assert "triton" in lowered.as_text()
 
 

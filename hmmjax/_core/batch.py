@@ -1,7 +1,8 @@
 """Normalize user inputs into one padded batch, and restore results to the form of the inputs."""
 
 import dataclasses
-from functools import partial
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -12,11 +13,15 @@ from hmmjax._core import validation
 from hmmjax._core.arrays import native
 from hmmjax._core.checks import check_label_dtype, check_mask, is_concrete, is_float
 from hmmjax._core.inputs import check_records, leading_axes, pad_lists
+from hmmjax._core.packing import Packing, place, row_length
 from hmmjax._core.pytree import pytree, static
 from hmmjax._core.size import check_size
 from hmmjax._core.split import Split, is_local, split_of
 from hmmjax._core.typing import Array
 from hmmjax.types import Labels, Observations, Params
+
+LEAST_SAVED = 4096
+"""Videos are packed if that saves as many frames: fewer cost less than the programs for packed ones."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +46,8 @@ class Layout:
 class Batch:
     """B videos, padded to T frames. Padding and unobserved frames may hold any values.
 
+    If videos are packed, they lie one after another in one row of frames, and (B, T) below is (1, N).
+
     Attributes:
         phases: observations of the phases, (B, T) int, (B, T, ...) float or a tuple with one entry per recognizer;
             None without observations.
@@ -48,10 +55,9 @@ class Batch:
         observed: (B, T) bool.
         phase_labels: (B, T) int32 with -1 for unknown, or None.
         tool_labels: (B, T, K) int32 with -1 for unknown, or None.
-        packed: (B,) int32 frames per video if these lie one after another in a single row, without padding between
-            them: all other arrays then have leading axes (1, T). None otherwise. See `pack`.
         split: how videos are split over devices; None on a single device.
         layout: the form that the user's arrays had.
+        packing: positions of the videos if they are packed.
     """
 
     phases: Any
@@ -59,9 +65,9 @@ class Batch:
     observed: Any
     phase_labels: Any
     tool_labels: Any
-    packed: Any = None
     split: Split | None = static(default=None)
     layout: Layout = static(default=Layout())
+    packing: Packing | Any = None
 
     @classmethod
     def unobserved(cls, num_frames: int) -> "Batch":
@@ -71,8 +77,8 @@ class Batch:
     @property
     def lengths(self) -> Array:
         """(B,) int32 frames up to and including the last observed one; the frames after it are padding."""
-        if self.packed is not None:
-            return self.packed
+        if self.packing is not None:
+            return self.packing.lengths
         xp = np if isinstance(self.observed, np.ndarray) else jnp
         frames = xp.arange(1, self.observed.shape[1] + 1, dtype=np.int32)
         return xp.max(xp.where(self.observed, frames, 0), axis=1, initial=0)
@@ -80,10 +86,31 @@ class Batch:
     @property
     def valid(self) -> Array:
         """(B, T) bool, False in padding."""
+        if self.packing is not None:
+            return self.packing.inside(self.observed.shape[1])[None]
         xp = np if isinstance(self.observed, np.ndarray) else jnp
-        if self.packed is not None:
-            return xp.arange(self.observed.shape[1], dtype=np.int32)[None] < self.packed.sum()
         return xp.arange(self.observed.shape[1], dtype=np.int32) < self.lengths[:, None]
+
+    def packed(self) -> "Batch":
+        """Return the (concrete) videos packed, if that saves frames; of a split batch, each device packs its own."""
+        videos, num_frames = self.observed.shape
+        devices = 1 if self.split is None else self.split.size
+        lengths = np.asarray(self.lengths if self.split is None else self.split.gather(_lengths)(self))
+        size = row_length(int(lengths.reshape(devices, -1).sum(1).max(initial=0)))
+        if videos <= devices or videos * num_frames - devices * size < LEAST_SAVED:
+            return self
+        if self.split is not None:
+            return _pack_on_devices(self.split, size)(self)
+        return self._pack(size)
+
+    def _pack(self, size: int) -> "Batch":
+        packing = place(self.lengths, self.observed.shape[1])
+        row = jax.tree.map(partial(packing.gather, num_frames=size), dataclasses.replace(self, packing=None))
+        return dataclasses.replace(row, packing=packing)
+
+    def spread(self, per_frame: Any) -> Any:
+        """Return a tree of results per frame (1, N, ...) of a packed batch as (B, T, ...), zero in padding."""
+        return per_frame if self.packing is None else jax.tree.map(self.packing.spread, per_frame)
 
     def without_labels(self) -> "Batch":
         """Return the batch with every state unknown."""
@@ -111,6 +138,15 @@ class Batch:
             return put(x[(*lead, slice(None) if layout.batched else 0, slice(layout.num_frames))])
 
         return per_video, jax.tree.map(restore_frames, per_frame)
+
+
+def _lengths(batch: Batch) -> Array:
+    return batch.lengths
+
+
+@lru_cache(maxsize=64)
+def _pack_on_devices(split: Split, size: int) -> Callable:
+    return jax.jit(split.map_batch(partial(Batch._pack, size=size)))
 
 
 def dtype_of(params: Params) -> Any:
@@ -226,22 +262,6 @@ def pad_frames(batch: Batch, num_frames: int) -> Batch:
         return (np if isinstance(x, np.ndarray) else jnp).pad(x, [(0, 0), (0, extra)] + [(0, 0)] * (x.ndim - 2))
 
     return jax.tree.map(pad, batch)
-
-
-def pack(batch: Batch) -> Batch:
-    """Put the videos of a (concrete) batch one after another in a single row, which is padded to a bucket.
-
-    Only the backend `native` takes such a batch, and only emission families without memory.
-    """
-    lengths = np.asarray(batch.lengths)
-    keep = np.arange(batch.observed.shape[1]) < lengths[:, None]
-    extra = bucket(int(lengths.sum())) - int(lengths.sum())
-
-    def join(x: Any) -> np.ndarray:
-        real = np.asarray(x)[keep]
-        return np.pad(real, [(0, extra)] + [(0, 0)] * (real.ndim - 1))[None]
-
-    return dataclasses.replace(jax.tree.map(join, batch), packed=lengths.astype(np.int32))
 
 
 def count_videos(obs: Observations, mask: Any, labels: Labels | None) -> int:

@@ -49,7 +49,7 @@ class Structure:
         """
         if not self.independent:
             return function(potentials, *args)
-        axes = PER_TOOL if isinstance(potentials, Potentials) else 0
+        axes: Any = PER_TOOL if isinstance(potentials, Potentials) else 0
         return jax.vmap(function, (axes, *[0] * len(args)))(potentials, *args)
 
     def lift_log_prob(self, values: Array) -> Array:
@@ -109,13 +109,14 @@ def structure_of(params: Params, table: Tables | None = None) -> Structure:
 
 def lower(params: Params, table: Tables, lengths: Array) -> Potentials:
     """Return the potentials of the chain that represents the model, see `Structure`."""
-    structure = structure_of(params, table)
+    structure, packing = structure_of(params, table), table.packing
     if params.tools is None:
-        chain = Potentials(table.phase_initial[:, None], table.phase_transition, (), table.phases, None, lengths)
+        start = table.phase_initial[:, None]
+        chain = Potentials(start, table.phase_transition, (), table.phases, None, lengths, packing=packing)
         return _expand_stages(chain, structure.stages)
     if structure.independent:
-        per_tool = jnp.moveaxis(table.tools, 2, 0)
-        return Potentials(table.tool_initial[..., None], table.tool_transition, (), per_tool, None, lengths)
+        start, per_tool = table.tool_initial[..., None], jnp.moveaxis(table.tools, 2, 0)
+        return Potentials(start, table.tool_transition, (), per_tool, None, lengths, packing=packing)
     phases = table.phase_initial, table.phase_transition, table.phases
     first, blocks = table.tool_initial, params.tools.transition.blocks(table.tool_transition)
     if params.phases is None:
@@ -123,7 +124,7 @@ def lower(params: Params, table: Tables, lengths: Array) -> Potentials:
         phases = one[None], one[None, None], jnp.zeros((*table.tools.shape[:2], 1), one.dtype)
         first, blocks = first[:, None], jax.tree.map(lambda block: block[None], blocks)
     initial = phases[0][:, None] * multiply_over_tools(jnp.moveaxis(first, 0, 1))
-    chain = Potentials(initial, phases[1], blocks, phases[2], table.configs, lengths, table.tools)
+    chain = Potentials(initial, phases[1], blocks, phases[2], table.configs, lengths, table.tools, packing)
     return _expand_stages(chain, structure.stages)
 
 
@@ -132,14 +133,12 @@ def _expand_stages(p: Potentials, stages: tuple[int, ...] | None) -> Potentials:
     if stages is None:
         return p
     owner = staging.phase_of_stage(stages)
-    return Potentials(
-        staging.staged_initial(p.initial, stages),
-        staging.staged_transition(p.transition, stages),
-        jax.tree.map(lambda block: block[owner], p.blocks),
-        p.phases[..., owner],
-        p.configs,
-        p.lengths,
-        p.tools,
+    return dataclasses.replace(
+        p,
+        initial=staging.staged_initial(p.initial, stages),
+        transition=staging.staged_transition(p.transition, stages),
+        blocks=jax.tree.map(lambda block: block[owner], p.blocks),
+        phases=p.phases[..., owner],
     )
 
 
@@ -152,6 +151,8 @@ def log_normalizer(params: Params, table: Tables, lengths: Array, backend: str) 
 
 def smooth(params: Params, table: Tables, lengths: Array, backend: str) -> tuple[Array, Array | None, Array | None]:
     """Return log-likelihoods (B,), P(phase) (B, T, L), and P(tool absent) and P(tool present) (B, T, K, 2).
+
+    Of packed tables, (B, T) is (1, N).
 
     Source: marginals are derivatives with respect to emission log-likelihoods (Eisner 2016).
     """
@@ -202,17 +203,21 @@ def conditional(params: Params, free: Tables, batch: Batch, backend: str) -> Arr
 
     `free` are the tables of the batch without labels.
     """
-    valid = batch.valid
+    valid, packing = batch.valid, batch.packing
 
     def twice(table: Any, labels: Any) -> Any:
         # Evaluate both likelihoods in one batch: the cost of a scan step barely depends on the batch size.
-        return None if table is None else jnp.concatenate([clamp(table, labels, valid), table])
+        return None if table is None else join(clamp(table, labels, valid), table)
+
+    def join(a: Any, b: Any) -> Any:
+        return jnp.concatenate([a, b]) if packing is None else packing.join(a, b)
 
     both = dataclasses.replace(
         free,
         phases=twice(free.phases, batch.phase_labels),
         tools=twice(free.tools, batch.tool_labels),
-        configs=None if free.configs is None else jnp.concatenate([free.configs, free.configs]),
+        configs=None if free.configs is None else join(free.configs, free.configs),
+        packing=None if packing is None else packing.twice(),
     )
     values = log_normalizer(params, both, jnp.concatenate([batch.lengths, batch.lengths]), backend)
     clamped, unclamped = jnp.split(values, 2)
@@ -238,6 +243,11 @@ def scaled_is_exact(params: Params) -> bool:
     with np.errstate(divide="ignore"):
         start = np.log(np.maximum(np.minimum(present, 1 - present), 0)).sum(0)
     return all((x >= -messages.scaled.SAFE_NATS).all() for x in (lowest, start))
+
+
+def pack(batch: Batch, backend: str) -> Batch:
+    """Return the (concrete) batch with its videos packed if the backend takes them so, and that saves frames."""
+    return batch.packed() if messages.packs(backend) else batch
 
 
 def choose_backend(backend: str, params: Params) -> str:

@@ -6,26 +6,30 @@ import jax
 import jax.numpy as jnp
 
 from hmmjax._core.checks import is_float
+from hmmjax._core.packing import Packing
 from hmmjax._core.typing import Array
 from hmmjax.emissions.base import Emission
 from hmmjax.emissions.fused import Fused, fill_missing
 from hmmjax.emissions.past import Past
 
 
-def with_past(emission: Emission, observations: Any, observed: Any) -> tuple:
+def with_past(emission: Emission, observations: Any, observed: Any, packing: Packing | None = None) -> tuple:
     """Return the arguments of `log_prob` and `statistics` that precede weights: observations, and their past if needed.
 
     Args:
         emission: the family.
         observations: (B, T, ...) without invalid values in unobserved frames; a tuple if the family is `Fused`.
         observed: (B, T) bool.
+        packing: positions of the videos if they are packed; (B, T) is then (1, N).
     """
     if not emission.lag:
         return (observations,)
+    num_frames = observed.shape[1]
+    position = jnp.arange(num_frames) if packing is None else packing.position(num_frames)
     if not isinstance(emission, Fused):
-        return observations, _gather(emission, *_seen(emission, observations, observed))
+        return observations, _gather(emission, *_seen(emission, observations, observed), position)
     return observations, tuple(
-        _gather(family, *_seen(family, x, observed)) if family.lag and x is not None else None
+        _gather(family, *_seen(family, x, observed), position) if family.lag and x is not None else None
         for family, x in zip(emission.families, observations, strict=True)
     )
 
@@ -75,13 +79,17 @@ def _seen(emission: Emission, observations: Any, observed: Any) -> tuple[Array, 
     return filled, present & (observed[..., None] if emission.track == "tools" else observed)
 
 
-def _gather(emission: Emission, values: Array, seen: Array) -> Past:
-    """Return the past of every frame, from observations (B, T, ...) and where they are observed."""
+def _gather(emission: Emission, values: Array, seen: Array, position: Array) -> Past:
+    """Return the past of every frame, from observations (B, T, ...) and where they are observed.
+
+    `position` (T,) is the number of each frame in its video.
+    """
 
     def shift(x: Array, frames: int) -> Array:
         fill = 0.5 if is_float(x) else 0
         pad = [(0, 0), (frames, 0)] + [(0, 0)] * (x.ndim - 2)
-        return jnp.pad(x, pad, constant_values=fill)[:, : x.shape[1]]
+        before = jnp.pad(x, pad)[:, : x.shape[1]]
+        return jnp.where((position >= frames).reshape(-1, *[1] * (x.ndim - 2)), before, fill)
 
     lags = range(1, emission.lag + 1)
     return Past(jnp.stack([shift(values, n) for n in lags]), jnp.stack([shift(seen, n) for n in lags]))

@@ -36,6 +36,24 @@ class Split:
         out = replicated if total else videos
         return jax.shard_map(local, mesh=self.mesh, in_specs=(replicated, videos), out_specs=out, check_vma=False)
 
+    @property
+    def size(self) -> int:
+        """Number of devices."""
+        return self.mesh.shape[self.axis]
+
+    def map_batch(self, run: Callable) -> Callable:
+        """Return a function that runs `run(batch)`, which returns a batch, on each device's own videos."""
+
+        def local(batch: Any) -> Any:
+            return dataclasses.replace(run(dataclasses.replace(batch, split=None)), split=self)
+
+        videos = PartitionSpec(self.axis)
+        return jax.shard_map(local, mesh=self.mesh, in_specs=videos, out_specs=videos, check_vma=False)
+
+    def gather(self, run: Callable) -> Callable:
+        """Return a compiled function that computes `run(batch)` and leaves the result on every device."""
+        return jax.jit(run, out_shardings=NamedSharding(self.mesh, PartitionSpec()))
+
     def replicate(self, *params: Any) -> Any:
         """Copy parameters to every device."""
         return jax.device_put(params, NamedSharding(self.mesh, PartitionSpec()))

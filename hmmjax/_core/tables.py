@@ -29,6 +29,7 @@ class Tables:
         phases: (B, T, L) emission log-likelihoods, -inf for phases that a label excludes.
         tools: (B, T, K, 2) emission log-likelihoods of each tool by itself, -inf for states that a label excludes.
         configs: (B, T, 2**K) emission log-likelihoods of configurations, for joint emission families; otherwise None.
+        packing: positions of the videos if the batch is packed; (B, T) above is then (1, N).
     """
 
     phase_initial: Any
@@ -38,6 +39,7 @@ class Tables:
     phases: Any
     tools: Any
     configs: Any = None
+    packing: Any = None
 
     @property
     def tool_weights(self) -> Any:
@@ -63,10 +65,10 @@ def tabulate(params: Params, batch: Batch, pasts: tuple[Any, Any] | None = None)
     cast = partial(jnp.asarray, dtype=dtype)
     phases, tools = params.phases, params.tools
     valid, frames = batch.valid, batch.observed.shape
-    out = Tables(*[None] * 6)
+    out = Tables(*[None] * 6, packing=batch.packing)
     if phases is not None:
         past = None if pasts is None else pasts[0]
-        table = _emission_log_probs(phases.emission, batch.phases, batch.observed, dtype, past)
+        table = _emission_log_probs(phases.emission, batch.phases, batch, dtype, past)
         table = jnp.zeros((*frames, phases.num_phases), dtype) if table is None else table
         out = dataclasses.replace(
             out,
@@ -76,7 +78,7 @@ def tabulate(params: Params, batch: Batch, pasts: tuple[Any, Any] | None = None)
         )
     if tools is not None:
         past, configs = None if pasts is None else pasts[1], None
-        table = _emission_log_probs(tools.emission, batch.tools, batch.observed, dtype, past)
+        table = _emission_log_probs(tools.emission, batch.tools, batch, dtype, past)
         if tools.emission is not None and tools.emission.is_joint:
             configs = jnp.zeros((*frames, 2**tools.num_tools), dtype) if table is None else table.sum(-2)
             table = None
@@ -103,13 +105,14 @@ def fill_masked(observations: Any, observed: Array, dtype: Any) -> Any:
     return jnp.where(keep, observations, 0)
 
 
-def _emission_log_probs(emission: Any, observations: Any, observed: Array, dtype: Any, past: Any) -> Any:
+def _emission_log_probs(emission: Any, observations: Any, batch: Batch, dtype: Any, past: Any) -> Any:
+    observed = batch.observed
     if observations is None or emission is None:
         return None
     # Gamma functions and log-odds of half-precision parameters need more digits than the parameters have.
     emission = jax.tree.map(partial(jnp.asarray, dtype=dtype), emission)
     filled = fill_masked(observations, observed, dtype)
-    given = with_past(emission, filled, observed) if past is None else (filled, past)
+    given = with_past(emission, filled, observed, batch.packing) if past is None else (filled, past)
     seen, given = skip_missing(emission, given)
     table = emission.log_prob(*given).astype(dtype)
     shape = (*observed.shape, *emission.table_shape)

@@ -56,13 +56,22 @@ def select(name: str, potentials: Potentials) -> Backend:
     return BACKENDS[name] if BACKENDS[name].supports(potentials) else scan.BACKEND
 
 
+def packs(name: str) -> bool:
+    """Return whether the backend takes packed videos; of "auto", whether the one for coupled models does."""
+    if name != "auto":
+        return BACKENDS[name].packs
+    if jax.default_backend() == "gpu":
+        return gpu.BACKEND.packs
+    return native.available() and native.BACKEND.packs
+
+
 def log_normalizer(potentials: Potentials, backend: str) -> Array:
     """Compute the log-probability (B,) of each video's observations; its gradient costs one backward pass.
 
     An impossible video has -inf and a gradient of zero. Source: Eisner (2016), see docs/concepts/model.md.
     """
     selected = select(backend, potentials)
-    return _differentiable(potentials if selected.sums_tools else potentials.joined(), selected.name)
+    return _differentiable(selected.takes(potentials), selected.name)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
@@ -84,12 +93,17 @@ def _backward(backend: str, saved: tuple, cotangent: Any) -> tuple[Any]:
         cotangent = jnp.zeros_like(value)
     cotangent = jnp.where(jnp.isfinite(value), cotangent, 0)
     gradient = _pullback(potentials, residuals, cotangent, backend)
-    no_gradient = np.zeros(potentials.lengths.shape, jax.dtypes.float0)
-    return (dataclasses.replace(gradient, lengths=no_gradient),)
+    return (dataclasses.replace(gradient, **_no_gradient(potentials)),)
 
 
 # Symbolic zeros tell what the caller differentiates with respect to.
 _differentiable.defvjp(_forward, _backward, symbolic_zeros=True)
+
+
+def _no_gradient(potentials: Potentials) -> dict[str, Any]:
+    """Return the cotangents of integers."""
+    integers = {"lengths": potentials.lengths, "packing": potentials.packing}
+    return jax.tree.map(lambda x: np.zeros(x.shape, jax.dtypes.float0), integers)
 
 
 def _log_normalizer(potentials: Potentials, name: str, save: str) -> tuple[Array, Any]:
@@ -105,7 +119,7 @@ def _log_normalizer(potentials: Potentials, name: str, save: str) -> tuple[Array
     def recompute(potentials: Potentials) -> tuple[Array, Any]:
         # Residuals carry no tangents: higher derivatives are recomputed from the potentials.
         residuals = jax.tree.map(jnp.zeros_like, jax.eval_shape(run, potentials)[1])
-        return reference.log_normalizer(potentials.joined(), False)[0], residuals
+        return reference.log_normalizer(reference.takes(potentials), False)[0], residuals
 
     return _with_derivatives_of(recompute, run)(potentials)
 
@@ -117,11 +131,10 @@ def _pullback(potentials: Potentials, residuals: Any, cotangent: Array, name: st
         return backend.pullback(potentials, residuals, cotangent)
 
     def recompute(potentials: Potentials, _: Any, cotangent: Array) -> Potentials:
-        joined, split = jax.vjp(Potentials.joined, potentials)
-        gradient = reference.pullback(joined, reference.log_normalizer(joined, True)[1], cotangent)
-        no_gradient = np.zeros(potentials.lengths.shape, jax.dtypes.float0)
-        (gradient,) = split(dataclasses.replace(gradient, lengths=no_gradient))
-        return dataclasses.replace(gradient, lengths=potentials.lengths)
+        taken, give = jax.vjp(reference.takes, potentials)
+        gradient = reference.pullback(taken, reference.log_normalizer(taken, True)[1], cotangent)
+        (gradient,) = give(dataclasses.replace(gradient, **_no_gradient(taken)))
+        return dataclasses.replace(gradient, lengths=potentials.lengths, packing=potentials.packing)
 
     return _with_derivatives_of(recompute, backend.pullback)(potentials, residuals, cotangent)
 
@@ -129,26 +142,40 @@ def _pullback(potentials: Potentials, residuals: Any, cotangent: Array, name: st
 def filter(potentials: Potentials, backend: str) -> Filtered:
     """Compute the marginals of each frame's state given that frame and all before it."""
     selected = select(backend, potentials)
-    potentials = potentials if selected.sums_tools else potentials.joined()
     reference = selected.derivatives_from
     if reference is None:
-        return selected.filter(potentials)
-    return _with_derivatives_of(lambda p: reference.filter(p.joined()), selected.filter)(potentials)
+        return _filter(selected, potentials)
+    return _with_derivatives_of(partial(_filter, reference), partial(_filter, selected))(potentials)
+
+
+def _filter(backend: Backend, potentials: Potentials) -> Filtered:
+    out = backend.filter(backend.takes(potentials))
+    if backend.packs:
+        return out
+    phases, tools = potentials.pack_like((out.phases, out.tools))
+    return Filtered(phases, tools, out.log_normalizer)
 
 
 def viterbi(potentials: Potentials, backend: str) -> Path:
     """Compute the jointly most probable path."""
     selected = select(backend, potentials)
-    potentials = potentials if selected.sums_tools else potentials.joined()
     if selected.derivatives_from is None:
-        return selected.viterbi(potentials)
+        return _viterbi(selected, potentials)
 
     def recompute(potentials: Potentials) -> Path:
         # Only the path's log-probability has a derivative.
-        path = selected.viterbi(lax.stop_gradient(potentials))
+        path = _viterbi(selected, lax.stop_gradient(potentials))
         return dataclasses.replace(path, log_prob=log_prob(potentials.joined(), path.phases, path.configs))
 
-    return _with_derivatives_of(recompute, selected.viterbi)(potentials)
+    return _with_derivatives_of(recompute, partial(_viterbi, selected))(potentials)
+
+
+def _viterbi(backend: Backend, potentials: Potentials) -> Path:
+    path = backend.viterbi(backend.takes(potentials))
+    if backend.packs:
+        return path
+    phases, configs = potentials.pack_like((path.phases, path.configs))
+    return Path(phases, configs, path.log_prob)
 
 
 def _with_derivatives_of(reference: Callable, run: Callable) -> Callable:
@@ -168,6 +195,7 @@ __all__ = [
     "filter",
     "log_normalizer",
     "native",
+    "packs",
     "scaled",
     "select",
     "viterbi",

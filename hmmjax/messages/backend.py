@@ -27,6 +27,7 @@ class Backend:
         sums_tools: whether it takes `Potentials.tools`; otherwise it gets potentials that are `joined`.
         skips_tables: whether `log_normalizer` is told what `pullback` will be asked for: "all" derivatives, or those
             with respect to the log-likelihoods of "frames" alone, those of tables being zero; "" if it does not follow.
+        packs: whether it takes `Potentials.packing`; otherwise it gets potentials that are `padded`.
     """
 
     name: str
@@ -39,3 +40,9 @@ class Backend:
     derivatives_from: "Backend | None" = None
     sums_tools: bool = False
     skips_tables: bool = False
+    packs: bool = False
+
+    def takes(self, potentials: Potentials) -> Potentials:
+        """Return the same potentials in a form that this backend takes."""
+        potentials = potentials if self.sums_tools else potentials.joined()
+        return potentials if self.packs else potentials.padded()

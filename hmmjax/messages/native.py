@@ -8,6 +8,7 @@ a power of its own.
 Source: the recursions of the paper's Appendix S2.2 with its misprints corrected (docs/concepts/model.md).
 """
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -59,24 +60,23 @@ def pullback(potentials: Potentials, residuals: Any, cotangent: Array) -> Potent
         num.einsum("b,b...->...", cotangent, x) if x.size else jnp.zeros(shape, x.dtype)
         for x, shape in zip(residuals[:3], shapes, strict=True)
     )
-    rows, frames = p.phases.shape[:2]
     per_frame = cotangent[:, None]
-    if rows != len(cotangent):  # videos one after another
-        per_frame = jnp.repeat(cotangent, p.lengths, total_repeat_length=frames)[None]
+    if p.packing is not None:
+        per_frame = cotangent[p.packing.owner(p.phases.shape[1])][None]
     phases, tools, configs = (x * per_frame.reshape(*per_frame.shape, *[1] * (x.ndim - 2)) for x in residuals[3:])
     blocks, at = [], 0
     for block in p.blocks:
         size = block.shape[-1] ** 2
         blocks.append(flat[:, at : at + size].reshape(block.shape).astype(block.dtype))
         at += size
-    return Potentials(
-        initial.astype(p.initial.dtype),
-        transition.astype(p.transition.dtype),
-        tuple(blocks),
-        phases,
-        None if p.configs is None else configs,
-        p.lengths,
-        None if p.tools is None else tools,
+    return dataclasses.replace(
+        p,
+        initial=initial.astype(p.initial.dtype),
+        transition=transition.astype(p.transition.dtype),
+        blocks=tuple(blocks),
+        phases=phases,
+        configs=None if p.configs is None else configs,
+        tools=None if p.tools is None else tools,
     )
 
 
@@ -107,6 +107,7 @@ BACKEND = Backend(
     derivatives_from=scan.REFERENCE,
     sums_tools=True,
     skips_tables=True,
+    packs=True,
 )
 
 

@@ -3,10 +3,12 @@
 import dataclasses
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from hmmjax._core import numerics as num
 from hmmjax._core.configurations import add_over_tools, per_tool
+from hmmjax._core.packing import Packing, of_padded
 from hmmjax._core.pytree import pytree
 from hmmjax._core.typing import Array
 
@@ -25,11 +27,11 @@ class Potentials:
             sizes n multiply up to C. Empty when C is 1.
         phases: (B, T, L) log-likelihood of each frame's observations given its phase; 0 for a missing observation.
         configs: (B, T, C) log-likelihood of each frame's observations given its configuration; None for zeros.
-        lengths: (B,) int32 number of frames of each video; later frames are padding and are ignored. For the backend
-            `native` the videos may also lie one after another in a single row: per-frame arrays then have leading axes
-            (1, T), and all padding is at the end.
+        lengths: (B,) int32 number of frames of each video; later frames are padding and are ignored.
         tools: (B, T, K, 2) further log-likelihood of each tool by itself, to be added to that of configurations; None
             for zeros. Backends without `sums_tools` get it added already, see `joined`.
+        packing: positions of the videos if they lie one after another in one row of frames, so that (B, T) is (1, N)
+            above. Backends without `packs` get them `padded`.
     """
 
     # Any, not Array: the same class also names axes for jax.vmap.
@@ -40,6 +42,7 @@ class Potentials:
     configs: Any
     lengths: Any
     tools: Any = None
+    packing: Packing | Any = None
 
     @property
     def num_configs(self) -> int:
@@ -56,6 +59,28 @@ class Potentials:
         if configs is None:
             configs = jnp.zeros((*self.phases.shape[:-1], 1), self.phases.dtype)
         return dataclasses.replace(self, configs=configs, tools=None)
+
+    def padded(self) -> "Potentials":
+        """Return the same potentials as a padded batch (B, T, ...)."""
+        if self.packing is None:
+            return self
+        phases, configs, tools = jax.tree.map(self.packing.spread, (self.phases, self.configs, self.tools))
+        return dataclasses.replace(self, phases=phases, configs=configs, tools=tools, packing=None)
+
+    def packed(self) -> "Potentials":
+        """Return the same potentials in one row of frames (1, N, ...), with all padding that they have."""
+        if self.packing is not None:
+            return self
+        packing = of_padded(self.lengths, self.phases.shape[1])
+        data = self.phases, self.configs, self.tools
+        phases, configs, tools = jax.tree.map(lambda x: x.reshape(1, -1, *x.shape[2:]), data)
+        return dataclasses.replace(self, phases=phases, configs=configs, tools=tools, packing=packing)
+
+    def pack_like(self, results: Any) -> Any:
+        """Return a tree of results per frame, (B, T, ...), in the form of these potentials."""
+        if self.packing is None:
+            return results
+        return jax.tree.map(lambda x: self.packing.gather(x, self.phases.shape[1]), results)
 
 
 VIDEOS = Potentials(None, None, None, 0, 0, 0)
@@ -104,16 +129,19 @@ class Path:
 
 
 def log_prob(p: Potentials, phases: Array, configs: Array) -> Array:
-    """Compute the log-probability (B,) of paths (B, T) and the observations."""
-    frames, length = jnp.arange(phases.shape[1]), p.lengths[:, None]
+    """Compute the log-probability (B,) of paths (B, T) and the observations; (1, N) if packed."""
+    packing, num_frames = p.packing, phases.shape[1]
+    position = jnp.arange(num_frames) if packing is None else packing.position(num_frames)
     steps, right = num.log(p.transition)[phases[:, :-1], phases[:, 1:]], p.configs.shape[-1]
     for block in p.blocks:
         n = block.shape[-1]
         right //= n
         own = (configs // right) % n
         steps += num.log(block)[phases[:, 1:], own[:, :-1], own[:, 1:]]
-    first = num.log(p.initial).astype(p.phases.dtype)[phases[:, 0], configs[:, 0]]
+    first = num.log(p.initial).astype(p.phases.dtype)[phases, configs]
     emission = jnp.take_along_axis(p.phases, phases[..., None], -1)
     emission = emission + jnp.take_along_axis(p.configs, configs[..., None], -1)
-    parts = jnp.concatenate([first[:, None], jnp.where(frames[1:] < length, steps, 0)], 1)
-    return num.accurate_sum(jnp.where(frames < length, parts + emission[..., 0], 0))
+    parts = jnp.where(position == 0, first, jnp.pad(steps, [(0, 0), (1, 0)])) + emission[..., 0]
+    if packing is not None:
+        parts = packing.spread(parts)
+    return num.accurate_sum(jnp.where(jnp.arange(parts.shape[1]) < p.lengths[:, None], parts, 0))

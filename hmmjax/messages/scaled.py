@@ -16,6 +16,7 @@ import numpy as np
 from jax import lax
 
 from hmmjax._core import numerics as num
+from hmmjax._core.configurations import add_over_tools, multiply_over_tools
 from hmmjax._core.pytree import pytree
 from hmmjax._core.typing import Array
 
@@ -102,6 +103,15 @@ def likelihoods(phases: Array, configs: Array) -> Likelihoods:
     factor, below = _factor_and_power(configs - log_scale[..., None])
     phase_factor, scale = _factor_and_power(phases)
     return Likelihoods(factor * power(below + LIFT), phase_factor, scale - LIFT, log_scale)
+
+
+def likelihoods_of_tools(phases: Array, tools: Array) -> Likelihoods:
+    """Scale emission log-likelihoods (..., T, L) and (..., T, K, 2), the latter of each tool by itself."""
+    log_scale = num.finite_max(tools, -1)
+    factors, below = _factor_and_power(tools - log_scale[..., None])
+    phase_factor, scale = _factor_and_power(phases)
+    configs = multiply_over_tools(factors) * power(add_over_tools(below) + LIFT)
+    return Likelihoods(configs, phase_factor, scale - LIFT, log_scale.sum(-1))
 
 
 def _factor_and_power(nats: Array) -> tuple[Array, Array]:

@@ -15,6 +15,8 @@ import jax
 import jax.numpy as jnp
 
 from hmmjax._core import numerics as num
+from hmmjax._core.configurations import per_tool
+from hmmjax._core.packing import Packing
 from hmmjax._core.typing import Array
 from hmmjax.messages import batching, kronecker, scaled, scan
 from hmmjax.messages.backend import Backend
@@ -50,23 +52,24 @@ def _has_triton() -> bool:
 
 def log_normalizer(potentials: Potentials, save: bool) -> tuple[Array, Any]:
     """Compute log-normalizers (B,), and with `save` the messages of both directions if the budget allows."""
-    if save and len(potentials.lengths) > _group_size(potentials):
+    if save and not _fits(potentials):
         # Over budget: `pullback` recomputes them, one group of videos after another.
         return log_normalizer(potentials, False)[0], None
     from hmmjax.messages.gpu import sweep
 
-    likelihoods, peak, table, blocks, initial = _prepare(potentials)
+    p = potentials.packed()
+    likelihoods, peak, table, blocks, initial = _prepare(p)
     rows, scale, totals, last = sweep.sweep(
-        likelihoods, table, blocks, initial, potentials.lengths, backwards_too=save, save=save
+        likelihoods, table, blocks, initial, p.packing, backwards_too=save, save=save
     )
-    value = _log_normalizer(potentials, likelihoods.log_scale, peak, totals[0], last[0])
+    value = _log_normalizer(p, likelihoods.log_scale, peak, totals[0], last[0])
     return value, (rows, scale) if save else None
 
 
 def pullback(potentials: Potentials, residuals: Any, cotangent: Array) -> Potentials:
     """Compute the derivative of sum(cotangent * log-normalizers) in every potential; cotangent is (B,)."""
     if residuals is not None:
-        return _pullback(potentials, residuals, cotangent)
+        return _split(potentials, _pullback(potentials, residuals, cotangent))
 
     def recompute(potentials: Potentials, cotangent: Array) -> Potentials:
         return _pullback(potentials, log_normalizer(potentials, True)[1], cotangent)
@@ -74,7 +77,7 @@ def pullback(potentials: Potentials, residuals: Any, cotangent: Array) -> Potent
     def by_scan(potentials: Potentials, cotangent: Array) -> Potentials:
         return scan.pullback(potentials, scan.log_normalizer(potentials, True)[1], cotangent)
 
-    return _in_groups(recompute, by_scan, potentials, cotangent)
+    return _split(potentials, _in_groups(recompute, by_scan, potentials, cotangent))
 
 
 def filter(potentials: Potentials) -> Filtered:
@@ -88,15 +91,34 @@ def viterbi(potentials: Potentials) -> Path:
 
 
 BACKEND = Backend(
-    "gpu", supports, is_fastest, log_normalizer, pullback, filter, viterbi, derivatives_from=scan.REFERENCE
+    "gpu",
+    supports,
+    is_fastest,
+    log_normalizer,
+    pullback,
+    filter,
+    viterbi,
+    derivatives_from=scan.REFERENCE,
+    sums_tools=True,
+    packs=True,
 )
 
 
+def _frame_bytes(potentials: Potentials) -> int:
+    """Return the size of the messages of one frame, of both directions."""
+    values = potentials.num_configs * _padded(potentials.phases.shape[-1])
+    return 2 * values * potentials.phases.dtype.itemsize
+
+
+def _fits(potentials: Potentials) -> bool:
+    """Return whether the messages of all videos fit the budget."""
+    videos, num_frames, _ = potentials.phases.shape
+    return videos * num_frames * _frame_bytes(potentials) <= STORED_BYTES
+
+
 def _group_size(potentials: Potentials) -> int:
-    """Return the number of videos whose messages fit the budget; 0 if not even one video's do."""
-    _, num_frames, num_configs = potentials.configs.shape
-    rows = num_frames * num_configs * _padded(potentials.phases.shape[-1])
-    return STORED_BYTES // max(2 * rows * potentials.phases.dtype.itemsize, 1)
+    """Return the number of padded videos whose messages fit the budget; 0 if not even one video's do."""
+    return STORED_BYTES // max(potentials.phases.shape[1] * _frame_bytes(potentials), 1)
 
 
 def _in_groups(run: Callable[..., Any], fallback: Callable[..., Any], potentials: Potentials, *per_video: Array) -> Any:
@@ -105,17 +127,28 @@ def _in_groups(run: Callable[..., Any], fallback: Callable[..., Any], potentials
     Derivatives of tables that videos share are added up. If not even one video's messages fit, call `fallback`, which
     stores fewer of them.
     """
+    if _fits(potentials):
+        return run(potentials, *per_video)
+    potentials, given = potentials.joined().padded(), potentials
+    if given.packing is not None:
+        return _pack_like(given, _in_groups(run, fallback, potentials, *per_video))
     size, videos = _group_size(potentials), len(potentials.lengths)
     if size == 0:
         return fallback(potentials, *per_video)
-    if videos <= size:
-        return run(potentials, *per_video)
     out = batching.in_groups(run, -(-videos // size), potentials, *per_video)
     merged = batching.ungroup(out, videos)
     if isinstance(out, Potentials):
         initial, transition, blocks = jax.tree.map(lambda x: x.sum(0), (out.initial, out.transition, out.blocks))
         merged = dataclasses.replace(merged, initial=initial, transition=transition, blocks=blocks)
     return merged
+
+
+def _pack_like(p: Potentials, out: Any) -> Any:
+    """Return results on padded videos with those of frames in the form of packed potentials."""
+    phases, configs = p.pack_like((out.phases, out.tools if isinstance(out, Filtered) else out.configs))
+    if isinstance(out, Filtered):
+        return Filtered(phases, configs, out.log_normalizer)
+    return dataclasses.replace(out, phases=phases, configs=configs)
 
 
 # Preparation and what is left to XLA. --------------------------------------------------------------------------------
@@ -137,9 +170,14 @@ def _factors(blocks: tuple[Array, ...]) -> tuple[Array, ...]:
 
 
 def _prepare(p: Potentials) -> tuple:
+    """Return what the kernels read, of packed potentials; arrays of N frames have no other leading axis."""
     from hmmjax.messages.gpu import launch
 
-    x = scaled.likelihoods(p.phases, p.configs)
+    if p.tools is not None and p.configs is None:
+        x = scaled.likelihoods_of_tools(p.phases[0], p.tools[0])
+    else:
+        p = p.joined()
+        x = scaled.likelihoods(p.phases[0], p.configs[0])
     # Exponents of a frame relative to its largest, so that kernels add up small integers.
     peak = jnp.max(jnp.where(x.phases > 0, x.scale, -jnp.inf), -1)
     peak = scaled.finite(peak)
@@ -157,63 +195,83 @@ def _tables(p: Potentials) -> tuple:
 
 
 def _log_normalizer(p: Potentials, log_scale: Array, peak: Array, totals: Array, last: Array) -> Array:
-    """Return log-normalizers (B,): the scale factors removed from every frame, and the sum of the last message."""
-    real = jnp.arange(log_scale.shape[1]) < p.lengths[:, None]
+    """Return log-normalizers (B,): the scale factors removed from every frame (N,), and the sum of the last message."""
+    log_scale, peak = (p.packing.spread(x[None]) for x in (log_scale, peak))
     scale, removed = jnp.moveaxis(last, 1, 0).astype(totals.dtype)
-    removed = (removed[:, 0] + num.accurate_sum(jnp.where(real, peak, 0))) * scaled.LN2
-    removed = removed + num.accurate_sum(jnp.where(real, log_scale, 0))
+    removed = (removed[:, 0] + num.accurate_sum(peak)) * scaled.LN2
+    removed = removed + num.accurate_sum(log_scale)
     return jnp.where(p.lengths > 0, removed + scaled.log_total(scale, totals), 0)
 
 
 def _pullback(potentials: Potentials, residuals: Any, cotangent: Array) -> Potentials:
-    from hmmjax.messages.gpu import pairs
+    from hmmjax.messages.gpu import launch, pairs
 
     rows, scale = residuals
-    table, factors, initial = _tables(potentials)
-    phases, configs, counts, gradients = pairs.statistics(
-        rows, scale, table, factors, initial, potentials.lengths, cotangent
-    )
+    p = potentials.packed()
+    table, factors, initial = _tables(p)
+    phases, configs, counts, gradients = pairs.statistics(rows, scale, table, factors, initial, p.packing, cotangent)
     n = potentials.transition.shape[0]
     allowed = potentials.transition > 0
     transition = counts[:n, :n] / jnp.where(allowed, potentials.transition, 1)
     blocks = tuple(jnp.moveaxis(g[..., :n], -1, 0) for g in gradients)
 
     # The first frame's e_1(q, c) beta_1(q, c), each video normalized by its own sum.
-    some = (potentials.lengths > 0)[:, None, None]
-    first = jnp.where(some, jnp.moveaxis(rows[1, :, 0], -2, 1).reshape(-1, *initial.shape), 0)
-    first_scale = scale[1, :, 0].astype(first.dtype)
+    some, begin = (p.lengths > 0)[:, None, None], launch.starts(p.packing, rows.shape[1])
+    first = jnp.where(some, jnp.moveaxis(rows[1, begin], -2, 1).reshape(-1, *initial.shape), 0)
+    first_scale = scale[1, begin].astype(first.dtype)
     totals = jnp.sum(jnp.where(initial > 0, initial * first, 0), -1)
     top = scaled.finite(jnp.max(first_scale + scaled.exponent(totals), -1))[:, None]
     weights = scaled.divide_by_sum(scaled.power(first_scale - top), scaled.power(first_scale - top) * totals, -1)
     start = jnp.where(first > 0, cotangent[:, None, None] * weights[..., None] * first, 0).sum(0)
-    return Potentials(start[:n], transition, blocks, phases[..., :n], configs, potentials.lengths)
+    phases, configs = _per_frame(potentials, p.packing, phases[..., :n], configs)
+    gradient = dataclasses.replace(potentials, initial=start[:n], transition=transition, blocks=blocks, phases=phases)
+    return dataclasses.replace(gradient, configs=configs, tools=None)
+
+
+def _split(given: Potentials, gradient: Potentials) -> Potentials:
+    """Return a gradient in joined potentials as one in the potentials that were given."""
+    configs, tools = gradient.configs, None if given.tools is None else per_tool(gradient.configs)
+    return dataclasses.replace(gradient, configs=None if given.configs is None else configs, tools=tools)
+
+
+def _per_frame(given: Potentials, packing: Packing, *results: Array) -> Any:
+    """Return results (N, ...) as (B, T, ...), or (1, N, ...) as the potentials given, zero outside of videos."""
+    inside = packing.inside(len(results[0]))
+
+    def restore(x: Array) -> Array:
+        return jnp.where(inside.reshape(-1, *[1] * (x.ndim - 1)), x, 0).reshape(*given.phases.shape[:2], *x.shape[1:])
+
+    return jax.tree.map(restore, results)
 
 
 def _filter(potentials: Potentials) -> Filtered:
     from hmmjax.messages.gpu import pairs, sweep
 
-    likelihoods, peak, table, blocks, initial = _prepare(potentials)
+    p = potentials.packed()
+    likelihoods, peak, table, blocks, initial = _prepare(p)
     rows, scale, totals, last = sweep.sweep(
-        likelihoods, table, blocks, initial, potentials.lengths, backwards_too=False, save=True
+        likelihoods, table, blocks, initial, p.packing, backwards_too=False, save=True
     )
-    phases, configs = pairs.filtered(rows, scale, potentials.lengths)
-    value = _log_normalizer(potentials, likelihoods.log_scale, peak, totals[0], last[0])
-    return Filtered.of_configs(phases[..., : potentials.phases.shape[-1]], configs, value)
+    phases, configs = pairs.filtered(rows, scale, p.packing)
+    value = _log_normalizer(p, likelihoods.log_scale, peak, totals[0], last[0])
+    phases, configs = _per_frame(potentials, p.packing, phases[..., : p.phases.shape[-1]], configs)
+    return Filtered.of_configs(phases, configs, value)
 
 
-def _viterbi(p: Potentials) -> Path:
+def _viterbi(potentials: Potentials) -> Path:
     from hmmjax.messages.gpu import best_path
 
+    potentials = potentials.joined()
+    p = potentials.packed()
     log_transition, log_initial = jnp.log(p.transition), jnp.log(p.initial).astype(p.phases.dtype)
     log_blocks = kronecker.phases_last(tuple(jnp.log(b) for b in p.blocks))
     phases, configs = best_path.best_path(
-        p.configs,
-        _pad(p.phases, -1, -jnp.inf),
+        p.configs[0],
+        _pad(p.phases[0], -1, -jnp.inf),
         _pad(_pad(log_transition, 0, -jnp.inf), 1, -jnp.inf),
         tuple(_pad(b, -1, -jnp.inf) for b in log_blocks),
         _pad(log_initial, 0, -jnp.inf),
-        p.lengths,
+        p.packing,
     )
-    real = jnp.arange(phases.shape[1]) < p.lengths[:, None]
-    phases, configs = (jnp.where(real, x, 0) for x in (phases, configs))
-    return Path(phases, configs, log_prob(p, phases, configs))
+    phases, configs = _per_frame(potentials, p.packing, phases, configs)
+    return Path(phases, configs, log_prob(potentials, phases, configs))

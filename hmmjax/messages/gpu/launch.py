@@ -15,6 +15,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
+from hmmjax._core.packing import Packing
 from hmmjax._core.typing import Array
 
 LANES = 32
@@ -34,6 +35,11 @@ def call(kernel: Any, warps: int, grid: tuple[int, ...], out_shape: Any, *operan
     return pl.pallas_call(kernel, grid=grid, out_shape=out_shape, interpret=interpret, compiler_params=params)(
         *operands
     )
+
+
+def starts(packing: Packing, num_frames: int) -> Array:
+    """Return the position (B,) of each video's first frame; of a video without frames, one that exists."""
+    return jnp.minimum(packing.starts, num_frames - 1)
 
 
 def rows(num_configs: int) -> tuple[int, int]:

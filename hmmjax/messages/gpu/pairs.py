@@ -1,6 +1,6 @@
 """The kernels of marginals: smoothed ones with the expected counts of transitions, and filtered ones.
 
-A program runs some frames of one video and stops at the video's end. Its frames' counts are summed in registers.
+A program runs some frames of one video. Its frames' counts are summed in registers.
 """
 
 from typing import Any
@@ -9,59 +9,59 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
-from jax.experimental.pallas import triton as plgpu
 
+from hmmjax._core.packing import Packing
 from hmmjax._core.typing import Array
 from hmmjax.messages.gpu import launch
 
-PAIR_WARPS, FILTER_WARPS = 8, 4
+PAIR_WARPS, FILTER_WARPS = 4, 4
 """Warps per program, by measurement (benchmarks/hmm.py)."""
 
 FRAMES = 64
-"""Frames per program, a multiple of `TOGETHER`."""
-
-TOGETHER = 2
-"""Frames that a program computes at once."""
+"""Frames per program."""
 
 
-def _pair_kernel(rows, scales, mantissas, exponents, tables, initial, lengths, weight, index,
+def _pair_kernel(rows, scales, mantissas, exponents, tables, initial, chunks, weight, index,
                  phases_out, configs_out, pairs_out, *counts_out) -> None:  # fmt: skip
-    video, program, num_bits = pl.program_id(0), pl.program_id(1), len(counts_out)
-    num_rows, num_phases, width = initial.shape
-    shape, flat = (num_rows, num_phases, TOGETHER, width), (1, num_phases, TOGETHER, width)
-    square = (1, num_phases, num_phases, TOGETHER, width)
-    everywhere, phase = launch.place(index, shape), launch.opaque(index, flat, 1)
-    of_pair = launch.opaque(index, square, 1), launch.opaque(index, square, 2)
-    mantissa, exponent = mantissas[of_pair], exponents[of_pair]
-    entries = launch.load_tables(tables, index, TOGETHER)
+    program, num_bits = pl.program_id(0), len(counts_out)
+    begin, first, stop, video = (chunks[program, i] for i in range(4))
+    _, num_phases, width = shape = initial.shape
+    flat, square = (1, num_phases, width), (1, num_phases, num_phases, width)
+    everywhere = launch.place(index, shape)
+    phase, before = launch.opaque(index, flat, 1), launch.opaque(index, square, 1)
+    mantissa, exponent = (x[before, launch.opaque(index, square, 2)] for x in (mantissas, exponents))
+    entries = launch.load_tables(tables, index)
+
+    def load(i: Any) -> tuple:
+        t = jnp.maximum(jnp.minimum(first + i, stop - 1), begin)
+        previous = jnp.maximum(t - 1, begin)  # the first frame lacks one
+        own = rows[(1, t, *everywhere)], scales[1, t, phase]
+        return *own, rows[(0, previous, *everywhere)], scales[0, previous, before]
 
     def step(i: Any, carry: tuple) -> tuple:
-        transitions, counts = carry
-        # Frame t and the one before, which the first frame lacks.
-        t, t_flat, inside = _frames(i, lengths[video], shape)
-        before, before_flat = (jnp.maximum(x - 1, 0) for x in (t, t_flat))
-        after, scale_after = rows[(1, video, t, *everywhere)], scales[1, video, t_flat, phase]
+        transitions, counts, (after, scale_after, a, scale) = carry
+        following = load(i + 1)
+        t = first + i
         pulled = launch.pull(after, entries)
-        a = launch.from_phases(rows[(0, video, before, *everywhere)])
-        scale = launch.from_phases(scales[0, video, before_flat, phase]) + jnp.zeros(square, jnp.int32)
+        a = launch.from_phases(a)
         u, top = launch.predict(a, scale, mantissa, exponent)
 
         # Each frame is normalized by its own two-sided sum, so that counts add up to the number of frames.
         start = initial[everywhere]
-        totals = launch.total(jnp.where(t > 0, u * pulled[0], start * after))
-        shift = scale_after + jnp.where(t_flat > 0, top, 0)
+        totals = launch.total(jnp.where(t > begin, u * pulled[0], start * after))
+        shift = scale_after + jnp.where(t > begin, top, 0)
         best, inverse = _normalizer(totals, shift, square)
-        inverse = jnp.where(inside, inverse * weight[video], 0.0)
+        inverse = inverse * weight[video]
         own = launch.scaled(launch.ONE, jnp.minimum(shift - best, 127)) * inverse
-        _store_phases(phases_out, video, i, lengths[video], phase, own * totals)
+        phases_out[t, phase] = own * totals
 
         # At a structural zero, the one-sided derivative.
-        joint = jnp.sum(a * pulled[0][:, None], 0, keepdims=True) * jnp.where(t_flat > 0, inverse, 0.0)[:, None]
+        joint = jnp.sum(a * pulled[0][:, None], 0, keepdims=True) * jnp.where(t > begin, inverse, 0.0)[:, None]
         shift = scale + (scale_after - best)[:, None] + jnp.where(exponent > launch.NEVER // 2, exponent, 0)
         transitions = transitions + launch.scaled(mantissa, jnp.minimum(shift, 127)) * joint
 
         # Sums over all but bit k of messages pushed through the bits before it and pulled back through those after it.
-        u = u * jnp.where(t_flat > 0, own, 0.0)
+        u = u * jnp.where(t > begin, own, 0.0)
         summed = []
         for k in range(num_bits):
             stay, come = entries[k]
@@ -69,40 +69,35 @@ def _pair_kernel(rows, scales, mantissas, exponents, tables, initial, lengths, w
             pair = zip(counts[2 * k : 2 * k + 2], (u, flipped), strict=True)
             summed += [count + _own_bit(x * pulled[k + 1], k, num_bits) for count, x in pair]
             u = u * stay + flipped * come
-        _store_configs(configs_out, video, i, lengths[video], index, jnp.where(t > 0, u, start * own) * after)
-        return transitions, tuple(summed)
+        _store_configs(configs_out, t, index, jnp.where(t > begin, u, start * own) * after)
+        return transitions, tuple(summed), following
 
-    zero = tuple(jnp.zeros(out.shape[3:], rows.dtype) for out in counts_out for _ in (0, 1))
-    transitions, counts = _over_frames(program, lengths[video], step, (jnp.zeros(square, rows.dtype), zero))
-    before, after, frame = (launch.opaque(index, square, axis) for axis in (1, 2, 3))
-    transitions = jnp.sum(transitions, 4, keepdims=True) + jnp.zeros(square, rows.dtype)
-    pairs_out[video, program, before, after, frame] = transitions
+    zero = tuple(jnp.zeros(out.shape[2:], rows.dtype) for out in counts_out for _ in (0, 1))
+    number = jnp.clip(stop - first, 0, FRAMES)
+    transitions, counts, _ = lax.fori_loop(0, number, step, (jnp.zeros(square, rows.dtype), zero, load(0)))
+    transitions = jnp.sum(transitions, 3, keepdims=True) + jnp.zeros(square, rows.dtype)
+    pairs_out[program, before, launch.opaque(index, square, 2)] = transitions
     for i, count in enumerate(counts):
-        row, phase, lane = launch.place(index, count.shape)
-        frame = launch.opaque(index, count.shape, 2)
-        counts_out[i // 2][video, program, i % 2, row, phase, frame, lane] = count
-    _clear(program, lengths[video], phases_out, configs_out, index)
+        counts_out[i // 2][(program, i % 2, *launch.place(index, count.shape))] = count
 
 
-def _frames(i: Any, length: Any, shape: tuple[int, ...]) -> tuple[Any, Any, Any]:
-    """Return the frames from i on of a message of this shape and of its flat form, and which of the latter exist.
+def _chunks(packing: Packing, num_frames: int) -> Array:
+    """Return (G, 4) int32 of every program: its video's first frame, its own, the video's end, and the video.
 
-    Past the end they are the last frame.
+    Programs are as many as the videos of these lengths can need at most; the last ones may have no frames.
     """
-    flat = (1, *shape[1:])
-    t, t_flat = (i + lax.broadcasted_iota(jnp.int32, x, 2) for x in (shape, flat))
-    return jnp.minimum(t, length - 1), jnp.minimum(t_flat, length - 1), t_flat < length
-
-
-def _over_frames(program: Any, length: Any, step: Any, carry: Any) -> Any:
-    """Run `step(i, carry)` for every `TOGETHER`th frame i of a program that lies before the end."""
-    first = program * FRAMES
-    number = -(-(jnp.minimum(first + FRAMES, length) - first) // TOGETHER)
-    return lax.fori_loop(0, number, lambda i, carry: step(first + i * TOGETHER, carry), carry)
+    needed = -(-packing.lengths // FRAMES)
+    videos, last = len(needed), jnp.cumsum(needed)
+    number = min(-(-num_frames // FRAMES) + videos, videos * -(-packing.max_frames // FRAMES))
+    program = jnp.arange(number, dtype=jnp.int32)
+    video = jnp.minimum(jnp.searchsorted(last, program, side="right", method="compare_all"), videos - 1)
+    begin = launch.starts(packing, num_frames)[video]
+    first = begin + (program - (last - needed)[video]) * FRAMES
+    return jnp.stack([begin, first, begin + packing.lengths[video], video], -1).astype(jnp.int32)
 
 
 def _normalizer(totals: Array, shift: Array, square: tuple[int, ...]) -> tuple[Array, Array]:
-    """Return the largest exponent of 2**shift * totals (1, P, F, W) over phases, and the inverse of their sum.
+    """Return the largest exponent of 2**shift * totals (1, P, W) over phases, and the inverse of their sum.
 
     The sum is of numbers relative to that exponent; the inverse of an empty sum is one.
     """
@@ -113,31 +108,10 @@ def _normalizer(totals: Array, shift: Array, square: tuple[int, ...]) -> tuple[A
     return best, 1 / jnp.where(total > 0, total, 1.0)
 
 
-def _store_phases(phases_out: Any, video: Any, i: Any, length: Any, phase: Any, marginals: Any) -> None:
-    """Store marginals (1, P, F, W), the same in every lane, of the frames from i on."""
-    t = i + lax.broadcasted_iota(jnp.int32, phase.shape, 2)
-    plgpu.store(phases_out.at[video, t, phase], marginals, mask=t < length)
-
-
-def _store_configs(configs_out: Any, video: Any, i: Any, length: Any, index: Any, weighted: Array) -> None:
-    """Store the sums over phases of weighted messages (R, P, F, W) of the frames from i on."""
-    shape = (weighted.shape[0], 1, TOGETHER, weighted.shape[3])
-    row, _, lane = launch.place(index, shape)
-    t = i + lax.broadcasted_iota(jnp.int32, shape, 2)
-    plgpu.store(configs_out.at[video, t, row, lane], jnp.sum(weighted, 1, keepdims=True), mask=t < length)
-
-
-def _clear(program: Any, length: Any, phases_out: Any, configs_out: Any, index: Any) -> None:
-    """Write zeros as the marginals of a program's frames after the end."""
-    video, first, (num_frames, num_rows, width) = pl.program_id(0), program * FRAMES, configs_out.shape[1:]
-    phase = launch.opaque(index, (phases_out.shape[2],), 0)
-    row, _, lane = launch.place(index, (num_rows, 1, 1, width))
-
-    def clear(t: Any, _: Any) -> None:
-        phases_out[video, t, phase] = jnp.zeros(phase.shape, phases_out.dtype)
-        configs_out[video, t, row, lane] = jnp.zeros(row.shape, configs_out.dtype)
-
-    lax.fori_loop(jnp.maximum(first, length), jnp.minimum(first + FRAMES, num_frames), clear, None)
+def _store_configs(configs_out: Any, t: Any, index: Any, weighted: Array) -> None:
+    """Store the sums over phases of weighted messages (R, P, W) of frame t."""
+    row, _, lane = launch.place(index, (weighted.shape[0], 1, weighted.shape[2]))
+    configs_out[t, row, lane] = jnp.sum(weighted, 1, keepdims=True)
 
 
 def _own_bit(x: Array, k: int, num_bits: int) -> Array:
@@ -152,79 +126,77 @@ def statistics(
     table: tuple[Array, Array],
     blocks: tuple[Array, ...],
     initial: Array,
-    lengths: Array,
+    packing: Packing,
     weight: Array,
 ) -> tuple[Array, Array, Array, tuple[Array, ...]]:
     """Compute the marginals of every frame and the sums of the statistics of pairs of frames.
 
     Args:
-        rows: (2, B, T, R, P, W) messages of both directions, from `sweep`.
-        scale: (2, B, T, P) scale of the rows, from `sweep`.
+        rows: (2, N, R, P, W) messages of both directions, from `sweep`.
+        scale: (2, N, P) scale of the rows, from `sweep`.
         table: mantissas and exponents (P, P) of the phase transition, as `launch.integers`.
         blocks: (2, 2, P) per tool.
         initial: (P, C) probabilities of the first joint state.
-        lengths: (B,) number of frames of each video.
+        packing: positions of B videos among the frames.
         weight: (B,) weight of each video.
 
     Returns:
-        phases (B, T, P) and configs (B, T, C) marginals, zero after the end;
+        phases (N, P) and configs (N, C) marginals, not valid outside of videos;
         pairs (P, P) expected phase transitions;
         the derivative (2, 2, P) in every tool's block.
     """
-    _, videos, num_frames, num_rows, num_phases, width = rows.shape
-    num_bits, chunks = len(blocks), -(-num_frames // FRAMES)
-    shapes = [(videos, num_frames, num_phases), (videos, num_frames, num_rows, width)]
-    shapes.append((videos, chunks, num_phases, num_phases, TOGETHER))
+    _, num_frames, num_rows, num_phases, width = rows.shape
+    num_bits, chunks = len(blocks), _chunks(packing, num_frames)
+    shapes = [(num_frames, num_phases), (num_frames, num_rows, width)]
+    shapes.append((len(chunks), num_phases, num_phases))
     for k in range(num_bits):
         num_own = 2 if 1 << (num_bits - 1 - k) >= width else 1
-        shapes.append((videos, chunks, 2, num_own, num_phases, TOGETHER, width))
+        shapes.append((len(chunks), 2, num_own, num_phases, width))
     out = [jax.ShapeDtypeStruct(shape, rows.dtype) for shape in shapes]
     phases, configs, pairs, *counts = launch.call(
-        _pair_kernel, PAIR_WARPS, (videos, chunks), out, rows, scale, *table, launch.tables(blocks),
-        launch.messages(initial), lengths, weight, launch.indices(num_phases, num_rows * width)
+        _pair_kernel, PAIR_WARPS, (len(chunks),), out, rows, scale, *table, launch.tables(blocks),
+        launch.messages(initial), chunks, weight, launch.indices(num_phases, num_rows * width)
     )  # fmt: skip
     gradients = []
     for k, count in enumerate(counts):
-        count = count.sum((0, 1, 5))
+        count = count.sum(0)
         if count.shape[1] == 1:
             right = 1 << (num_bits - 1 - k)
             count = jnp.moveaxis(count.reshape(2, num_phases, width // (2 * right), 2, right), 3, 1)
         stay, come = count.reshape(2, 2, num_phases, -1).sum(-1) if count.ndim == 4 else count.sum((3, 4))
         gradients.append(jnp.stack([jnp.stack([stay[0], come[1]]), jnp.stack([come[0], stay[1]])]))
-    return phases, configs.reshape(videos, num_frames, -1), pairs.sum((0, 1, 4)), tuple(gradients)
+    return phases, configs.reshape(num_frames, -1), pairs.sum(0), tuple(gradients)
 
 
-def _filter_kernel(rows, scales, lengths, index, phases_out, configs_out) -> None:
-    video, program = pl.program_id(0), pl.program_id(1)
-    num_rows, num_phases, width = rows.shape[3:]
-    shape, flat = (num_rows, num_phases, TOGETHER, width), (1, num_phases, TOGETHER, width)
-    everywhere, phase = launch.place(index, shape), launch.opaque(index, flat, 1)
+def _filter_kernel(rows, scales, chunks, index, phases_out, configs_out) -> None:
+    first, stop = (chunks[pl.program_id(0), i] for i in (1, 2))
+    _, num_phases, width = shape = rows.shape[2:]
+    everywhere, phase = launch.place(index, shape), launch.opaque(index, (1, num_phases, width), 1)
 
     def step(i: Any, _: Any) -> None:
-        t, t_flat, _ = _frames(i, lengths[video], shape)
-        x, shift = rows[(0, video, t, *everywhere)], scales[0, video, t_flat, phase]
+        t = first + i
+        x, shift = rows[(0, t, *everywhere)], scales[0, t, phase]
         totals = launch.total(x)
-        best, inverse = _normalizer(totals, shift, (1, num_phases, num_phases, TOGETHER, width))
+        best, inverse = _normalizer(totals, shift, (1, num_phases, num_phases, width))
         own = launch.scaled(launch.ONE, jnp.minimum(shift - best, 127)) * inverse
-        _store_phases(phases_out, video, i, lengths[video], phase, own * totals)
-        _store_configs(configs_out, video, i, lengths[video], index, own * x)
+        phases_out[t, phase] = own * totals
+        _store_configs(configs_out, t, index, own * x)
 
-    _over_frames(program, lengths[video], step, None)
-    _clear(program, lengths[video], phases_out, configs_out, index)
+    lax.fori_loop(0, jnp.clip(stop - first, 0, FRAMES), step, None)
 
 
-def filtered(rows: Array, scale: Array, lengths: Array) -> tuple[Array, Array]:
-    """Compute phases (B, T, P) and configs (B, T, C) given all frames so far, zero after the end.
+def filtered(rows: Array, scale: Array, packing: Packing) -> tuple[Array, Array]:
+    """Compute phases (N, P) and configs (N, C) given all frames so far; not valid outside of videos.
 
     Args:
-        rows: (1, B, T, R, P, W) forward messages, from `sweep`.
-        scale: (1, B, T, P) scale of the rows, from `sweep`.
-        lengths: (B,) number of frames of each video.
+        rows: (1, N, R, P, W) forward messages, from `sweep`.
+        scale: (1, N, P) scale of the rows, from `sweep`.
+        packing: positions of B videos among the frames.
     """
-    _, videos, num_frames, num_rows, num_phases, width = rows.shape
-    shapes = (videos, num_frames, num_phases), (videos, num_frames, num_rows, width)
+    _, num_frames, num_rows, num_phases, width = rows.shape
+    shapes = (num_frames, num_phases), (num_frames, num_rows, width)
     out = [jax.ShapeDtypeStruct(shape, rows.dtype) for shape in shapes]
-    grid = videos, -(-num_frames // FRAMES)
+    chunks = _chunks(packing, num_frames)
     index = launch.indices(num_phases, num_rows * width)
-    phases, configs = launch.call(_filter_kernel, FILTER_WARPS, grid, out, rows, scale, lengths, index)
-    return phases, configs.reshape(videos, num_frames, -1)
+    phases, configs = launch.call(_filter_kernel, FILTER_WARPS, (len(chunks),), out, rows, scale, chunks, index)
+    return phases, configs.reshape(num_frames, -1)
