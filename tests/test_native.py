@@ -18,6 +18,7 @@ from test_backends import chain, derivatives
 import hmmjax
 from hmmjax import messages, native
 from hmmjax._core import lowering
+from hmmjax._core.packing import place
 from hmmjax.native import build
 
 HERE = Path(__file__).parent
@@ -116,6 +117,7 @@ def test_videos_may_lie_one_after_another():
         return jnp.pad(x[real], [(0, 3)] + [(0, 0)] * (x.ndim - 2), constant_values=np.nan)[None]
 
     row = dataclasses.replace(apart, **{n: join(getattr(apart, n)) for n in ("phases", "configs", "tools")})
+    row = dataclasses.replace(row, packing=place(jnp.asarray(lengths), 20))
     weights = jnp.asarray([1.0, 2.0, 0.5, -3.0])
 
     def run(p):
