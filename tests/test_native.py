@@ -247,3 +247,39 @@ def test_tools_that_cannot_switch_lose_nothing():
     assert_allclose(filtered.log_normalizer, total[0, 0], rtol=1e-6)
     assert_allclose(filtered.phases[0], phases, atol=1e-6)
     assert_allclose(filtered.tools[0, ..., 1], present, atol=1e-6)
+
+
+@compiled
+@pytest.mark.parametrize("past_only", [False, True])
+def test_training_by_single_labels_has_compiled_derivatives(past_only):
+    """Against slopes of a plain recursion in float64, in a random direction of all tables; padding does not count."""
+    rng = np.random.default_rng(3)
+    initial, transition = rng.dirichlet(np.ones(3)), rng.dirichlet(np.ones(3), 3)
+    phases, v = rng.normal(0, 2, (2, 2, 7, 3))
+    lengths = np.array([7, 4], np.int32)
+
+    def plain(initial, transition, phases):
+        total = 0.0
+        for b, n in enumerate(lengths):
+            likelihood, forward, backward = np.exp(phases[b, :n]), [], [np.ones(3)]
+            for t in range(n):
+                forward.append(likelihood[t] * (initial if t == 0 else forward[-1] @ transition))
+            for t in range(n - 1, 0, -1):
+                backward.insert(0, transition @ (likelihood[t] * backward[0]))
+            marginals = np.array(forward) * (1 if past_only else np.array(backward))
+            total += (v[b, :n] * marginals / marginals.sum(-1, keepdims=True)).sum()
+        return total
+
+    def compiled_value(initial, transition, phases):
+        p = messages.Potentials(initial[:, None], transition, (), phases, None, jnp.asarray(lengths))
+        assert messages.native.can_train(p)
+        real = np.arange(7) < lengths[:, None]
+        return jnp.sum(jnp.where(real[..., None], v * messages.native.marginals(past_only, p).phases, 0))
+
+    tables = initial, transition, phases
+    gradient = jax.grad(compiled_value, (0, 1, 2))(*(jnp.asarray(x, jnp.float32) for x in tables))
+    direction = [rng.normal(size=x.shape) for x in tables]
+    up, down = (plain(*(x + sign * 1e-5 * d for x, d in zip(tables, direction, strict=True))) for sign in (1, -1))
+    slope = sum(float((np.asarray(g) * d).sum()) for g, d in zip(gradient, direction, strict=True))
+    assert slope == pytest.approx((up - down) / 2e-5, rel=1e-3, abs=1e-4)
+    assert not np.asarray(gradient[2])[1, 4:].any()

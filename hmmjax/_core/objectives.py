@@ -1,5 +1,6 @@
 """Objectives of discriminative training: how probable the labels are, together or one by one."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -65,8 +66,7 @@ class Objective:
         """
         if not self.is_labelwise:
             return lowering.conditional(params, free, batch, backend)
-        marginals = lowering.smooth if self.name == "smoother" else _filter
-        value, phases, tools = marginals(params, free, batch.lengths, backend)
+        value, phases, tools = _marginals(params, free, batch.lengths, backend, self.name == "filter")
         total = self._score(phases, batch.phase_labels, batch) + self._score(tools, batch.tool_labels, batch)
         return jnp.where(value > -jnp.inf, total, -jnp.inf)
 
@@ -92,9 +92,17 @@ PATH = Objective("path", False, 30.0)
 """The objective of Bahl et al. (1986)."""
 
 
-def _filter(params: Params, table: Tables, lengths: Array, backend: str) -> tuple[Array, Any, Any]:
-    """Return what `lowering.smooth` does, given the frames up to each frame's own."""
+def _marginals(
+    params: Params, table: Tables, lengths: Array, backend: str, past_only: bool
+) -> tuple[Array, Array | None, Array | None]:
+    """Return what `lowering.smooth` does, given all frames or the frames up to each frame's own."""
     structure = lowering.structure_of(params, table)
     potentials = lowering.lower(params, table, lengths)
-    out = structure.map(lambda p: messages.filter(p, backend=backend), potentials)
+    one = structure.map(lambda p: p, potentials) if structure.independent else potentials
+    if messages.select(backend, one).name == "native" and messages.native.can_train(one):
+        out = structure.map(partial(messages.native.marginals, past_only), potentials)
+    elif past_only:
+        out = structure.map(lambda p: messages.filter(p, backend=backend), potentials)
+    else:
+        return lowering.smooth(params, table, lengths, backend)
     return structure.lift_log_prob(out.log_normalizer), *structure.lift_states(out.phases, out.tools)

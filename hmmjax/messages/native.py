@@ -9,6 +9,7 @@ Source: the recursions of the paper's Appendix S2.2 with its misprints corrected
 """
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import jax
@@ -94,6 +95,56 @@ def viterbi(potentials: Potentials) -> Path:
     path = (p.phases.shape[:2], jnp.int32)
     value, phases, configs = _call("viterbi", p, (p.lengths.shape, p.phases.dtype), path, path)
     return Path(phases, configs, value)
+
+
+def can_train(p: Potentials) -> bool:
+    """Return whether `marginals` takes potentials of these shapes: chains without configurations of tools."""
+    return p.tools is None and p.configs is None and p.initial.shape[-1] == 1 and available()
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def marginals(past_only: bool, p: Potentials) -> Filtered:
+    """Compute marginals given all frames, or with `past_only` given each frame and all before it, for training.
+
+    The gradient in initial, transition and phases is compiled too. It exists in reverse mode and once only, and is that
+    of the marginals alone: `log_normalizer` counts as a constant. See `can_train` for what it takes.
+
+    Source: the derivative of smoothed marginals by tangents of the recursions, as second derivatives of the
+    log-normalizer are symmetric; that of filtered ones by the adjoint of the forward recursion.
+    """
+    if past_only:
+        return filter(p)
+    value, residuals = log_normalizer(p, True)
+    return Filtered(residuals[3], jnp.zeros((*p.phases.shape[:2], 0, 2), p.phases.dtype), value)
+
+
+def _marginals_forward(past_only: bool, p: Potentials) -> tuple[Filtered, Potentials]:
+    return marginals(past_only, p), p
+
+
+def _marginals_backward(past_only: bool, p: Potentials, cotangent: Filtered) -> tuple[Potentials]:
+    dtype, (videos, _, num_phases) = p.phases.dtype, p.phases.shape
+    shapes = (videos, num_phases), (videos, num_phases, num_phases), p.phases.shape
+    call = jax.ffi.ffi_call(
+        "hmmjax_filter_vjp" if past_only else "hmmjax_smoother_vjp",
+        [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes],
+        vmap_method="sequential",
+    )
+    lengths = p.lengths.astype(jnp.int32)
+    initial, transition, phases = call(
+        p.initial[:, 0].astype(dtype), p.transition.astype(dtype), p.phases, lengths, cotangent.phases
+    )
+    gradient = dataclasses.replace(
+        p,
+        initial=initial.sum(0)[:, None].astype(p.initial.dtype),
+        transition=transition.sum(0).astype(p.transition.dtype),
+        phases=phases,
+        lengths=np.zeros(p.lengths.shape, jax.dtypes.float0),
+    )
+    return (gradient,)
+
+
+marginals.defvjp(_marginals_forward, _marginals_backward)
 
 
 BACKEND = Backend(

@@ -15,7 +15,7 @@ import jax
 LIBRARY = Path(__file__).with_name("_recursions.so")
 """Where the build puts the compiled part."""
 
-TARGETS = ("log_normalizer", "gradient", "filter", "viterbi")
+TARGETS = ("log_normalizer", "gradient", "filter", "viterbi", "smoother_vjp", "filter_vjp")
 
 
 @cache

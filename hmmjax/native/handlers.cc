@@ -5,17 +5,15 @@
 //
 // Frames of videos lie in rows of equal size, or all in a single row, one video after another.
 #include <algorithm>
-#include <atomic>
-#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <numeric>
 #include <string>
 #include <vector>
 
 #include "chain.h"
+#include "loop.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace hmmjax {
@@ -138,39 +136,6 @@ ffi::Error check(const Operands& o) {
     return ffi::Error::InvalidArgument("hmmjax's native recursions take int32 lengths and at most 64 blocks.");
   return ffi::Error::Success();
 }
-
-// Calls work(i) for i = 0 ... n - 1 on the calling thread and on those of the pool that are free. Waits for calls that
-// have begun, not for tasks that have not, so that it cannot wait for itself.
-class Loop {
- public:
-  static void run(ffi::ThreadPool& pool, int64_t n, std::function<void(int64_t)> work) {
-    auto loop = std::make_shared<Loop>();
-    loop->n_ = n, loop->work_ = std::move(work);
-    const int64_t helpers = std::min<int64_t>(pool.num_threads(), n) - 1;
-    for (int64_t i = 0; i < helpers; ++i) pool.Schedule([loop] { loop->help(); });
-    loop->help();
-    std::unique_lock<std::mutex> lock(loop->mutex_);
-    loop->idle_.wait(lock, [&] { return loop->busy_ == 0; });
-  }
-
- private:
-  void help() {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      if (next_ >= n_) return;
-      ++busy_;
-    }
-    for (int64_t i; (i = next_++) < n_;) work_(i);
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (--busy_ == 0) idle_.notify_all();
-  }
-
-  int64_t n_ = 0, busy_ = 0;
-  std::function<void(int64_t)> work_;
-  std::atomic<int64_t> next_{0};
-  std::mutex mutex_;
-  std::condition_variable idle_;
-};
 
 // Calls work(prepared model, video, index of the result) for every video of every model, the longest videos first.
 // logs: whether models are prepared for paths.
