@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         durations,
         dynamax,
         emissions,
+        ensembles,
         explore,
         io,
         metrics,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from hmmjax.calibration import Calibration, calibrate
     from hmmjax.comparison import compare
     from hmmjax.draws import sample_posterior
+    from hmmjax.ensembles import Ensemble
     from hmmjax.inference import conditional_log_likelihood, decode, filter, log_likelihood, posterior
     from hmmjax.initialize import estimate, init_params
     from hmmjax.interactions import OddsRatios, odds_ratios
@@ -64,6 +66,7 @@ _MEMBERS = {
     ),
     "comparison": ("compare",),
     "draws": ("sample_posterior",),
+    "ensembles": ("Ensemble",),
     "inference": (
         "conditional_log_likelihood",
         "decode",
@@ -102,6 +105,7 @@ __all__ = [
     "Anchored",
     "Calibration",
     "Decoded",
+    "Ensemble",
     "FitResult",
     "Labels",
     "Observations",
@@ -125,6 +129,7 @@ __all__ = [
     "durations",
     "dynamax",
     "emissions",
+    "ensembles",
     "estimate",
     "explore",
     "filter",

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax import messages
+from hmmjax import ensembles, messages
 from hmmjax._core import lowering
 from hmmjax._core.batch import Batch, canonical, prepare
 from hmmjax._core.checks import is_concrete, is_float
@@ -16,6 +16,7 @@ from hmmjax._core.interpreter import interpretable
 from hmmjax._core.split import Split
 from hmmjax._core.tables import tabulate
 from hmmjax._core.typing import Array, ArrayLike
+from hmmjax.ensembles import Ensemble
 from hmmjax.types import Decoded, Labels, Observations, Params, Posterior
 
 
@@ -127,6 +128,21 @@ def _decode(params: Params, batch: Batch, backend: str) -> tuple[Array, tuple]:
     return value, _keep_possible(structure.lift_path(path.phases, path.configs), batch, value, fill=-1)
 
 
+def _of_members(
+    infer: Callable, ensemble: Ensemble, obs: Observations, mask: Any, *args: Any, backend: str
+) -> Posterior:
+    """Return the average of what `infer` returns for each member of an ensemble."""
+    ensemble.check()
+    mask = ensembles.all_frames(obs) if mask is None else mask
+    members = ensemble.members
+    known = [[None if x is None else ensembles.labels_of(member, x) for x in args] for member in members]
+    found = [
+        infer(member, ensemble.observed_by(member, obs), mask, *own, backend=backend)
+        for member, own in zip(members, known, strict=True)
+    ]
+    return ensembles.mix(ensemble, found)
+
+
 def log_likelihood(
     params: Params, obs: Observations, mask: ArrayLike = None, labels: Labels | None = None, *, backend: str = "auto"
 ) -> Array:
@@ -183,12 +199,17 @@ def conditional_log_likelihood(
 
 
 def posterior(
-    params: Params, obs: Observations, mask: ArrayLike = None, labels: Labels | None = None, *, backend: str = "auto"
+    params: Params | Ensemble,
+    obs: Observations,
+    mask: ArrayLike = None,
+    labels: Labels | None = None,
+    *,
+    backend: str = "auto",
 ) -> Posterior:
     """Return the marginal distribution of every hidden state given all frames of the video (smoothing).
 
     Args:
-        params: the model, L phases and K tools.
+        params: the model, L phases and K tools; or an `Ensemble` of models, whose marginals are averaged.
         obs: (B, T, ...) observations, a list of (T_i, ...) arrays, or (T, ...) for a single video.
         mask: (B, T) bool, True where observed; None if all frames are.
         labels: known states, -1 for unknown.
@@ -205,15 +226,17 @@ def posterior(
     Source: the paper's E-step (Appendix S2.2, with misprints corrected), as derivatives of the log-likelihood with
     respect to emission log-likelihoods.
     """
+    if isinstance(params, Ensemble):
+        return _of_members(posterior, params, obs, mask, labels, backend=backend)
     value, (phases, tools, *logs) = _call(_posterior, params, obs, mask, labels, backend)
     return Posterior(phases, tools, value, *logs)
 
 
-def filter(params: Params, obs: Observations, mask: ArrayLike = None, *, backend: str = "auto") -> Posterior:
+def filter(params: Params | Ensemble, obs: Observations, mask: ArrayLike = None, *, backend: str = "auto") -> Posterior:
     """Return the marginal distribution of every hidden state given the frames up to its own (filtering).
 
     Args:
-        params: the model, L phases and K tools.
+        params: the model, L phases and K tools; or an `Ensemble` of models, whose marginals are averaged.
         obs: (B, T, ...) observations, a list of (T_i, ...) arrays, or (T, ...) for a single video.
         mask: (B, T) bool, True where observed; None if all frames are.
         backend: "auto" or a name in `hmmjax.messages.BACKENDS`, see `log_likelihood`.
@@ -227,17 +250,24 @@ def filter(params: Params, obs: Observations, mask: ArrayLike = None, *, backend
 
     Source: the forward recursion of Appendix S2.2.
     """
+    if isinstance(params, Ensemble):
+        return _of_members(filter, params, obs, mask, backend=backend)
     value, (phases, tools, *logs) = _call(_filter, params, obs, mask, None, backend)
     return Posterior(phases, tools, value, *logs)
 
 
 def decode(
-    params: Params, obs: Observations, mask: ArrayLike = None, labels: Labels | None = None, *, backend: str = "auto"
+    params: Params | Ensemble,
+    obs: Observations,
+    mask: ArrayLike = None,
+    labels: Labels | None = None,
+    *,
+    backend: str = "auto",
 ) -> Decoded:
     """Return the jointly most probable path of phases and tools.
 
     Args:
-        params: the model, L phases and K tools.
+        params: the model, L phases and K tools; or an `Ensemble` of models, whose marginals are averaged.
         obs: (B, T, ...) observations, a list of (T_i, ...) arrays, or (T, ...) for a single video.
         mask: (B, T) bool, True where observed; None if all frames are.
         labels: known states, -1 for unknown; the path agrees with them.
@@ -246,12 +276,15 @@ def decode(
     Returns:
         `Decoded` with phases (B, T) and tools (B, T, K) int32, -1 after the last observed frame, and log_prob (B,), the
         log-probability of that path together with the observations. Given lists, phases and tools are lists of
-        (T_i, ...) arrays. If phases have stages, the path is the most probable one over stages.
+        (T_i, ...) arrays. If phases have stages, the path is the most probable one over stages. Of an `Ensemble`, the
+        most probable state of each frame by itself, and log_prob is the sum of their log-probabilities.
 
     Raises:
         TypeError, ValueError: bad input, with cause and fix (concrete arrays only).
 
     Source: Viterbi (1967), over the coupled chain's joint states.
     """
+    if isinstance(params, Ensemble):
+        return ensembles.decode_frames(posterior(params, obs, mask, labels, backend=backend))
     value, (phases, tools) = _call(_decode, params, obs, mask, labels, backend)
     return Decoded(phases, tools, value)

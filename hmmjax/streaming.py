@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hmmjax import ensembles
 from hmmjax._core import lowering, validation
 from hmmjax._core import stream as recursions
 from hmmjax._core.arrays import native
@@ -26,6 +27,7 @@ from hmmjax._core.batch import Batch, canonical, collect
 from hmmjax._core.inputs import event_axes
 from hmmjax._core.size import check_size
 from hmmjax._core.stream import Moment, StreamState
+from hmmjax.ensembles import Ensemble
 from hmmjax.types import Labels, Observations, Params, Posterior
 
 __all__ = ["Moment", "Stream", "StreamState", "start", "step"]
@@ -79,7 +81,8 @@ class Stream:
     """The filter of one running video: call `step` once per frame, and `finish` for the frames that the lag withholds.
 
     Args:
-        params: the model, learned at the frame rate of the stream.
+        params: the model, learned at the frame rate of the stream; or an `hmmjax.Ensemble`, of which every member has a
+            stream of its own.
         lag: frames to wait before smoothing. Each step then also runs a backward pass over `lag` frames.
 
     Raises:
@@ -88,12 +91,16 @@ class Stream:
     Source: the forward recursion of Appendix S2.2, and the backward recursion over the last `lag` frames.
     """
 
-    def __init__(self, params: Params, *, lag: int = 0) -> None:
-        validation.check_params(params)
+    def __new__(cls, params: Params | Ensemble, *, lag: int = 0) -> "Stream":
+        """Return a stream, for an ensemble one of streams."""
+        return object.__new__(_EnsembleStream if isinstance(params, Ensemble) else cls)
+
+    def __init__(self, params: Params | Ensemble, *, lag: int = 0) -> None:
+        validation.check_params(params)  # type: ignore[arg-type]  # `__new__` has sorted out ensembles
         if not isinstance(lag, int) or lag < 0:
             raise ValueError(f"lag must be an integer number of frames, 0 or more, got {lag!r}.")
         check_size(params.num_phases, params.num_tools, lag + 1)
-        self.params = canonical(params)
+        self.params: Any = canonical(params)  # type: ignore[arg-type]
         self.lag = lag
         self._chain = recursions.chain_tables(self.params, in_logs=not lowering.scaled_is_exact(self.params))
         self.state = recursions.start(self.params, self._chain, lag)
@@ -152,7 +159,7 @@ class Stream:
         save_npz(path, {"model": _fingerprint(self.params), "lag": self.lag, **_arrays(self.state)}, force=force)
 
     @classmethod
-    def resume(cls, params: Params, path: str | os.PathLike[str]) -> "Stream":
+    def resume(cls, params: Params | Ensemble, path: str | os.PathLike[str]) -> "Stream":
         """Return the stream that `save` wrote, to continue as if it had never stopped.
 
         Args:
@@ -219,13 +226,56 @@ class Stream:
         return Batch(arrays[0], arrays[1], observed, None, None)
 
 
-def _arrays(state: StreamState) -> dict[str, Any]:
+class _EnsembleStream(Stream):
+    """One stream per member of an ensemble, and the averages of their results."""
+
+    def __init__(self, params: Params | Ensemble, *, lag: int = 0) -> None:
+        ensemble: Any = params
+        ensemble.check()
+        self._streams = [Stream(member, lag=lag) for member in ensemble.members]
+        self.params, self.lag = ensemble, lag
+        self._weights = [None if w is None else np.asarray(w) for w in map(ensemble.weights, ("phases", "tools"))]
+        self._shares = np.asarray(ensemble.shares())
+
+    @property
+    def state(self) -> tuple[StreamState, ...]:
+        """The states of the members' streams."""
+        return tuple(stream.state for stream in self._streams)
+
+    @state.setter
+    def state(self, states: tuple[StreamState, ...]) -> None:
+        for stream, state in zip(self._streams, states, strict=True):
+            stream.state = state
+
+    def step(self, obs: Observations | None = None) -> Moment:
+        obs, before = Observations() if obs is None else obs, self.state
+        try:
+            found = [stream.step(self.params.observed_by(stream.params, obs)) for stream in self._streams]
+        except Exception:
+            self.state = before
+            raise
+
+        def average(name: str, weights: Any) -> Any:
+            parts = [(w, getattr(x, name)) for w, x in zip(weights, found, strict=True)] if weights is not None else []
+            return sum(w * x for w, x in parts if x is not None) if parts else None
+
+        phases, tools = (average(name, w) for name, w in zip(("phases", "tools"), self._weights, strict=True))
+        lagged = (average(f"lagged_{name}", w) for name, w in zip(("phases", "tools"), self._weights, strict=True))
+        value = np.asarray(sum(w * x.log_likelihood for w, x in zip(self._shares, found, strict=True)))
+        first = found[0]
+        return Moment(phases, tools, value, first.frame, next(lagged), next(lagged), first.lagged_frame)
+
+    def finish(self) -> Posterior:
+        return jax.tree.map(np.asarray, ensembles.mix(self.params, [stream.finish() for stream in self._streams]))
+
+
+def _arrays(state: Any) -> dict[str, Any]:
     """Return the arrays of a state by name, in the order of its leaves."""
     leaves = jax.tree_util.tree_leaves_with_path(state)
     return {jax.tree_util.keystr(path).strip(".").replace(".", "_"): leaf for path, leaf in leaves}
 
 
-def _fingerprint(params: Params) -> str:
+def _fingerprint(params: Params | Ensemble) -> str:
     digest = sha256(str(jax.tree.structure(params)).encode())
     for leaf in jax.tree.leaves(params):
         digest.update(np.ascontiguousarray(leaf).tobytes())

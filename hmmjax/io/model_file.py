@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from hmmjax._core.validation import check_params
+from hmmjax.ensembles import Ensemble
 from hmmjax.io.arrays import load_arrays
 from hmmjax.io.errors import FormatError
 from hmmjax.io.write import save_npz
@@ -31,7 +32,7 @@ class ModelFile:
     """The content of a model file.
 
     Attributes:
-        params: the parameters.
+        params: the parameters, `hmmjax.Params` or `hmmjax.Ensemble`.
         phase_names: (L,) class names, or None.
         tool_names: (K,) class names, or None.
         fps: time steps per second of the transitions (1.0 for one frame per second), or None.
@@ -47,10 +48,10 @@ class ModelFile:
 
 def registry() -> dict[str, type]:
     """Return the dataclasses that a model file can contain, by name."""
-    from hmmjax import emissions, transitions, types
+    from hmmjax import emissions, ensembles, transitions, types
 
     classes: dict[str, type] = {}
-    for module in (types, emissions, transitions):
+    for module in (types, emissions, transitions, ensembles):
         for name in getattr(module, "__all__", dir(module)):
             thing = getattr(module, name)
             if isinstance(thing, type) and dataclasses.is_dataclass(thing):
@@ -72,7 +73,7 @@ def save_params(
 
     Args:
         path: the file, usually ``.npz``.
-        params: `hmmjax.Params` with exported families.
+        params: `hmmjax.Params` with exported families, or an `hmmjax.Ensemble` of them.
         phase_names: (L,) class names, by which the model is later matched with predictions.
         tool_names: (K,) class names.
         fps: time steps per second of the transitions.
@@ -140,7 +141,7 @@ def load_params(path: PathLike) -> ModelFile:
         )
     try:
         params = _decode(header["params"], arrays, registry(), file)
-        check_params(params)
+        params.check() if isinstance(params, Ensemble) else check_params(params)
         names = [_names(header[f"{t}_names"], getattr(params, f"num_{t}s")) for t in ("phase", "tool")]
         fps, metadata = header["fps"], header["metadata"]
         if not isinstance(metadata, dict) or not (fps is None or (isinstance(fps, int | float) and 0 < fps < np.inf)):
