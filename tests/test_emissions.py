@@ -599,3 +599,20 @@ def test_a_family_that_declares_too_little_is_named():
 
     with pytest.raises(TypeError, match="Shapeless must define event_shape"):
         Shapeless().event_shape  # noqa: B018
+
+
+def test_scores_become_monotone_evidence():
+    """Isotonic maps of scores: monotone, as sure as the labels are separated; a tool without labels keeps its own."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, (1, 4000, 2))
+    labels[..., 1] = -1
+    scores = np.clip(np.where(labels == 1, 0.7, 0.4) + rng.normal(0, 0.1, labels.shape), 0, 1).astype(np.float32)
+    family = emissions.ToolMonotone.from_labels(scores, labels)
+    assert (np.diff(np.asarray(family.log_ratios), axis=-1) >= -1e-6).all()
+    log_prob = np.asarray(family.log_prob(jnp.array([[0.55, 0.5], [0.9, 0.9], [0.2, 0.1]], jnp.float32)))
+    assert not log_prob[..., 0].any()
+    assert abs(log_prob[0, 0, 1]) < 1 and log_prob[1, 0, 1] > 4 and log_prob[2, 0, 1] < -4
+    assert abs(log_prob[0, 1, 1]) < 0.5 and log_prob[1, 1, 1] > 1 and log_prob[2, 1, 1] < -1
+    assert family.maximize(None) is family
+    with pytest.raises(ValueError, match="finite"):
+        emissions.ToolMonotone(jnp.array([[0.0, np.nan]])).check()

@@ -141,3 +141,32 @@ def _numbers(x):
     if isinstance(x, list):
         return [n for v in x for n in _numbers(v)]
     return [x] if isinstance(x, float) else []
+
+
+def test_the_automatic_choice_reaches_its_targets():
+    """The committed results of `benchmarks/auto.py`; tools are computed again, as little is learned for them."""
+    committed = json.loads((ROOT / "benchmarks" / "results" / "auto.json").read_text())
+    phases, raw = committed["tmrnet"], committed["tmrnet"]["raw"]
+    for split, accuracy, jaccard in (("contiguous", 0.87, 0.77), ("interleaved", 0.90, 0.80)):
+        offline, online = phases[f"{split}, offline"], phases[f"{split}, online"]
+        assert offline[ACCURACY] > accuracy and offline[JACCARD] > jaccard
+        assert online[ACCURACY] > raw[ACCURACY] and online[JACCARD] > raw[JACCARD]
+        assert min(online["accuracy per video"]) > min(raw["accuracy per video"]) - 0.02
+    assert min(phases["interleaved, offline"]["accuracy per video"]) > min(raw["accuracy per video"])
+    for mode in ("offline", "online"):
+        assert all(committed["mstcn"][mode][name] >= committed["mstcn"]["raw"][name] for name in (ACCURACY, JACCARD))
+    tools = committed["frcnn"]
+    assert tools["offline"][MAP] >= 0.90
+    for mode in ("offline", "online"):
+        pairs = zip(*(tools[x]["average precision per tool"] for x in (mode, "raw")), strict=True)
+        assert all(now >= before for now, before in pairs)
+
+
+@pytest.mark.thorough
+def test_the_automatic_choice_of_tools_is_what_the_code_gives(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    auto = importlib.import_module("auto")
+    committed = json.loads((ROOT / "benchmarks" / "results" / "auto.json").read_text())["frcnn"]
+    now = auto.frcnn()
+    for mode in ("offline", "online"):
+        assert now[mode][MAP] == pytest.approx(committed[mode][MAP], abs=2e-3)

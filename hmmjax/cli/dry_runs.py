@@ -52,9 +52,7 @@ def _learning(prepared: job.Prepared, settings: job.Settings) -> tuple[dict[str,
     }
     words = (
         f". {preview['protocol'][0].upper()}{preview['protocol'][1:]}; {preview['models']} "
-        f"model{'s' * (preview['models'] > 1)} to learn. Emissions: {settings.emissions}, "
-        f"{'learned by EM' if preview['em'] else 'counted in labeled frames'}, "
-        f"{'calibrated' if preview['calibrated'] else 'not calibrated' + _reason(preview, settings)}. Transitions: "
+        f"model{'s' * (preview['models'] > 1)} to learn. Emissions: {_emissions(preview, settings)}. Transitions: "
     )
     if counted:
         words += f"from {console.videos(len(counted))} of --transitions-from"
@@ -63,9 +61,18 @@ def _learning(prepared: job.Prepared, settings: job.Settings) -> tuple[dict[str,
     return plan, words + (", with phase durations" if settings.stages else "")
 
 
+def _emissions(preview: dict[str, Any], settings: job.Settings) -> str:
+    """Describe the emissions and how they would be learned."""
+    if preview["chosen"]:
+        return "auto, chosen on inner folds"
+    how = "learned by EM" if preview["em"] else "counted in labeled frames"
+    powers = "calibrated" if preview["calibrated"] else "not calibrated" + _reason(preview, settings)
+    return f"{settings.family}, {how}, {powers}"
+
+
 def _reason(preview: dict[str, Any], settings: job.Settings) -> str:
     """Explain why models would not be calibrated, unless the user turned calibration off."""
-    if settings.calibrated is False or not preview["annotated"]:
+    if settings.calibrates is False or not preview["annotated"]:
         return ""
     if preview["em"]:
         return " (emissions learned by EM are not calibrated)"

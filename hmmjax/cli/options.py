@@ -250,16 +250,30 @@ class Modeling:
     """Which model stabilizes predictions."""
 
     model: Annotated[Path | None, _learn(help="Use this model.npz and learn nothing.")] = None
+    online_model: Annotated[
+        Path | None, _learn("--online-model", help="With --model: use this model_online.npz for the filter.")
+    ] = None
     emissions: Annotated[
         str,
         _learn(
-            help="How the recognizer errs: confusion (of labels; probabilities are turned into labels first), "
-            "autoregressive (the same, given the label of the frame before), probability (Dirichlet and Beta), "
-            "inflated (the same with point masses, for scores cut at a threshold), logit-normal, "
-            "autoregressive-logit-normal (given the frame before), scaled (probabilities over class frequencies), "
-            "or logistic (labels of tools, each of which depends on the other tools)."
+            help="How the recognizer errs. auto: models are trained, averaged and compared with the recognizer on "
+            "inner folds, and nothing is changed where that does not help. Otherwise a family: confusion (of labels; "
+            "probabilities are turned into labels first), autoregressive (the same, given the label of the frame "
+            "before), probability (Dirichlet and Beta), inflated (the same with point masses, for scores cut at a "
+            "threshold), logit-normal, autoregressive-logit-normal (given the frame before), scaled (probabilities "
+            "over class frequencies), or logistic (labels of tools, each of which depends on the other tools)."
         ),
     ] = "confusion"
+    learn: Annotated[
+        str,
+        _learn(
+            help="count the tables in labeled frames, calibrate them too, refine them for single labels (offline and "
+            "online apart), or auto: as --emissions auto chooses, and for named families as --calibrate says."
+        ),
+    ] = "auto"
+    metric: Annotated[
+        str, _learn(help="What --emissions auto compares on inner folds: log-loss (of single labels) or accuracy.")
+    ] = "log-loss"
     iterations: Annotated[
         int | None,
         _learn(
@@ -272,9 +286,9 @@ class Modeling:
         bool | None,
         _learn(
             "--calibrate/--no-calibrate",
-            help="Weight each frame by a learned power, because a network's "
-            "errors are correlated over time. Default: if each model learns from at least eight annotated videos. The "
-            "online filter is never calibrated.",
+            help="Weight each frame by a learned power, because a network's errors are correlated over time. Default "
+            "for named families: if each model learns from at least eight annotated videos. The online filter is never "
+            "calibrated.",
         ),
     ] = None
     durations: Annotated[

@@ -26,9 +26,10 @@ def stabilize(
 ) -> None:
     """Stabilize predictions with the coupled HMM.
 
-    Writes the predictions in the layouts of the given files, posteriors (stabilized.npz), the model (model.npz), the
-    table that compares the recognizer M with the stabilized M_H (table.csv), and a picture of each video. The model is
-    learned from the annotated videos; each of them is stabilized by a model that has not seen its annotations.
+    Writes the predictions in the layouts of the given files, posteriors (stabilized.npz), the model (model.npz, and
+    model_online.npz if the filter has its own), the table that compares the recognizer M with the stabilized M_H
+    (table.csv), and a picture of each video. The model is learned from the annotated videos; each of them is stabilized
+    by a model that has not seen its annotations.
 
     After an interruption, run the command again with the same --out. A folder of results is never overwritten without
     --force, and two runs never write to the same folder.
@@ -45,12 +46,15 @@ def stabilize(
         learning,
         emissions=modeling.emissions,
         max_iterations=modeling.iterations,
+        learn=modeling.learn,
+        metric=modeling.metric,
         calibrated=modeling.calibrate,
         stages=modeling.durations,
         threshold=modeling.threshold,
         relaxed=relaxed,
     )
     given = io.load_params(modeling.model) if modeling.model is not None else None
+    given_online = io.load_params(modeling.online_model) if modeling.online_model is not None else None
     if dry_run:
         io.check_free(out, force=common.force)
     claimed = contextlib.nullcontext(True) if dry_run else io.claim(out, force=common.force)
@@ -70,7 +74,7 @@ def stabilize(
             prepared = job.prepare_inputs(predictions, truth, settings, **inputs)
             dry_runs.report_plan(prepared, out, settings, common.json)
             return
-        result = job.stabilize(predictions, truth, settings, **inputs, progress=stages)
+        result = job.stabilize(predictions, truth, settings, **inputs, online_model=given_online, progress=stages)
         written = job.write_results(
             result, out, like=like, online=online, pictures=not no_pictures, force=overwrite, progress=stages
         )
@@ -96,8 +100,13 @@ def _check(learning: o.Learning, modeling: o.Modeling) -> None:
     """Raise ValueError if options contradict each other."""
     from hmmjax.cli import reading
 
-    if modeling.emissions not in o.EMISSIONS:
-        raise console.unknown("--emissions", modeling.emissions, o.EMISSIONS)
+    for option, value, allowed in (
+        ("--emissions", modeling.emissions, ("auto", *o.EMISSIONS)),
+        ("--learn", modeling.learn, ("auto", "count", "calibrate", "refine")),
+        ("--metric", modeling.metric, ("log-loss", "accuracy")),
+    ):
+        if value not in allowed:
+            raise console.unknown(option, value, allowed)
     changed = {
         "--transitions-from": learning.transitions_from,
         "--leave-one-out": learning.leave_one_out,
@@ -105,8 +114,12 @@ def _check(learning: o.Learning, modeling: o.Modeling) -> None:
         "--durations": modeling.durations,
         "--iterations": modeling.iterations is not None,
         "--emissions": modeling.emissions != "confusion",
+        "--learn": modeling.learn != "auto",
+        "--metric": modeling.metric != "log-loss",
     }
     given = [option for option, value in changed.items() if value]
     if modeling.model is not None and given:
         raise ValueError(f"--model learns nothing, so {', '.join(given)} cannot apply. Fix: leave out one or the other")
+    if modeling.online_model is not None and modeling.model is None:
+        raise ValueError("--online-model is the filter's part of a given model. Fix: give --model too")
     reading.check_learning(learning)

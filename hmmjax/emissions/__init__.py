@@ -13,6 +13,7 @@ from hmmjax.emissions.inflated_beta import ToolInflatedBeta
 from hmmjax.emissions.inflated_dirichlet import PhaseInflatedDirichlet
 from hmmjax.emissions.logistic import ToolLogistic
 from hmmjax.emissions.logit_normal import PhaseLogitNormal, ToolLogitNormal
+from hmmjax.emissions.monotone import ToolMonotone
 from hmmjax.emissions.past import Past
 from hmmjax.emissions.registry import FAMILIES, LABEL_FAMILIES
 from hmmjax.emissions.scaled import PhaseScaled, ToolScaled
@@ -44,5 +45,6 @@ __all__ = [
     "ToolInflatedBeta",
     "ToolLogistic",
     "ToolLogitNormal",
+    "ToolMonotone",
     "ToolScaled",
 ]

@@ -18,6 +18,7 @@ from hmmjax.emissions import (
     ToolConfusion,
     ToolInflatedBeta,
 )
+from hmmjax.ensembles import main_member
 from hmmjax.report.picture import Picture, matrix_rows
 from hmmjax.report.reasons import tool_matrix
 from hmmjax.stabilize import Stabilized
@@ -25,7 +26,7 @@ from hmmjax.stabilize import Stabilized
 
 def transition_pictures(result: Stabilized, phase_names: Sequence[str], tool_names: Sequence[str]) -> list[Picture]:
     """Draw the transitions of phases and of tools."""
-    params = result.model.params
+    params = main_member(result.model.params)
     found = []
     if params.phases is not None:
         source, fraction, mean = _stays(result, len(phase_names))
@@ -87,7 +88,7 @@ def _stays(result: Stabilized, count: int) -> tuple[str, np.ndarray, np.ndarray]
 
 def emission_pictures(result: Stabilized, phase_names: Sequence[str], tool_names: Sequence[str]) -> list[Picture]:
     """Draw the error probabilities of the recognizer, or the distribution of its probabilities."""
-    params = result.model.params
+    params = main_member(result.model.params)
     found = []
     for track, names in (("phases", phase_names), ("tools", tool_names)):
         chain = getattr(params, track)

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from hmmjax._core.occupancy import occupancy_variance
+from hmmjax.ensembles import main_member
 from hmmjax.stabilize import Stabilized
 from hmmjax.stabilize.prepare import observations_for
 from hmmjax.stabilize.settings import Progress, ignore_progress
@@ -142,7 +143,7 @@ def estimate_minutes(
 
 def _variances(result: Stabilized, track: str, progress: Progress) -> np.ndarray:
     """Return the variances (B, C) of the number of frames, under the model of all videos."""
-    params, count = result.model.params, len(result.ids)
+    params, count = main_member(result.model.params), len(result.ids)
     found = []
     for start in range(0, count, GROUP):
         progress(f"intervals of {track}", start, count)

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from hmmjax._core.memory import with_past
+from hmmjax.ensembles import main_member
 from hmmjax.plots.style import words
 from hmmjax.stabilize import Stabilized
 from hmmjax.stabilize.prepare import observations_for
@@ -153,7 +154,7 @@ def _weigh(
     result: Stabilized, track: str, i: int, tool: int, first: int, last: int, given: int, smooth: np.ndarray
 ) -> tuple[float, float, float]:
     """Return the three log-likelihood ratios of a change, in nats; NaN if the model lacks the part."""
-    params = result.model.params
+    params = main_member(result.model.params)
     chain = getattr(params, track)
     inside = np.arange(first, last + 1)
     around = np.arange(max(first - 1, 0), min(last + 2, len(smooth)))

@@ -1,23 +1,32 @@
 """Which model infers which video: no annotated video is inferred by a model that has seen its labels."""
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hmmjax.io import FormatError
 from hmmjax.stabilize.examples import TRACKS, Examples, label_coverage
-from hmmjax.stabilize.learn import Learned, counting_suffices, learn_model
+from hmmjax.stabilize.learn import Learned, counting_suffices, learn_model, refine_model
 from hmmjax.stabilize.prepare import Prepared, TransitionVideos
-from hmmjax.stabilize.settings import Progress, Settings
-from hmmjax.types import Observations, Params
+from hmmjax.stabilize.settings import AUTO, Progress, Settings, ignore_progress
+from hmmjax.types import Labels, Observations, Params
 
 #: Number of annotated videos to learn from at which models are calibrated by default; with fewer, powers may do harm
 #: (docs/results/real.md).
 ENOUGH_VIDEOS = 8
 
-#: Parameters, positions of the videos that they infer, and the fold (-1: not held out).
-Part = tuple[Params, list[int], int]
+
+class Part(NamedTuple):
+    """Models, positions of the videos that they infer, and the fold (-1: not held out).
+
+    `model` is for whole videos. The filter uses `online`; None is the model without its powers.
+    """
+
+    model: Any
+    positions: list[int]
+    fold: int
+    online: Any = None
 
 
 def plan_folds(prepared: Prepared, settings: Settings, progress: Progress) -> tuple[list[Part], str, Learned]:
@@ -37,7 +46,9 @@ def plan_folds(prepared: Prepared, settings: Settings, progress: Progress) -> tu
     """
     examples = prepared.examples
     known, parts, enough = _split(prepared, settings)
-    own = dataclasses.replace(settings, calibrated=enough if settings.calibrated is None else settings.calibrated)
+    if chooses(prepared, settings, known):
+        return _plan_auto(prepared, settings, known, parts, enough, progress)
+    own = dataclasses.replace(settings, calibrated=enough if settings.calibrates is None else settings.calibrates)
     everything = np.arange(len(examples.mask))
     count = len(parts) + 1 if known.size > 1 else 1
     plan: list[Part] = []
@@ -46,19 +57,78 @@ def plan_folds(prepared: Prepared, settings: Settings, progress: Progress) -> tu
             progress("learning", i, count)
             stage = f"EM, fold {i + 1} of {len(parts)}"
             model = _learn_from(prepared, own, np.setdiff1d(everything, part), part, stage, progress)
-            plan.append((model.params, part.tolist(), i))
+            plan.append(Part(model.params, part.tolist(), i, model.online))
     progress("learning", count - 1, count)
     final = _learn_from(prepared, own, everything, known[:0], "EM, all videos", progress)
     progress("learning", count, count)
     if known.size < 2:
-        return [(final.params, everything.tolist(), -1)], describe_protocol(known.size, 1), final
-    if settings.calibrated is None and not enough and final.fit is None:
+        return [Part(final.params, everything.tolist(), -1, final.online)], describe_protocol(known.size, 1), final
+    if settings.calibrates is None and not enough and final.fit is None:
         few = f"not calibrated: each model needs {ENOUGH_VIDEOS} annotated videos to learn from"
         final = dataclasses.replace(final, method=f"{final.method}; {few} (--calibrate calibrates anyway)")
     unknown = np.setdiff1d(everything, known)
     if unknown.size:
-        plan.append((final.params, unknown.tolist(), -1))
+        plan.append(Part(final.params, unknown.tolist(), -1, final.online))
     return plan, describe_protocol(known.size, len(parts)), final
+
+
+def chooses(prepared: Prepared, settings: Settings, known: np.ndarray) -> bool:
+    """Return whether models are chosen on inner folds: emissions are "auto", and counting suffices to learn them."""
+    return (
+        settings.emissions == AUTO
+        and settings.learn == AUTO
+        and settings.calibrated is None
+        and not settings.stages
+        and len(prepared.outputs) == 1
+        and known.size > 1
+        and counting_suffices(prepared.examples, settings.max_iterations)
+    )
+
+
+def _plan_auto(
+    prepared: Prepared,
+    settings: Settings,
+    known: np.ndarray,
+    parts: list[np.ndarray],
+    enough: bool,
+    progress: Progress,
+) -> tuple[list[Part], str, Learned]:
+    """Do what `plan_folds` does, with models chosen on inner folds."""
+    from hmmjax.stabilize import auto  # it infers, which needs the type of a plan
+
+    labeled = prepared.labeled(settings.threshold)
+    own = dataclasses.replace(settings, calibrated=False)
+    ids, counts = prepared.index.ids, prepared.counts
+
+    methods: dict[int, str] = {}
+
+    def learn(positions: np.ndarray, held_out: np.ndarray) -> tuple[Params, tuple[Labels, np.ndarray]]:
+        part = dataclasses.replace(prepared, examples=labeled)
+        base = _learn_from(part, own, positions, held_out, "", ignore_progress)
+        methods[len(positions)] = base.method
+        if counts is None:
+            videos = labeled.only(positions)
+            return base.params, (videos.labels, videos.mask)
+        others = _without(counts, {ids[p] for p in held_out})
+        return base.params, (others.labels, others.mask)
+
+    search = auto.Search(
+        labeled,
+        prepared.examples.obs,
+        prepared.classes["phases"],
+        learn,
+        parts,
+        enough,
+        settings.metric,
+        settings.threshold,
+    )
+    held_out, final = search.run(lambda done, count: progress("learning", done, count))
+    plan = [Part(x.offline, p.tolist(), i, x.online) for i, (x, p) in enumerate(zip(held_out, parts, strict=True))]
+    unknown = np.setdiff1d(np.arange(len(labeled.mask)), known)
+    if unknown.size:
+        plan.append(Part(final.offline, unknown.tolist(), -1, final.online))
+    method = "; ".join([methods[len(labeled.mask)], *auto.describe(final, settings.metric)])
+    return plan, describe_protocol(known.size, len(parts)), Learned(final.offline, method, online=final.online)
 
 
 def _learn_from(
@@ -72,15 +142,17 @@ def _learn_from(
     """Learn from the videos at `positions`, without the transitions of the held-out videos."""
     ids, counts = prepared.index.ids, prepared.counts
     others = None if counts is None else _without(counts, {ids[p] for p in held_out})
+    examples = prepared.labeled(settings.threshold) if settings.emissions == AUTO else prepared.examples
     try:
-        return learn_model(
-            prepared.examples.only(positions),
+        learned = learn_model(
+            examples.only(positions),
             settings,
             num_phases=prepared.classes["phases"],
             num_tools=prepared.classes["tools"],
             transitions=None if others is None else (others.labels, others.mask),
             callback=lambda done, _: progress(stage, done, 0),
         )
+        return refine_model(learned, examples.only(positions)) if settings.learn == "refine" else learned
     except ValueError as error:
         places = ", ".join(f"{p} {ids[p]}" for p in positions)
         raise ValueError(f"{error} (videos by number: {places})") from error
@@ -108,7 +180,8 @@ def preview_folds(prepared: Prepared, settings: Settings) -> dict[str, Any]:
 
     Returns:
         "annotated": names of the videos with labels; "left": the smallest number of them that a model learns from;
-        "models": number of models; "protocol" in words; "em": whether EM is needed; "calibrated".
+        "models": number of models; "protocol" in words; "em": whether EM is needed; "calibrated"; "chosen": whether
+        models are chosen on inner folds.
 
     Raises:
         FormatError: holding out leaves no video in which transitions can be counted.
@@ -119,14 +192,16 @@ def preview_folds(prepared: Prepared, settings: Settings) -> dict[str, Any]:
         if prepared.counts is not None:
             _without(prepared.counts, {ids[p] for p in part})
     counting = counting_suffices(prepared.examples, settings.max_iterations)
-    calibrated = enough if settings.calibrated is None else settings.calibrated
+    chosen = chooses(prepared, settings, known)
+    calibrated = enough if settings.calibrates is None else settings.calibrates
     return {
         "annotated": [ids[i] for i in known],
         "left": int(known.size) - max(map(len, parts)),
         "models": 1 + len(parts) if known.size > 1 else 1,
         "protocol": describe_protocol(int(known.size), len(parts)),
         "em": not counting,
-        "calibrated": bool(counting and known.size and calibrated),
+        "calibrated": bool(counting and known.size and calibrated and not chosen),
+        "chosen": chosen,
     }
 
 

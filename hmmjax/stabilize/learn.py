@@ -12,6 +12,7 @@ from hmmjax.calibration import Calibration, calibrate
 from hmmjax.emissions import LABEL_FAMILIES, Fused, Tempered
 from hmmjax.initialize import estimate, init_params
 from hmmjax.learning import fit
+from hmmjax.refinement import refine
 from hmmjax.stabilize.examples import TRACKS, Examples, label_coverage
 from hmmjax.stabilize.settings import Settings, with_overrides
 from hmmjax.types import FitResult, Labels, Observations, Params
@@ -31,12 +32,14 @@ class Learned:
         method: how it was learned, in words.
         fit: the result of EM; None if counting sufficed.
         calibration: the result of `hmmjax.calibrate`; None if the model is not calibrated.
+        online: the model for the filter; None is `params` without powers.
     """
 
-    params: Params
+    params: Any
     method: str
     fit: FitResult | None = None
     calibration: Calibration | None = None
+    online: Any = None
 
 
 def learn_model(
@@ -153,6 +156,32 @@ def _learn(
     return Learned(result.params, f"{method}; {how}", result)
 
 
+def refine_model(learned: Learned, examples: Examples) -> Learned:
+    """Train a counted model for single labels, given all frames and, for the filter, given the past.
+
+    Args:
+        learned: the model, from `learn_model`; one learned by EM is returned as it is.
+        examples: the videos that it was learned from.
+
+    Returns:
+        The model for whole videos, and as `online` that for the filter.
+    """
+    known = _labels_of(learned.params, examples.labels)
+    if learned.fit is not None or not _has_labels(known, TRACKS):
+        return learned
+    start = learned.params
+    for track in TRACKS:
+        chain = getattr(start, track)
+        if chain is not None and chain.emission is not None and not isinstance(chain.emission, Fused):
+            power = np.full(() if track == "phases" else start.num_tools, 0.5, np.float32)
+            start = _with_emission(start, track, Tempered(chain.emission.unwrapped, power))
+    offline, online = (
+        refine(start, examples.obs, examples.mask, known, objective=objective).params
+        for objective in ("smoother", "filter")
+    )
+    return dataclasses.replace(learned, params=offline, online=online, method=f"{learned.method}; trained for labels")
+
+
 def counting_suffices(examples: Examples, max_iterations: int | None) -> bool:
     """Return whether `learn_model` counts recognizer errors in labeled frames and leaves nothing to EM.
 
@@ -170,7 +199,7 @@ def _count_emission(examples: Examples, params: Params, track: str, settings: Se
     outputs, labels = getattr(examples.obs, track), getattr(examples.labels, track)
     if outputs is None:
         return None
-    names = _family_names(outputs, settings.emissions)
+    names = _family_names(outputs, settings.family)
     if labels is not None and label_coverage(examples, track)[0].any():
         counted = estimate(
             Labels(**{track: labels}),
@@ -265,14 +294,14 @@ def _dynamics(
             raise ValueError(
                 "the videos for transitions lack labels of a track of the model. Give labels of phases and of tools."
             )
-        start = init_params(num_phases, num_tools, emissions=settings.emissions)
+        start = init_params(num_phases, num_tools, emissions=settings.family)
         return start, "transitions not counted but initialized (no labels)"
     counts = Labels(labels.phases if num_phases else None, labels.tools if num_tools else None)
     params = estimate(
         counts,
         None,
         mask,
-        emissions=settings.emissions,
+        emissions=settings.family,
         priors=settings.priors,
         num_phases=num_phases if num_phases else None,
     )

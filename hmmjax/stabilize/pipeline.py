@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from hmmjax.ensembles import Ensemble
 from hmmjax.io import BatchIndex, ModelFile, Track
 from hmmjax.stabilize.drift import drifted_states, vanished_phases
 from hmmjax.stabilize.evaluate import as_system
@@ -14,7 +15,7 @@ from hmmjax.stabilize.folds import Part, plan_folds
 from hmmjax.stabilize.learn import Learned
 from hmmjax.stabilize.posteriors import infer_plan
 from hmmjax.stabilize.prepare import Prepared, prepare_inputs
-from hmmjax.stabilize.settings import Progress, Settings, ignore_progress, with_overrides
+from hmmjax.stabilize.settings import AUTO, Progress, Settings, ignore_progress, with_overrides
 from hmmjax.stabilize.table import Row, System, compare_recognizers, restrict_truth
 from hmmjax.stabilize.warnings import (
     calibration_effect,
@@ -48,6 +49,7 @@ class Stabilized:
         model: the model learned from all videos, or the given one.
         table: the metrics, empty without truth.
         notices: messages for the user.
+        online_model: the model for the filter, if it is not `model` without its powers.
         fused: outputs of further recognizers, "M 2", "M 3" ...; -1 or NaN at frames that one does not predict.
     """
 
@@ -69,6 +71,7 @@ class Stabilized:
     table: list[Row]
     notices: tuple[str, ...]
     fused: tuple[System, ...] = ()
+    online_model: ModelFile | None = None
 
     @property
     def recognizers(self) -> tuple[System, ...]:
@@ -97,6 +100,7 @@ def stabilize(
     fuse: Sequence[Sequence[Track]] = (),
     transitions: Sequence[Track] = (),
     model: ModelFile | None = None,
+    online_model: ModelFile | None = None,
     progress: Progress | None = None,
     **overrides: Any,
 ) -> Stabilized:
@@ -117,6 +121,7 @@ def stabilize(
         transitions: labeled tracks of (other) videos in which initial and transition probabilities are counted. By
             default they are counted in the annotations.
         model: use this model and learn nothing.
+        online_model: use this model for the filter; by default `model` without its powers.
         progress: called with a stage's name, the number of parts done, and the number of parts (0: unknown).
         overrides: settings by name, such as ``folds=3``, in place of those in `settings`.
 
@@ -131,7 +136,9 @@ def stabilize(
     settings = with_overrides(settings, overrides)
     tell = progress or ignore_progress
     prepared = prepare_inputs(predictions, annotations, settings, fuse=fuse, transitions=transitions, model=model)
-    params, plan, protocol, learned = _plan(prepared, settings, model, tell)
+    params, plan, protocol, learned = _plan(prepared, settings, model, online_model, tell)
+    if settings.emissions == AUTO and model is None and not isinstance(params, Ensemble):
+        prepared = dataclasses.replace(prepared, examples=prepared.labeled(settings.threshold))
     index, names = prepared.index, prepared.names
     inferred = infer_plan(plan, prepared.examples, index.ids, params, tell)
     notices = list(prepared.notices)
@@ -172,16 +179,18 @@ def stabilize(
         table=table,
         notices=tuple(dict.fromkeys(notices)),
         fused=tuple(recognizers[1:]),
+        online_model=online_model or _online_file(learned, prepared, protocol),
     )
 
 
 def _plan(
-    prepared: Prepared, settings: Settings, model: ModelFile | None, progress: Progress
-) -> tuple[Params, list[Part], str, Learned | None]:
+    prepared: Prepared, settings: Settings, model: ModelFile | None, online: ModelFile | None, progress: Progress
+) -> tuple[Params | Ensemble, list[Part], str, Learned | None]:
     """Return the model of all videos, which model infers which videos, the protocol, and how the model was learned."""
     if model is not None and prepared.given is not None:
         everything = list(range(len(prepared.index.ids)))
-        return prepared.given, [(prepared.given, everything, -1)], _model_protocol(model, prepared.index), None
+        part = Part(prepared.given, everything, -1, None if online is None else online.params)
+        return prepared.given, [part], _model_protocol(model, prepared.index), None
     plan, protocol, learned = plan_folds(prepared, settings, progress)
     return learned.params, plan, protocol, learned
 
@@ -194,12 +203,18 @@ def _model_protocol(model: ModelFile, index: BatchIndex) -> str:
     return "model given, learned from other videos"
 
 
-def _model_file(params: Params, learned: Learned | None, prepared: Prepared, protocol: str) -> ModelFile:
+def _online_file(learned: Learned | None, prepared: Prepared, protocol: str) -> ModelFile | None:
+    if learned is None or learned.online is None:
+        return None
+    return _model_file(learned.online, learned, prepared, protocol)
+
+
+def _model_file(params: Params | Ensemble, learned: Learned | None, prepared: Prepared, protocol: str) -> ModelFile:
     names, index = prepared.names, prepared.index
     return ModelFile(
         params,
-        names["phases"] if params.phases is not None else None,
-        names["tools"] if params.tools is not None else None,
+        names["phases"] if params.num_phases else None,
+        names["tools"] if params.num_tools else None,
         1 / index.step_seconds,
         {"videos": list(index.ids), "method": learned.method if learned else "", "protocol": protocol},
     )

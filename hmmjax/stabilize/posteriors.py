@@ -9,6 +9,7 @@ import numpy as np
 
 from hmmjax import inference
 from hmmjax.calibration import without_powers
+from hmmjax.ensembles import Ensemble
 from hmmjax.stabilize.examples import Examples
 from hmmjax.stabilize.folds import Part
 from hmmjax.stabilize.settings import Progress
@@ -22,7 +23,7 @@ GROUP = 8
 
 
 def numpy_posterior(
-    params: Params, obs: Observations, mask: np.ndarray, *, online: bool = False
+    params: Params | Ensemble, obs: Observations, mask: np.ndarray, *, online: bool = False
 ) -> tuple[Posterior, np.ndarray]:
     """Return posteriors as NumPy arrays.
 
@@ -61,24 +62,29 @@ class Inferred:
         return jax.tree.map(lambda x: x[positions], self.smoothed)
 
 
-def groups_of(plan: Sequence[Part], examples: Examples) -> Iterator[tuple[Params, list[int], int, Examples]]:
-    """Yield the videos of a plan in groups of at most `GROUP`: the model, positions, fold and videos of each group.
+def groups_of(plan: Sequence[Part], examples: Examples) -> Iterator[tuple[Part, Examples]]:
+    """Yield the videos of a plan in groups of at most `GROUP`: a part with their positions, and the videos.
 
     Groups are padded to the same number of videos by empty ones, so that all of them run the same programs.
     """
-    size = min(GROUP, max((len(positions) for _, positions, _ in plan), default=0))
-    for model, positions, fold in plan:
-        for start in range(0, len(positions), GROUP):
-            group = positions[start : start + GROUP]
-            yield model, group, fold, examples.take(group + group[:1] * (size - len(group))).only(range(len(group)))
+    plan = [Part(*part) for part in plan]
+    size = min(GROUP, max((len(part.positions) for part in plan), default=0))
+    for part in plan:
+        for start in range(0, len(part.positions), GROUP):
+            group = part.positions[start : start + GROUP]
+            yield (
+                part._replace(positions=group),
+                examples.take(group + group[:1] * (size - len(group))).only(range(len(group))),
+            )
 
 
 def infer_plan(
-    plan: Sequence[Part], examples: Examples, ids: Sequence[str], params: Params, progress: Progress
+    plan: Sequence[Part], examples: Examples, ids: Sequence[str], params: Params | Ensemble, progress: Progress
 ) -> Inferred:
     """Infer every video with its model.
 
-    The filter uses the models without calibration: powers that are right for a whole video make it react too late.
+    Unless a part has an online model, the filter uses the model without calibration: powers that are right for a whole
+    video make it react too late.
 
     Args:
         plan: which model infers which videos, see `plan_folds`.
@@ -102,10 +108,11 @@ def infer_plan(
 
     arrays = blank(), blank()
     likelihood, fold_of, done = np.zeros(count), np.full(count, -1), 0
-    for model, group, fold, part in groups_of(plan, examples):
+    for (model, group, fold, online), videos in groups_of(plan, examples):
         progress("inference", done, count)
-        smoothed, log_likelihood = numpy_posterior(model, part.obs, part.mask)
-        filtered, _ = numpy_posterior(without_powers(model), part.obs, part.mask, online=True)
+        smoothed, log_likelihood = numpy_posterior(model, videos.obs, videos.mask)
+        online = without_powers(model) if online is None else online
+        filtered, _ = numpy_posterior(online, videos.obs, videos.mask, online=True)
         fold_of[group], likelihood[group] = fold, log_likelihood[: len(group)]
         for into, found in zip(arrays, (smoothed, filtered), strict=True):
             for name, array in into.items():

@@ -9,11 +9,12 @@ import numpy as np
 from hmmjax import io, metrics
 from hmmjax._core.size import check_size
 from hmmjax.emissions import LABEL_FAMILIES
+from hmmjax.ensembles import Ensemble
 from hmmjax.io import BatchIndex, FormatError, ModelFile, Track
 from hmmjax.metrics.relaxed import check_order
 from hmmjax.stabilize.examples import TRACKS, Examples
 from hmmjax.stabilize.fuse import join_observations, merge_observations, union
-from hmmjax.stabilize.settings import Settings, with_overrides
+from hmmjax.stabilize.settings import AUTO, Settings, with_overrides
 from hmmjax.types import Labels, Observations, Params
 
 FEW_VIDEOS = 5
@@ -59,6 +60,10 @@ class Prepared:
     given: Params | None
     index: BatchIndex
     notices: tuple[str, ...]
+
+    def labeled(self, threshold: float) -> Examples:
+        """Return the examples with labels as observations: probabilities are cut at `threshold`."""
+        return dataclasses.replace(self.examples, obs=self.examples.obs.discretize(threshold))
 
 
 def prepare_inputs(
@@ -111,7 +116,7 @@ def prepare_inputs(
         _check_rate(model, index)
     else:
         obs = raw.discretize(settings.threshold) if settings.emissions in LABEL_FAMILIES else raw
-        if settings.emissions not in LABEL_FAMILIES:
+        if settings.emissions not in (AUTO, *LABEL_FAMILIES):
             _require_probabilities(raw, settings.emissions)
         classes = count_classes(tracks, names, raw, files)
         counts = transition_labels(transitions, index)
@@ -159,7 +164,7 @@ def _few_videos(hidden: bool, count: int) -> list[str]:
     ]
 
 
-def observations_for(raw: Observations, params: Params, threshold: float) -> Observations:
+def observations_for(raw: Observations, params: Params | Ensemble, threshold: float) -> Observations:
     """Return observations of the kind that each family of a model needs: labels for confusion families.
 
     Args:
@@ -170,6 +175,8 @@ def observations_for(raw: Observations, params: Params, threshold: float) -> Obs
     Raises:
         FormatError: the model fuses another number of recognizers.
     """
+    if isinstance(params, Ensemble):
+        return raw  # each member takes what it observes
     labels = raw.discretize(threshold)
 
     def choose(track: str) -> Any:
@@ -200,8 +207,13 @@ def _require_probabilities(raw: Observations, emissions: str) -> None:
             )
 
 
-def _restrict(params: Params, tracks: Sequence[str], observed: Sequence[str]) -> Params:
+def _restrict(params: Any, tracks: Sequence[str], observed: Sequence[str]) -> Any:
     """Return the model without unobserved tracks, except phases that are to be inferred from tools."""
+    if isinstance(params, Ensemble):
+        lacking = [track for track in observed if not getattr(params, f"num_{track}")]
+        if not lacking:
+            return params
+        raise FormatError(f"the model lacks {' and '.join(lacking)}, which are predicted", fix="leave them out")
     for track in observed:
         chain = getattr(params, track)
         if chain is None or chain.emission is None:
@@ -248,7 +260,7 @@ def align(
 def can_hide_phases(annotations: Sequence[Track], transitions: Sequence[Track], model: ModelFile | None) -> bool:
     """Return whether phases without predictions can be inferred from tools: their transitions must be known."""
     if model is not None:
-        return model.params.phases is not None
+        return model.params.num_phases > 0
     return any(track.track == "phases" for track in (transitions or annotations))
 
 

@@ -1,5 +1,6 @@
 """Read a folder of results back."""
 
+import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,9 +47,11 @@ def read_results(folder: str | os.PathLike[str], *, relaxed: bool = False) -> St
             file=file,
             fix="run hmmjax stabilize again",
         )
-    model = io.load_params(folder / "model.npz")
+    model, online = io.load_params(folder / "model.npz"), None
+    if (folder / "model_online.npz").is_file():
+        online = io.load_params(folder / "model_online.npz")
     try:
-        return _restore(arrays, model, unfinished, relaxed)
+        return dataclasses.replace(_restore(arrays, model, unfinished, relaxed), online_model=online)
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise FormatError(
             f"the arrays in this file do not fit together ({error})", file=file, fix="run hmmjax stabilize again"

@@ -9,6 +9,7 @@ from typing import Any
 
 from hmmjax.emissions.registry import families_named
 from hmmjax.priors import Priors
+from hmmjax.selection import METRICS
 
 #: Called with a stage's name, the number of parts done, and the number of parts (0: unknown).
 Progress = Callable[[str, int, int], None]
@@ -24,6 +25,12 @@ PRIORS = Priors(
     tool_emission=1.0,
 )
 
+AUTO = "auto"
+"""The value of `Settings.emissions` that leaves the choice to inner folds."""
+
+LEARN = ("auto", "count", "calibrate", "refine")
+"""Values of `Settings.learn`."""
+
 _RENAMED = {"iterations": "max_iterations"}
 
 
@@ -32,8 +39,9 @@ class Settings:
     """How to learn, hold out and stabilize.
 
     Attributes:
-        emissions: name of the emission family, one of `hmmjax.emissions.FAMILIES`. "confusion" and "logistic" turn
-            probabilities into labels first.
+        emissions: name of the emission family, one of `hmmjax.emissions.FAMILIES`, or "auto": models are trained for
+            the labels one by one and averaged, and the recognizer is kept where that is no better on inner folds
+            (`hmmjax.stabilize.auto`). "confusion" and "logistic" turn probabilities into labels first.
         folds: number of parts into which the annotated videos are split. Each part is stabilized by a model learned
             from the others. None holds out one video at a time.
         max_iterations: maximum number of EM iterations. None means 0 if counting labeled frames suffices (some video
@@ -51,6 +59,9 @@ class Settings:
         step: frame numbers per time step of the model. None uses the spacing of the predictions.
         threshold: probability at or above which a tool is present, for families of labels.
         relaxed: add metrics with relaxed boundaries to the table. They need the phases of Cholec80.
+        learn: "count" the tables in labeled frames, "calibrate" them too, "refine" them for single labels (offline
+            and online apart), or "auto": what "auto" emissions choose, and for named families `calibrated`.
+        metric: what "auto" emissions compare on inner folds, one of `hmmjax.selection.METRICS`.
     """
 
     emissions: str = "confusion"
@@ -64,13 +75,32 @@ class Settings:
     step: int | None = None
     threshold: float = 0.5
     relaxed: bool = False
+    learn: str = "auto"
+    metric: str = "log-loss"
+
+    @property
+    def calibrates(self) -> bool | None:
+        """What `calibrated` and `learn` say together about powers: yes, no, or None by the number of videos."""
+        by_learn = {"count": False, "calibrate": True, "refine": False}
+        return by_learn.get(self.learn, self.calibrated) if self.calibrated is None else self.calibrated
+
+    @property
+    def family(self) -> str:
+        """Name of the emission family that is counted; "auto" starts from "confusion"."""
+        return "confusion" if self.emissions == AUTO else self.emissions
 
     def __post_init__(self) -> None:
-        families_named(self.emissions)
+        if self.emissions != AUTO:
+            families_named(self.emissions)
+        for name, allowed in (("learn", LEARN), ("metric", METRICS)):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name}={getattr(self, name)!r} is unknown. Choose {', '.join(allowed)}.")
         for name in ("folds", "max_iterations", "step"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, numbers.Integral)):
                 raise TypeError(f"{name}={value!r} is not an integer. Give a whole number, or None.")
+        if self.learn == "refine" and self.stages:
+            raise ValueError("learn='refine' trains phases without stages. Leave out stages (--durations) or refine.")
         if self.folds is not None and self.folds < 2:
             raise ValueError(
                 f"folds={self.folds} leaves nothing to learn from. Give at least 2 parts, or folds=None "

@@ -196,11 +196,11 @@ def calibration_effect(
         Scores with powers of one, and with the powers found; None if no labeled video is held out.
     """
     before, after = _Scores(), _Scores()
-    for model, group, fold, part in groups_of(plan, examples):
-        if fold >= 0:
-            plain = without_powers(model)
-            before.add(plain, part, numpy_posterior(plain, part.obs, part.mask)[0])
-            after.add(model, part, inferred.smoothed_of(group))
+    for part, videos in groups_of(plan, examples):
+        if part.fold >= 0:
+            plain = without_powers(part.model)
+            before.add(plain, videos, numpy_posterior(plain, videos.obs, videos.mask)[0])
+            after.add(part.model, videos, inferred.smoothed_of(part.positions))
     return None if not after.frames else (before.result(), after.result())
 
 

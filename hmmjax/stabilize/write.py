@@ -82,17 +82,14 @@ def write_results(
         extra=_extra(result),
         force=force,
     )
-    m = result.model
-    io.save_params(
-        model,
-        m.params,
-        phase_names=m.phase_names,
-        tool_names=m.tool_names,
-        fps=m.fps,
-        metadata=m.metadata,
-        force=force,
-    )
     files += [posteriors, model]
+    for path, m in ((model, result.model), (folder / "model_online.npz", result.online_model)):
+        if m is None:
+            continue
+        names = {"phase_names": m.phase_names, "tool_names": m.tool_names}
+        io.save_params(path, m.params, **names, fps=m.fps, metadata=m.metadata, force=force)
+    if result.online_model is not None:
+        files.append(folder / "model_online.npz")
     if result.table:
         io.write_csv(folder / "table.csv", records(result.table), force=force)
         with io.write_atomically(folder / "table.json", force=force) as temporary:
@@ -118,7 +115,7 @@ def _clear(folder: Path) -> None:
             ids = [io.video_id(key.removeprefix("fold_")) for key in arrays.files if key.startswith("fold_")]
     except (OSError, ValueError, zipfile.BadZipFile):
         return  # damaged: unknown which files belong to that run
-    for file in ("table.csv", "table.json", *(f"pictures/{video}.png" for video in ids)):
+    for file in ("table.csv", "table.json", "model_online.npz", *(f"pictures/{video}.png" for video in ids)):
         (folder / file).unlink(missing_ok=True)
 
 

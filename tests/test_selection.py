@@ -1,0 +1,114 @@
+"""Choices on held-out predictions: averages, guards against worse classes, and the recognizer where nothing helps."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from hmmjax import Labels, Observations, Params, PhaseChain, emissions, selection
+from hmmjax.ensembles import Ensemble
+from hmmjax.stabilize.auto import Search, describe
+from hmmjax.stabilize.candidates import with_restarts
+from hmmjax.stabilize.examples import Examples
+
+TRUTH = np.repeat([0, 1, 2], 20)
+
+
+def predictions(seed, right, wrong_phase=None):
+    """Six videos of P(phase), with a given probability of the truth; in a wrong phase it goes to its neighbor."""
+    rng = np.random.default_rng(seed)
+    out = []
+    for _ in range(6):
+        p = np.full((60, 3), (1 - right) / 2)
+        p[np.arange(60), TRUTH] = right
+        if wrong_phase is not None:
+            p[wrong_phase == TRUTH] = np.roll(p[wrong_phase == TRUTH], 1, -1)
+        out.append(p + rng.uniform(0, 1e-3, p.shape))
+    return out
+
+
+def noisy_outputs():
+    rng = np.random.default_rng(1)
+    return [np.eye(3)[np.where(rng.uniform(size=60) < 0.2, rng.integers(0, 3, 60), TRUTH)] for _ in range(6)]
+
+
+def test_losses_are_means_over_labeled_frames():
+    p = [np.array([[0.5, 0.5], [0.2, 0.8], [0.9, 0.1]])]
+    labels = [np.array([0, -1, 1])]
+    expected = -np.log(np.array([0.5, 0.1]) + 1e-6).mean()
+    assert_allclose(selection.losses_of(p, labels, "log-loss"), [expected])
+    assert_allclose(selection.losses_of(p, labels, "accuracy"), [0.5])
+    tools = selection.losses_of([np.array([[0.9, 0.2], [0.4, 0.3]])], [np.array([[1, -1], [1, -1]])], "accuracy")
+    assert_allclose(tools[0, 0], 0.5)
+    assert np.isnan(tools[0, 1])
+    with pytest.raises(ValueError, match="log-loss or accuracy"):
+        selection.losses_of(p, labels, "F1")
+
+
+def test_the_mean_is_chosen_unless_one_is_clearly_better():
+    labels, outputs = [TRUTH] * 6, noisy_outputs()
+    alike = selection.choose_phases({"a": predictions(0, 0.8), "b": predictions(1, 0.8)}, outputs, labels)
+    assert alike.option == "mean" and float(alike.share) == 0
+    assert_allclose(alike.weights, [0.5, 0.5])
+    assert alike.margin > 2 * alike.error > 0
+    better = selection.choose_phases({"a": predictions(0, 0.9), "b": predictions(1, 0.5)}, outputs, labels)
+    assert better.option == "a"
+    assert next(iter(better.losses)) == "a" and list(better.losses)[-1] == "recognizer"
+
+
+def test_a_phase_that_would_be_lost_keeps_the_recognizer():
+    labels, outputs = [TRUTH] * 6, noisy_outputs()
+    mild = selection.choose_phases({"a": predictions(0, 0.6, wrong_phase=2)}, outputs, labels)
+    assert 0 < float(mild.share) < 0.5 and mild.option == "a"
+    assert_allclose(mild.weights + mild.share, [1.0])
+    lost = selection.choose_phases({"a": predictions(0, 0.99, wrong_phase=2)}, outputs, labels)
+    assert lost.option == "recognizer" and float(lost.share) == 1 and not lost.weights.any() and lost.margin == 0
+
+
+def test_every_tool_is_chosen_by_itself():
+    rng = np.random.default_rng(0)
+    labels = [rng.integers(0, 2, (40, 3)) for _ in range(4)]
+    for x in labels:
+        x[:, 2] = 0
+    weak = [np.clip(0.5 + 0.2 * (2 * x - 1) + rng.normal(0, 0.2, x.shape), 0.01, 0.99) for x in labels]
+    good = [np.clip(0.5 + 0.4 * (2 * x - 1) + rng.normal(0, 0.1, x.shape), 0.01, 0.99) for x in labels]
+    model = [np.stack([g[:, 0], 1 - g[:, 1], g[:, 2]], -1) for g in good]
+    choice = selection.choose_tools({"model": model}, weak, labels)
+    assert choice.option == ("model", "recognizer", "recognizer")
+    assert_allclose(choice.weights, [[1, 0, 0]])
+    assert_allclose(choice.share, [0, 1, 1])
+
+
+def test_restarts_keep_rows_probabilities():
+    chain = PhaseChain(np.array([1.0, 0.0]), np.array([[1.0, 0.0], [0.0, 1.0]]))
+    new = with_restarts(chain, 0.01)
+    assert_allclose(new.transition, [[0.995, 0.005], [0.005, 0.995]], rtol=1e-6)
+    assert_allclose(new.initial, [0.95, 0.05], rtol=1e-6)
+
+
+def test_no_model_sees_the_videos_that_it_is_chosen_or_used_for():
+    """Each part's choice uses models without the part and without the videos that they predict."""
+    learned, examples = (
+        [],
+        Examples(
+            Observations(np.tile(TRUTH, (8, 1)).astype(np.int32)),
+            Labels(np.tile(TRUTH, (8, 1))),
+            np.ones((8, 60), bool),
+        ),
+    )
+
+    def learn(positions, held_out):
+        learned.append((tuple(positions), tuple(held_out)))
+        chain = np.array([[0.9, 0.1, 0], [0, 0.9, 0.1], [0, 0, 1.0]], np.float32)
+        confusion = emissions.PhaseConfusion(np.full((3, 3), 0.1, np.float32) + 0.7 * np.eye(3, dtype=np.float32))
+        params = Params(PhaseChain(np.array([1.0, 0, 0], np.float32), chain, confusion))
+        return params, (examples.labels, examples.mask)
+
+    parts = np.array_split(np.arange(8), 4)
+    search = Search(examples, examples.obs, 3, learn, parts, False, "log-loss", 0.5)
+    chosen, final = search.run(lambda done, count: None)
+    assert len(chosen) == 4 and len(learned) == 1 + 4 + 6
+    assert all(not set(positions) & set(held_out) for positions, held_out in learned)
+    assert {held_out for _, held_out in learned} >= {(), (0, 1), (2, 3), (0, 1, 2, 3)}
+    # Outputs are the truth, which no model improves.
+    assert all(not isinstance(x.offline, Ensemble) for x in chosen)
+    assert any("recognizer" in line or "counted" in line for line in describe(final, "log-loss"))
