@@ -68,7 +68,11 @@ class Ensemble:
         return max((member.num_tools for member in self.members), default=0)
 
     def weights(self, track: str) -> Any:
-        """Return the weights (N,) of phases or (N, K) of tools, for "phases" or "tools"; None without the track."""
+        """Return the weights (N,) of phases or (N, K) of tools; None without the track.
+
+        Args:
+            track: "phases" or "tools".
+        """
         present = np.array([getattr(member, track) is not None for member in self.members])
         if not present.any():
             return None
@@ -116,7 +120,12 @@ class Ensemble:
             raise ValueError(f"{name} gives weight to a member without {track}. Set it to zero.")
 
     def observed_by(self, member: Params, obs: Observations) -> Observations:
-        """Return the observations as a member takes them: labels for families of labels, None for a track it lacks."""
+        """Return the observations as a member takes them: labels for families of labels, None for a track it lacks.
+
+        Args:
+            member: one of the members.
+            obs: labels or probabilities.
+        """
         check_observations(obs)
         labels = obs.discretize(self.threshold)
         return Observations(*(_suited(member, track, obs, labels) for track in ("phases", "tools")))
@@ -133,17 +142,30 @@ def _suited(member: Params, track: str, obs: Observations, labels: Observations)
 
 
 def main_member(model: "Params | Ensemble") -> Params:
-    """Return the model itself, or the member of an ensemble with the largest weight: what tables of a model show."""
+    """Return the model itself, or the member of an ensemble with the largest weight: what tables of a model show.
+
+    Args:
+        model: a model or an ensemble.
+    """
     return model.members[int(np.argmax(model.shares()))] if isinstance(model, Ensemble) else model
 
 
 def labels_of(member: Params, labels: Labels) -> Labels:
-    """Return the labels of the tracks that a member has."""
+    """Return the labels of the tracks that a member has.
+
+    Args:
+        member: a model.
+        labels: of both tracks.
+    """
     return Labels(*(None if getattr(member, t) is None else getattr(labels, t) for t in ("phases", "tools")))
 
 
 def all_frames(obs: Observations) -> Any:
-    """Return a mask of ones for observations of labels or probabilities, in their form; None if there are none."""
+    """Return a mask of ones for observations of labels or probabilities, in their form; None if there are none.
+
+    Args:
+        obs: arrays or lists of videos.
+    """
     for track, x in (("phases", obs.phases), ("tools", obs.tools)):
         x = next((source for source in x if source is not None), None) if isinstance(x, tuple) else x
         if x is not None:

@@ -19,7 +19,7 @@ from hmmjax import emissions
 N = 3
 ML = hmmjax.Priors()  # maximum likelihood: no anchors
 # Not densities over observations: they cannot be sampled and there is nothing to maximize.
-SCALED = {"PhaseScaled", "ToolScaled"}
+SCALED = {"PhaseScaled", "ToolScaled", "ToolMonotone"}
 FAMILIES = [
     c
     for c in (getattr(emissions, name) for name in emissions.__all__)
@@ -70,7 +70,7 @@ def perturbed(family, seed=0):
 
     def move(x):
         moved = np.asarray(x) * rng.uniform(0.7, 1.4, np.shape(x)).astype(np.float32)
-        if family.__name__ == "ToolScaled":
+        if family.__name__ in ("ToolScaled", "ToolMonotone"):
             return jnp.asarray(moved)
         return jnp.asarray(moved / moved.sum(-1, keepdims=True) if is_table(x) else moved, jnp.float32)
 
@@ -336,8 +336,9 @@ def test_gradients_are_finite_everywhere_a_recognizer_can_go(family):
 @pytest.mark.parametrize("bad", [np.nan, -1.0])
 def test_check_names_the_field(family, bad):
     built = perturbed(family)
-    # A mean may be negative; its scale may not. A weight may be anything finite.
-    bad = bad if hasattr(built, "scale") or not hasattr(built, "weights") else np.nan
+    # A mean may be negative; its scale may not. A weight or a log-ratio may be anything finite.
+    free = hasattr(built, "weights") or hasattr(built, "log_ratios")
+    bad = bad if hasattr(built, "scale") or not free else np.nan
     positive = [n for n in ("scale", "covariance") if hasattr(built, n)]
     name = positive[0] if positive else dataclasses.fields(built)[0].name
     table = jnp.asarray(getattr(built, name))

@@ -62,7 +62,11 @@ class Prepared:
     notices: tuple[str, ...]
 
     def labeled(self, threshold: float) -> Examples:
-        """Return the examples with labels as observations: probabilities are cut at `threshold`."""
+        """Return the examples with labels as observations.
+
+        Args:
+            threshold: probability at or above which a tool is present.
+        """
         return dataclasses.replace(self.examples, obs=self.examples.obs.discretize(threshold))
 
 
