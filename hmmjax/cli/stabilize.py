@@ -101,7 +101,7 @@ def _check(learning: o.Learning, modeling: o.Modeling) -> None:
     from hmmjax.cli import reading
 
     for option, value, allowed in (
-        ("--emissions", modeling.emissions, ("auto", *o.EMISSIONS)),
+        ("--emissions", modeling.emissions, (*o.EMISSIONS, "auto")),
         ("--learn", modeling.learn, ("auto", "count", "calibrate", "refine")),
         ("--metric", modeling.metric, ("log-loss", "accuracy")),
     ):
