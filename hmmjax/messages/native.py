@@ -99,7 +99,7 @@ def viterbi(potentials: Potentials) -> Path:
 
 def can_train(p: Potentials) -> bool:
     """Return whether `marginals` takes potentials of these shapes: chains without configurations of tools."""
-    return p.tools is None and p.configs is None and p.initial.shape[-1] == 1 and available()
+    return p.packing is None and p.tools is None and p.configs is None and p.initial.shape[-1] == 1 and available()
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -114,7 +114,7 @@ def marginals(past_only: bool, p: Potentials) -> Filtered:
     """
     if past_only:
         return filter(p)
-    value, residuals = log_normalizer(p, True)
+    value, residuals = log_normalizer(p, "frames")
     return Filtered(residuals[3], jnp.zeros((*p.phases.shape[:2], 0, 2), p.phases.dtype), value)
 
 
