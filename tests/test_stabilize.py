@@ -144,9 +144,9 @@ def test_one_shape_serves_all_folds():
     from hmmjax import inference
 
     plan = [(job.learn_model(examples(), num_phases=2, num_tools=0).params, p, i) for i, p in enumerate(([0, 1], [2]))]
-    before = inference._posterior._cache_size()
+    before = inference._posterior.compiled._cache_size()
     found = job.posteriors.infer_plan(plan, examples(), "abcd", plan[0][0], lambda *_: None)
-    assert inference._posterior._cache_size() <= before + 1 and found.folds[:3] == (0, 0, 1)
+    assert inference._posterior.compiled._cache_size() <= before + 1 and found.folds[:3] == (0, 0, 1)
     expected = hmmjax.posterior(plan[0][0], examples().obs).phases[:3]
     np.testing.assert_allclose(found.smoothed.phases[:3], expected, atol=1e-6)
 

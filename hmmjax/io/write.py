@@ -14,7 +14,7 @@ from hmmjax.io.errors import FormatError
 from hmmjax.io.names import permutation
 from hmmjax.io.tracks import Layout, Track
 from hmmjax.io.videos import array_suffix
-from hmmjax.io.write_segments import segment_lines
+from hmmjax.io.segment_files import segment_lines
 
 #: Probabilities are clipped to at least this before they are written as logits.
 LOGIT_CLIP = 1e-12
