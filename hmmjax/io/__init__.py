@@ -24,10 +24,10 @@ from hmmjax.io.names import (
     resolve_names,
 )
 from hmmjax.io.read import find_files, read, read_annotations
+from hmmjax.io.segment_files import write_segments
 from hmmjax.io.tracks import Layout, Track, Video
 from hmmjax.io.videos import array_suffix, natural, rename_videos, select, video_id
 from hmmjax.io.write import plan_files, save_npz, write, write_csv, write_posteriors
-from hmmjax.io.segment_files import write_segments
 
 __all__ = [
     "CHOLEC80_PHASES",

@@ -12,9 +12,9 @@ import numpy as np
 from hmmjax.io.atomic_write import write_atomically
 from hmmjax.io.errors import FormatError
 from hmmjax.io.names import permutation
+from hmmjax.io.segment_files import segment_lines
 from hmmjax.io.tracks import Layout, Track
 from hmmjax.io.videos import array_suffix
-from hmmjax.io.segment_files import segment_lines
 
 #: Probabilities are clipped to at least this before they are written as logits.
 LOGIT_CLIP = 1e-12

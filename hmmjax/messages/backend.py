@@ -43,6 +43,13 @@ class Backend:
     packs: bool = False
 
     def takes(self, potentials: Potentials) -> Potentials:
-        """Return the same potentials in a form that this backend takes."""
+        """Return the same potentials in a form that this backend takes.
+
+        Args:
+            potentials: of a padded or packed batch, with or without log-likelihoods of tools.
+
+        Returns:
+            `Potentials`, joined unless `sums_tools` and padded unless `packs`.
+        """
         potentials = potentials if self.sums_tools else potentials.joined()
         return potentials if self.packs else potentials.padded()

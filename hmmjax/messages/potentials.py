@@ -77,7 +77,14 @@ class Potentials:
         return dataclasses.replace(self, phases=phases, configs=configs, tools=tools, packing=packing)
 
     def pack_like(self, results: Any) -> Any:
-        """Return a tree of results per frame, (B, T, ...), in the form of these potentials."""
+        """Return results per frame in the form of these potentials.
+
+        Args:
+            results: tree of arrays (B, T, ...).
+
+        Returns:
+            The same tree; of arrays (1, N, ...) if the potentials are packed.
+        """
         if self.packing is None:
             return results
         return jax.tree.map(lambda x: self.packing.gather(x, self.phases.shape[1]), results)
