@@ -142,12 +142,14 @@ def test_empty_videos_teach_what_videos_left_out_do():
 def test_one_shape_serves_all_folds():
     """Of every program of inference only one is compiled, whatever the folds and their sizes."""
     from hmmjax import inference
+    from hmmjax.stabilize import folds
 
-    plan = [(job.learn_model(examples(), num_phases=2, num_tools=0).params, p, i) for i, p in enumerate(([0, 1], [2]))]
+    model = job.learn_model(examples(), num_phases=2, num_tools=0).params
+    plan = [folds.Part(model, positions, i) for i, positions in enumerate(([0, 1], [2]))]
     before = inference._posterior.compiled._cache_size()
-    found = job.posteriors.infer_plan(plan, examples(), "abcd", plan[0][0], lambda *_: None)
+    found = job.posteriors.infer_plan(plan, examples(), "abcd", model, lambda *_: None)
     assert inference._posterior.compiled._cache_size() <= before + 1 and found.folds[:3] == (0, 0, 1)
-    expected = hmmjax.posterior(plan[0][0], examples().obs).phases[:3]
+    expected = hmmjax.posterior(model, examples().obs).phases[:3]
     np.testing.assert_allclose(found.smoothed.phases[:3], expected, atol=1e-6)
 
 
