@@ -126,7 +126,7 @@ def test_bad_input_and_a_dry_run(world, tmp_path):
     assert "at least two videos" in run(*one, code=2).stderr.replace("\n", " ")
     one = ("--videos", "1", "--dry-run")
     assert "at least two videos" in run("compare", *tools(world), *one, code=2).stderr
-    for bad in (["--folds", 1], ["--time-step", 40], ["--emissions", "probability", "--tool-kind", "labels"]):
+    for bad in (["--folds", 1], ["--time-step", 0], ["--emissions", "probability", "--tool-kind", "labels"]):
         run("compare", *tools(world), *bad, "--dry-run", code=2)
     plan = json.loads(run("compare", *tools(world), "--dry-run", "--json", "--csv", tmp_path / "t.csv").stdout)
     assert plan["would_compare_on"] == [f"video{v:02d}" for v in range(1, 5)] and not (tmp_path / "t.csv").exists()

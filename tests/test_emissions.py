@@ -614,6 +614,6 @@ def test_scores_become_monotone_evidence():
     assert not log_prob[..., 0].any()
     assert abs(log_prob[0, 0, 1]) < 1 and log_prob[1, 0, 1] > 4 and log_prob[2, 0, 1] < -4
     assert abs(log_prob[0, 1, 1]) < 0.5 and log_prob[1, 1, 1] > 1 and log_prob[2, 1, 1] < -1
-    assert family.maximize(None) is family
+    assert family.maximize(family.statistics(scores, np.ones((*scores.shape, 2)))) is family
     with pytest.raises(ValueError, match="finite"):
         emissions.ToolMonotone(jnp.array([[0.0, np.nan]])).check()
