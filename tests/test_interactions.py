@@ -364,8 +364,9 @@ def test_errors_name_cause_and_fix(unchecked):
         call(transition=Interacting(jnp.zeros((2, 2, 2))))
     with pytest.raises(ValueError, match=r"tools.emission.weights must be finite.*-20"):
         call(emission=ToolLogistic(tools.emission.weights.at[0, 1].set(-jnp.inf)))
+    refused = r"tools.emission.weights (holds 1e\+300 nats|must be log-odds, real)|has dtype complex128"
     for wrong, error in ((1e300, ValueError), (True, TypeError), (1j, TypeError)):
-        with pytest.raises(error, match=r"tools.emission.weights (holds 1e\+300 nats|must be log-odds, real)|has dtype complex128"):
+        with pytest.raises(error, match=refused):
             call(emission=ToolLogistic(np.full((2, 3), wrong)))
     with pytest.raises(ValueError, match=r"11 tools cannot interact.*10 tools.*PhaseConditioned"):
         call(transition=Interacting(jnp.zeros((2, 11, 12))))

@@ -196,19 +196,21 @@ void Steps::rescale(const Message& x) {
     for (long q = 0; q < m.L; ++q) {
       const double total = x.totals[q];
       if (!(total > 0) || (total >= LOWEST && total <= HIGHEST) || total > 1e300) continue;
-      const double shift = QUANTUM * rint(logb(total) / QUANTUM), factor = ldexp(1.0, -static_cast<int>(shift));
+      // The smallest positive totals need a factor that a double cannot hold; this brings them into range too.
+      const double exponent = QUANTUM * rint(logb(total) / QUANTUM), shift = exponent < -896 ? -896 : exponent;
+      const double factor = ldexp(1.0, -static_cast<int>(shift));
       for (long c = 0; c < m.C; ++c) x.rows[c * m.Lp + q] *= factor;
       x.totals[q] *= factor;
       x.scale[q] += shift;
     }
-  // An impossible phase takes another's power, so that powers stay alike.
-  V tops = fill(-INFINITY);
+  // An impossible phase takes the lowest power of the others: a higher one would raise the reference of the phases that
+  // follow it above what the possible phases add to them, which would be lost.
+  double lowest = INFINITY;
+  for (long q = 0; q < m.L; ++q)
+    if (x.totals[q] > 0 && x.scale[q] < lowest) lowest = x.scale[q];
+  if (lowest == INFINITY) lowest = 0;
   for (long o = 0; o < m.Lp; o += W)
-    tops = maximum(tops, select(load(x.totals + o) > V{}, load(x.scale + o), fill(-INFINITY)));
-  double top = largest(tops);
-  if (top == -INFINITY) top = 0;
-  for (long o = 0; o < m.Lp; o += W)
-    store(x.scale + o, select(load(x.totals + o) > V{}, load(x.scale + o), fill(top)));
+    store(x.scale + o, select(load(x.totals + o) > V{}, load(x.scale + o), fill(lowest)));
 }
 
 // The forward pass over all frames: calls visit(t, message of frame t before, message of frame t); stops if it returns
