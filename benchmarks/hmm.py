@@ -183,7 +183,7 @@ def cholec80(tracks: str | None) -> dict[str, Any]:
         order = np.concatenate([order[i :: len(jax.devices())] for i in range(len(jax.devices()))])
         outputs, mask, _ = hmmjax.shard(jax.tree.map(lambda x: x[order], outputs), mask[order])
     data = jax.tree.map(jnp.asarray, (start, outputs)) if jax.default_backend() == "gpu" else (start, outputs)
-    # Without pseudo-counts EM produces zeros, for which "auto" takes the slow recursions in logarithms.
+    # Without pseudo-counts EM produces zeros, for which only the compiled recursions for CPUs are exact and fast.
     priors = hmmjax.Priors(*[0.01] * 6)
     began = time.perf_counter()
     fitted = hmmjax.fit(*data, mask, priors=priors, max_iterations=200, tolerance=1e-6)

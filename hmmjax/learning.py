@@ -116,7 +116,7 @@ def fit(
     likelihoods: list[float] = []
     converged = False
     while True:
-        # EM may drive probabilities to zero, for which the scaled recursions are no longer exact.
+        # EM may drive probabilities to zero, for which not every backend is exact.
         name = lowering.choose_backend(backend, params)
         following, objective, likelihood, values = _em_step(params, batch, prior, name, frozen)
         _require_possible(np.asarray(values), history)

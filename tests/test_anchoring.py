@@ -1,8 +1,6 @@
 """Anchored emissions: unlabeled EM keeps what a recognizer's classes mean, and drift is detected where it does not."""
 
 import dataclasses
-import os
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +17,6 @@ from hmmjax.emissions import Anchor, PhaseConfusion, PhaseDirichlet, Tempered, T
 from hmmjax.emissions.anchor import pseudo_frames_of
 from hmmjax.priors import check_priors
 
-DATA = Path(os.environ.get("HMMJAX_DATA", "../shared/data"))
 #: Half a percent of frames: what smoothing may cost a video that holds nothing to smooth.
 SLACK = 0.006
 
@@ -55,11 +52,10 @@ def test_maximum_likelihood_drifts_and_the_check_says_so():
     assert diagnostics.find_drift(held, obs) == []
 
 
-@pytest.mark.skipif(not (DATA / "mstcn").exists(), reason="needs ../shared/data/mstcn")
 @pytest.mark.parametrize("labeled", [(), (0,), (0, 1)])
-def test_real_overconfident_outputs_stay_at_raw(labeled):
-    logits = np.load(DATA / "mstcn" / "phase_logits_1fps.npz")
-    known = np.load(DATA / "cholec80" / "labels_1fps.npz")
+def test_real_overconfident_outputs_stay_at_raw(labeled, data_dir):
+    logits = np.load(data_dir / "mstcn" / "phase_logits_1fps.npz")
+    known = np.load(data_dir / "cholec80" / "labels_1fps.npz")
     videos = [np.asarray(jax.nn.softmax(logits[f"stages_{v}"][0])) for v in range(71, 76)]
     truth = [known[f"phase_{v}"][: len(x)].astype(int) for v, x in zip(range(71, 76), videos, strict=True)]
     videos = [x[: len(y)] for x, y in zip(videos, truth, strict=True)]

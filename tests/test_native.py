@@ -93,6 +93,23 @@ def test_tools_may_be_summed_or_not():
 
 
 @compiled
+def test_posteriors_ask_for_no_counts_of_tables(monkeypatch):
+    asked, call = [], messages.native._call
+
+    def record(name, p, *results):
+        asked.append([shape for shape, _ in results[1:4]])
+        return call(name, p, *results)
+
+    monkeypatch.setattr(messages.native, "_call", record)
+    p = chain(2, 1, 33, 3, 2)
+    value = lambda **changes: messages.log_normalizer(dataclasses.replace(p, **changes), "native").sum()  # noqa: E731
+    jax.eval_shape(jax.grad(lambda x: value(phases=x)), p.phases)
+    assert all(0 in shape for shape in asked.pop())
+    jax.eval_shape(jax.grad(lambda x: value(transition=x)), p.transition)
+    assert not any(0 in shape for shape in asked.pop())
+
+
+@compiled
 def test_padding_does_not_count():
     """Frames after a video's end may hold anything, NaN too, and their marginals are zero."""
     p = chain(4, 3, 40, 3, 2)

@@ -41,20 +41,9 @@ struct MaxPairs {
 };
 
 template <int R, int RIGHT, class Finish>
-INLINE void push_max_pairs(const double* x, double* y, const double* ratios, const Group& g, long Lp_, long o,
+INLINE void push_max_pairs(const double* x, double* y, const double* ratios, const Group& g, long Lp, long o,
                            Finish finish) {
-  const long Lp = RIGHT ? W : Lp_, right = RIGHT ? RIGHT : g.right, stride = right * Lp;
-  const MaxPairs<R> pairs(ratios, Lp, o);
-  for_each_set(g, 1 << R, [=](long c) __attribute__((always_inline)) {
-    V rows[1 << R];
-    const double* from = x + c * Lp + o;
-    double* to = y + c * Lp + o;
-#pragma GCC unroll 16
-    for (int i = 0; i < (1 << R); ++i) rows[i] = load(from + i * stride);
-    pairs.push(rows);
-#pragma GCC unroll 16
-    for (int i = 0; i < (1 << R); ++i) store(to + i * stride, finish(rows[i], c + i * right));
-  });
+  push_sets<R, RIGHT>(x, y, MaxPairs<R>(ratios, RIGHT ? W : Lp, o), g, Lp, o, finish);
 }
 
 template <class Finish>

@@ -102,11 +102,11 @@ INLINE void with_layout(const Group& g, long Lp, Body body) {
   }
 }
 
-// RIGHT: configurations on the right, or 0, as in with_layout.
-template <int R, int RIGHT, class Finish>
-INLINE void push_pairs(const double* x, double* y, const Group& g, bool transposed, long Lp_, long o, Finish finish) {
+// Takes the rows of each set of 2^R configurations through pairs.push. RIGHT: configurations on the right, or 0, as in
+// with_layout.
+template <int R, int RIGHT, class AnyPairs, class Finish>
+INLINE void push_sets(const double* x, double* y, const AnyPairs& pairs, const Group& g, long Lp_, long o, Finish finish) {
   const long Lp = RIGHT ? W : Lp_, right = RIGHT ? RIGHT : g.right, stride = right * Lp;
-  const Pairs<R> pairs(g.ratios, transposed, Lp, o);
   for_each_set(g, 1 << R, [=](long c) __attribute__((always_inline)) {
     V rows[1 << R];
     const double* from = x + c * Lp + o;
@@ -117,6 +117,11 @@ INLINE void push_pairs(const double* x, double* y, const Group& g, bool transpos
 #pragma GCC unroll 16
     for (int i = 0; i < (1 << R); ++i) store(to + i * stride, finish(rows[i], c + i * right));
   });
+}
+
+template <int R, int RIGHT, class Finish>
+INLINE void push_pairs(const double* x, double* y, const Group& g, bool transposed, long Lp, long o, Finish finish) {
+  push_sets<R, RIGHT>(x, y, Pairs<R>(g.ratios, transposed, RIGHT ? W : Lp, o), g, Lp, o, finish);
 }
 
 // out[..j..] = sum_i x[..i..] table[i][j]; y must not be x.

@@ -23,17 +23,22 @@ def drifted_states(outputs: System, stabilized: System, names: Sequence[str] | N
     Returns:
         At most one warning.
     """
-    if outputs.phases is None or stabilized.phases is None or not stabilized.phases:
+    if not _have_the_same_classes(outputs, stabilized):
         return []
     size = stabilized.phases[0].shape[-1]
-    if any(x.max(initial=0) >= size for x in outputs.phase_labels()):
-        return []
     found = agreement(list(stabilized.phases), list(outputs.phases), size).describe(names)
     return [
         f"{text}. Without enough labels a model may learn other states than these phases: compare the pictures with "
         "the raw predictions, and annotate some videos"
         for text in found
     ]
+
+
+def _have_the_same_classes(outputs: System, stabilized: System) -> bool:
+    """Whether both have phases, and all of the recognizer's are states of the model."""
+    if outputs.phases is None or not stabilized.phases:
+        return False
+    return all(x.max(initial=0) < stabilized.phases[0].shape[-1] for x in outputs.phase_labels())
 
 
 def vanished_phases(
@@ -51,7 +56,7 @@ def vanished_phases(
     Returns:
         At most one warning, with the three longest runs.
     """
-    if outputs.phases is None or stabilized.phases is None:
+    if not _have_the_same_classes(outputs, stabilized):
         return []
     found = []
     for video, raw, kept in zip(ids, outputs.phase_labels(), stabilized.phase_labels(), strict=True):
