@@ -120,10 +120,10 @@ def find_drift(params: Params, obs: Observations, mask: Any = None, labels: Labe
     states = states.reshape(*batch.observed.shape, params.num_phases)
     given = batch.phases if isinstance(batch.phases, tuple) else (batch.phases,)
     found = []
+    seen = [np.asarray(x) for x in batch.observed]
     for family, outputs in zip(params.phases.emission.sources, given, strict=True):
         if outputs is None or not has_meaning(family):
             continue
-        seen = [np.asarray(x) for x in batch.observed]
         own = [np.asarray(x)[m] for x, m in zip(outputs, seen, strict=True)]
         inferred = [x[m] for x, m in zip(states, seen, strict=True)]
         found += agreement(inferred, own, params.num_phases).describe()

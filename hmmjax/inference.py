@@ -67,7 +67,8 @@ def _differentiable(run: Callable) -> Callable:
             return run(*jax.tree.unflatten(tree, every.values()), backend=backend)[0]
 
         (found,) = jax.vjp(value, [leaves[i] for i in floats])[1](cotangent)
-        return jax.tree.unflatten(tree, [dict(zip(floats, found, strict=True)).get(i) for i in range(len(leaves))])
+        gradients = dict(zip(floats, found, strict=True))
+        return jax.tree.unflatten(tree, [gradients.get(i) for i in range(len(leaves))])
 
     @partial(jax.custom_vjp, nondiff_argnums=(2,))
     def function(params: Params, batch: Batch, backend: str) -> tuple[Array, None]:

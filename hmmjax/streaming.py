@@ -227,7 +227,10 @@ class Stream:
 
 
 class _EnsembleStream(Stream):
-    """One stream per member of an ensemble, and the averages of their results."""
+    """One stream per member of an ensemble, and the averages of their results.
+
+    A frame that a member finds impossible is refused, as by a stream of that member alone.
+    """
 
     def __init__(self, params: Params | Ensemble, *, lag: int = 0) -> None:
         ensemble: Any = params

@@ -42,7 +42,7 @@ def test_the_default_path_is_not_below_raw_however_confident_the_recognizer_is(s
     assert diagnostics.find_drift(fitted.params, obs) == []
 
 
-def test_maximum_likelihood_drifts_and_the_check_says_so():
+def test_maximum_likelihood_drifts_where_the_default_does_not():
     outputs, truth = simulated(2, 3.5, 5)
     obs = hmmjax.Observations(outputs)
     free = hmmjax.fit(hmmjax.init_params(7, 0), obs, priors=hmmjax.Priors(), max_iterations=40).params

@@ -194,7 +194,7 @@ def test_a_few_labeled_frames_suffice_to_improve_tools(emissions):
             ap.append(metrics.average_precision(test, [x[m] for x, m in zip(ranks, mask[6:], strict=True)]).value)
             f1.append(metrics.tool_f1(test, [x[m] for x, m in zip(values, mask[6:], strict=True)]).value)
         gains.append((ap[1] - ap[0], f1[1] - f1[0]))
-        assert "210 labels" in learned.method or learned.method.startswith("recognizer errors counted in")
+        assert f"{(known >= 0).sum()} labels" in learned.method
     gains = np.array(gains)
     assert (gains > -0.02).all() and (gains.mean(0) > 0).all(), gains
 

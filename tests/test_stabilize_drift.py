@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hmmjax.stabilize.drift import vanished_phases
+from hmmjax.stabilize.drift import drifted_states, vanished_phases
 from hmmjax.stabilize.table import System
 
 NAMES = ("first", "short", "last")
@@ -30,3 +30,12 @@ def test_short_runs_and_phases_that_are_kept_need_no_warning():
 
 def test_a_recognizer_of_other_classes_has_no_phases_to_lose():
     assert vanished([0] * 20 + [3] * 12 + [2] * 20, [0] * 26 + [2] * 26) == []
+
+
+def test_states_that_are_other_classes_are_named():
+    raw = np.repeat([0, 1, 2], 40)
+    swapped, same = (System("M_H", [np.eye(3)[states][raw]]) for states in ([1, 0, 2], [0, 1, 2]))
+    (warning,) = drifted_states(System("M", [raw]), swapped, NAMES)
+    assert "first" in warning and "mostly taken for short" in warning and "last in" not in warning
+    assert drifted_states(System("M", [raw]), same, NAMES) == []
+    assert drifted_states(System("M", [raw + 1]), swapped, NAMES) == []  # a class that the model lacks

@@ -115,8 +115,8 @@ def lower(params: Params, table: Tables, lengths: Array) -> Potentials:
         chain = Potentials(start, table.phase_transition, (), table.phases, None, lengths, packing=packing)
         return _expand_stages(chain, structure.stages)
     if structure.independent:
-        start, per_tool = table.tool_initial[..., None], jnp.moveaxis(table.tools, 2, 0)
-        return Potentials(start, table.tool_transition, (), per_tool, None, lengths, packing=packing)
+        start, tools = table.tool_initial[..., None], jnp.moveaxis(table.tools, 2, 0)
+        return Potentials(start, table.tool_transition, (), tools, None, lengths, packing=packing)
     phases = table.phase_initial, table.phase_transition, table.phases
     first, blocks = table.tool_initial, params.tools.transition.blocks(table.tool_transition)
     if params.phases is None:

@@ -98,8 +98,7 @@ def _marginals(
     """Return what `lowering.smooth` does, given all frames or the frames up to each frame's own."""
     structure = lowering.structure_of(params, table)
     potentials = lowering.lower(params, table, lengths)
-    one = structure.map(lambda p: p, potentials) if structure.independent else potentials
-    if messages.select(backend, one).name == "native" and messages.native.can_train(one):
+    if messages.select(backend, potentials).name == "native" and messages.native.can_train(potentials):
         out = structure.map(partial(messages.native.marginals, past_only), potentials)
     elif past_only:
         out = structure.map(lambda p: messages.filter(p, backend=backend), potentials)

@@ -1,6 +1,7 @@
 """Estimate what exact inference costs before anything is compiled: joint states, memory and time."""
 
 import contextlib
+import functools
 import os
 from typing import NamedTuple
 
@@ -31,7 +32,7 @@ def model_size(num_phases: int, num_tools: int, num_frames: int, num_videos: int
     """Return the size of a model and a batch.
 
     Args:
-        num_phases: number of phases, or of their stages; 0 without phases.
+        num_phases: number of phases, 0 without phases. Stages multiply the cost.
         num_tools: K; without phases, the tools are independent chains of two states.
         num_frames: frames of the longest video.
         num_videos: number of videos.
@@ -62,6 +63,7 @@ def check_size(num_phases: int, num_tools: int, num_frames: int, num_videos: int
     )
 
 
+@functools.cache
 def memory_limit() -> int | None:
     """Return how much memory this process may use, in bytes; None if the system does not tell."""
     limits: list[int] = []

@@ -149,7 +149,7 @@ class Search:
             return Choice("too few videos to choose", weights, 1 - weights.sum(0), {}, 0.0, float("nan"))
         truth = [labels[v][self.examples.mask[v]] for v in videos]
         # Phases are chosen among trained models and the one with restarts; the plain one lacks these (real.md).
-        names_used = [n for n in names if n != "counted"] if track == "phases" and len(names) == 4 else names
+        names_used = [n for n in names if n != "counted"] if "trained" in names else names
         candidates = {n: [predicted[n, mode, v][track] for v in videos] for n in names_used}
         outputs = [self._own(track, v) for v in videos]
         choose = selection.choose_phases if track == "phases" else selection.choose_tools

@@ -97,7 +97,7 @@ def _plan_auto(
     from hmmjax.stabilize import auto  # it infers, which needs the type of a plan
 
     labeled = prepared.labeled(settings.threshold)
-    own = dataclasses.replace(settings, calibrated=False)
+    own = dataclasses.replace(settings, emissions=settings.family, calibrated=False)
     ids, counts = prepared.index.ids, prepared.counts
 
     methods: dict[int, str] = {}

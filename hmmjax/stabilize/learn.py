@@ -10,9 +10,11 @@ from hmmjax import durations
 from hmmjax.anchoring import STRENGTH, anchor
 from hmmjax.calibration import Calibration, calibrate
 from hmmjax.emissions import LABEL_FAMILIES, Fused, Tempered
+from hmmjax.ensembles import labels_of
 from hmmjax.initialize import estimate, init_params
 from hmmjax.learning import fit
 from hmmjax.refinement import refine
+from hmmjax.stabilize.candidates import POWER
 from hmmjax.stabilize.examples import TRACKS, Examples, label_coverage
 from hmmjax.stabilize.settings import Settings, with_overrides
 from hmmjax.types import FitResult, Labels, Observations, Params
@@ -90,7 +92,7 @@ def learn_model(
     settings = with_overrides(settings, overrides)
     learned = _learn(examples, settings, num_phases, num_tools, transitions, callback)
     observed = [track for track in TRACKS if getattr(examples.obs, track) is not None]
-    known = _labels_of(learned.params, examples.labels)
+    known = labels_of(learned.params, examples.labels)
     if not settings.calibrated or not _has_labels(known, observed) or (held_out is None and learned.fit is not None):
         return learned
     if calibration is None:
@@ -102,7 +104,7 @@ def learn_model(
         if 0 < rest.size < everything.size:
             part = examples.take(np.asarray(held_out))
             reference = _learn(examples.take(rest), settings, num_phases, num_tools, transitions, callback)
-    known = _labels_of(reference.params, part.labels)
+    known = labels_of(reference.params, part.labels)
     if held_out is not None:
         # Powers belong to the observed tracks; labels of hidden ones do not choose them.
         known = Labels(**{track: getattr(known, track) for track in observed})
@@ -130,7 +132,7 @@ def _learn(
         method += stages
     if counting_suffices(examples, settings.max_iterations):
         return Learned(params, f"{method}; recognizer errors counted in labeled frames")
-    known = _labels_of(params, examples.labels)
+    known = labels_of(params, examples.labels)
     held = anchor(
         params,
         examples.obs,
@@ -166,14 +168,14 @@ def refine_model(learned: Learned, examples: Examples) -> Learned:
     Returns:
         The model for whole videos, and as `online` that for the filter.
     """
-    known = _labels_of(learned.params, examples.labels)
+    known = labels_of(learned.params, examples.labels)
     if learned.fit is not None or not _has_labels(known, TRACKS):
         return learned
     start = learned.params
     for track in TRACKS:
         chain = getattr(start, track)
         if chain is not None and chain.emission is not None and not isinstance(chain.emission, Fused):
-            power = np.full(() if track == "phases" else start.num_tools, 0.5, np.float32)
+            power = np.full(() if track == "phases" else start.num_tools, POWER, np.float32)
             start = _with_emission(start, track, Tempered(chain.emission.unwrapped, power))
     offline, online = (
         refine(start, examples.obs, examples.mask, known, objective=objective).params
@@ -236,11 +238,6 @@ def _with_stages(
     leave = 1 - np.diagonal(np.asarray(params.phases.transition, np.float64))
     stages = tuple(min(n, max(1, int(1.000001 / max(x, 1e-9)))) for n, x in zip(stages, leave, strict=True))
     return durations.spread(params, stages), f"; phases in {', '.join(map(str, stages))} stages"
-
-
-def _labels_of(params: Params, labels: Labels) -> Labels:
-    """Return the labels of the model's tracks; tracks that the model lacks may be annotated too."""
-    return Labels(*(None if getattr(params, track) is None else getattr(labels, track) for track in TRACKS))
 
 
 def _has_labels(labels: Labels, observed: Sequence[str]) -> bool:

@@ -67,7 +67,6 @@ def groups_of(plan: Sequence[Part], examples: Examples) -> Iterator[tuple[Part, 
 
     Groups are padded to the same number of videos by empty ones, so that all of them run the same programs.
     """
-    plan = [Part(*part) for part in plan]
     size = min(GROUP, max((len(part.positions) for part in plan), default=0))
     for part in plan:
         for start in range(0, len(part.positions), GROUP):

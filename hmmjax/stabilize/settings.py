@@ -99,6 +99,9 @@ class Settings:
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, numbers.Integral)):
                 raise TypeError(f"{name}={value!r} is not an integer. Give a whole number, or None.")
+        if self.learn != "auto" and self.calibrated is not None and self.calibrated != (self.learn == "calibrate"):
+            option = "calibrated=True (--calibrate)" if self.calibrated else "calibrated=False (--no-calibrate)"
+            raise ValueError(f"learn={self.learn!r} and {option} contradict each other. Leave out one of them.")
         if self.learn == "refine" and self.stages:
             raise ValueError("learn='refine' trains phases without stages. Leave out stages (--durations) or refine.")
         if self.folds is not None and self.folds < 2:

@@ -82,14 +82,13 @@ def write_results(
         extra=_extra(result),
         force=force,
     )
-    files += [posteriors, model]
+    files.append(posteriors)
     for path, m in ((model, result.model), (folder / "model_online.npz", result.online_model)):
         if m is None:
             continue
         names = {"phase_names": m.phase_names, "tool_names": m.tool_names}
         io.save_params(path, m.params, **names, fps=m.fps, metadata=m.metadata, force=force)
-    if result.online_model is not None:
-        files.append(folder / "model_online.npz")
+        files.append(path)
     if result.table:
         io.write_csv(folder / "table.csv", records(result.table), force=force)
         with io.write_atomically(folder / "table.json", force=force) as temporary:

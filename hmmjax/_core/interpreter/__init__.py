@@ -144,11 +144,3 @@ class _Interpretable:
             jax.device_put(np.array(x, aval.dtype)) for x, aval in zip(outputs, traced.jaxpr.out_avals, strict=True)
         ]
         return jax.tree.unflatten(traced.out_tree, outputs)
-
-    def trace(self, *args: Any, **kwargs: Any) -> Any:
-        """Return what `trace` of a jitted function returns."""
-        return self.compiled.trace(*args, **kwargs)
-
-    def lower(self, *args: Any, **kwargs: Any) -> Any:
-        """Return what `lower` of a jitted function returns."""
-        return self.compiled.lower(*args, **kwargs)
