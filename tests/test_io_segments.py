@@ -1,5 +1,6 @@
 """Tables of segments and changes, and the exports of annotation tools: read, and written for them."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -149,6 +150,16 @@ def test_what_is_written_is_read_back(tmp_path, form):
         io.write_segments(given, tmp_path, [form])
     with pytest.raises(io.FormatError, match="unknown format 'x'"):
         io.write_segments(given, tmp_path, ["x"])
+
+
+@pytest.mark.parametrize("form", ["segments", "elan"])
+@pytest.mark.parametrize("fps", [23.976, 25, 29.97, 30, 59.94, 1000])
+def test_times_in_milliseconds_keep_their_frames(tmp_path, form, fps):
+    states = np.random.default_rng(0).integers(0, 3, 90)
+    given = track("phases", states, P, frames=np.arange(90))
+    files = io.write_segments([dataclasses.replace(given, fps=fps)], tmp_path, [form])
+    (found,) = io.read_annotations(files, fps=fps)
+    np.testing.assert_array_equal(found.values, states)
 
 
 def test_results_keep_the_layout_of_segments(tmp_path):

@@ -267,29 +267,6 @@ def test_tools_that_cannot_switch_lose_nothing():
 
 
 @compiled
-@pytest.mark.parametrize("gap", [100.0, 500.0, 690.0, 1000.0, 3000.0])
-def test_a_phase_reached_by_way_of_an_improbable_one_is_not_lost(gap):
-    """Phase 2 is first reached from a phase that is `gap` nats behind, and later frames allow no other."""
-    initial, transition = np.array([1.0, 0, 0]), np.array([[0.9, 0.1, 0], [0, 0.9, 0.1], [0, 0, 1]])
-    seen = np.zeros((8, 3), np.float32)
-    seen[1:4, 1], seen[4:, :2] = -gap, -10 * gap
-    with np.errstate(divide="ignore"):
-        start, moves = np.log(initial), np.log(transition)
-    forward, backward = [start + seen[0]], [np.zeros(3)]
-    for t in range(1, 8):
-        forward.append(np.logaddexp.reduce(forward[-1][:, None] + moves, 0) + seen[t])
-        backward.append(np.logaddexp.reduce(moves + seen[-t] + backward[-1], 1))
-    value = np.logaddexp.reduce(forward[-1])
-    marginals = np.exp(np.array(forward) + np.array(backward[::-1]) - value)
-    tables = (jnp.asarray(initial[:, None], jnp.float32), jnp.asarray(transition, jnp.float32), ())
-    p = messages.Potentials(*tables, jnp.asarray(seen[None]), None, jnp.array([8]))
-    found, gradient = derivatives(p, "native")
-    assert_allclose(found, value, rtol=1e-6)
-    assert_allclose(gradient.phases[0], marginals, atol=1e-5)
-    assert_allclose(messages.filter(p, "native").log_normalizer, [value], rtol=1e-6)
-
-
-@compiled
 @pytest.mark.parametrize("past_only", [False, True])
 def test_training_by_single_labels_has_compiled_derivatives(past_only):
     """Against slopes of a plain recursion in float64, in a random direction of all tables; padding does not count."""

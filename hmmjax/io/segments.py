@@ -95,10 +95,12 @@ def _video(file: str, video: str, found: list[Segment], spec: Spec) -> list[Trac
     spans: list[tuple[int, int, Segment]] = []
     for i, s in enumerate(found):
         scale = 1.0 if s.fps is None else fps
-        start = int(np.ceil(s.start * scale - 1e-6))
+        # Times are often rounded to milliseconds, which may put them just behind the frame that they mean.
+        rounding = 1e-6 if s.fps is None else min(6e-4 * fps, 0.1)
+        start = int(np.ceil(s.start * scale - rounding))
         after = found[i + 1].start * scale if i + 1 < len(found) else start + 1
         end = after if s.end is None else s.end * scale + (s.fps is None)  # the last frame belongs to its segment
-        spans.append((start, int(np.ceil(end - 1e-6)), s))
+        spans.append((start, int(np.ceil(end - rounding)), s))
     out = []
     tracks = {s.label: _track_of(s, spec, file) for _, _, s in reversed(spans)}
     for track in ("phases", "tools"):

@@ -185,6 +185,7 @@ void Backward::step(int64_t t, const Frame& frame, const Message& before, const 
     }
   }
   for (long o = 0; o < m.Lp; o += W) store(scale + o, load(weighted.scale + o) + load(frame.scale + o));
+  level(scale, m, [&](long q) { return frame.phases[q] > 0 && weighted.totals[q] > 0; });
   transposed.load_for(scale);
   for (long q = 0; q < m.L; ++q)
     for (long o = 0; o < m.Lp; o += W)
@@ -199,7 +200,7 @@ void Backward::count(int64_t t, const Frame& frame, const Message& before, const
   for (long o = 0; o < Lp; o += W) {
     store(scale + o, load(reference + o) + load(frame.scale + o) + load(weighted.scale + o));
     // Weights bring products of u and the weighted message to probabilities.
-    if (!by_counts) store(weights + o, power_of_two(load(scale + o) - fill(top)) / fill(total));
+    if (!by_counts) store(weights + o, bounded(power_of_two(load(scale + o) - fill(top)) / fill(total)));
   }
   for (int i = 0; i + 1 < n; ++i)
     push_group(i ? prefixes + (i - 1) * m.rows : u, prefixes + i * m.rows, m.counts.groups[i], false, Lp);
@@ -234,7 +235,9 @@ void Backward::count(int64_t t, const Frame& frame, const Message& before, const
   for (long p = 0; p < L; ++p)
     for (long o = 0; o < Lp; o += W) {
       const V weight = load(weights + o) * load(frame.phases + o) * load(steps.transition.powers + p * Lp + o);
-      store(transition + p * Lp + o, load(transition + p * Lp + o) + weight * load(moves + p * Lp + o));
+      const V moved = load(moves + p * Lp + o);
+      // The weight of an impossible phase may be infinite.
+      store(transition + p * Lp + o, load(transition + p * Lp + o) + select(moved > V{}, weight * moved, V{}));
     }
 }
 
@@ -242,7 +245,7 @@ void Backward::write_tables(const Frame& frame) {
   const long L = m.L, Lp = m.Lp, per_phase = m.table_size / Lp;
   pairs.add_to_blocks(blocks);
   for (long o = 0; o < Lp; o += W)
-    store(weights + o, power_of_two(load(weighted.scale + o) + load(frame.scale + o) - fill(top)) / fill(total) *
+    store(weights + o, bounded(power_of_two(load(weighted.scale + o) + load(frame.scale + o) - fill(top)) / fill(total)) *
                            load(frame.phases + o));
   for (long q = 0; q < L; ++q) {
     for (long c = 0; c < m.C; ++c)
@@ -263,6 +266,7 @@ void Backward::check_range(const double* u_scale, const Frame& frame) {
 double gradient(const void* model, const Video& v, const Gradient& out) {
   const Model& m = *static_cast<const Model*>(model);
   if (v.length <= 0) return 0;
+  if (starts_far(m, v)) return WideVideo(m, v).gradient(out);
   Backward backward(m, v, out);
   const double value = backward.run();
   // A video that seems impossible may only be out of range.
@@ -272,7 +276,7 @@ double gradient(const void* model, const Video& v, const Gradient& out) {
 double log_normalizer(const void* model, const Video& v) {
   const Model& m = *static_cast<const Model*>(model);
   if (v.length <= 0) return 0;
-  if (!m.is_safe) return gradient(model, v, {});  // only both passes together know whether a number is missed
+  if (!m.is_safe || starts_far(m, v)) return gradient(model, v, {});  // only both passes together know whether a number is missed
   Steps steps(m, v);
   return forward(steps, [](int64_t, const Message&, const Message&) { return true; });
 }

@@ -50,7 +50,7 @@ double filter(const void* model, const Video& v, const Marginals& out) {
   const Model& m = *static_cast<const Model*>(model);
   const long L = m.L, K = m.K;
   if (v.length <= 0) return 0;
-  if (!m.is_safe) return WideVideo(m, v).filter(out);
+  if (!m.is_safe || starts_far(m, v)) return WideVideo(m, v).filter(out);
   Steps steps(m, v);
   ToolSums tools(m);
   Buffer weights(m.Lp);

@@ -203,14 +203,7 @@ void Steps::rescale(const Message& x) {
       x.totals[q] *= factor;
       x.scale[q] += shift;
     }
-  // An impossible phase takes the lowest power of the others: a higher one would raise the reference of the phases that
-  // follow it above what the possible phases add to them, which would be lost.
-  double lowest = INFINITY;
-  for (long q = 0; q < m.L; ++q)
-    if (x.totals[q] > 0 && x.scale[q] < lowest) lowest = x.scale[q];
-  if (lowest == INFINITY) lowest = 0;
-  for (long o = 0; o < m.Lp; o += W)
-    store(x.scale + o, select(load(x.totals + o) > V{}, load(x.scale + o), fill(lowest)));
+  level(x.scale, m, [&x](long q) { return x.totals[q] > 0; });
 }
 
 // The forward pass over all frames: calls visit(t, message of frame t before, message of frame t); stops if it returns

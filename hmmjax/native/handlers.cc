@@ -146,7 +146,7 @@ ffi::Error for_each_video(ffi::ThreadPool& pool, const Operands& o, const Shapes
   const int64_t K = s.dimension(o.tools, 2), per_phase = s.dimension(o.blocks, 1), joint = s.dimension(o.configs, 2);
   std::vector<std::shared_ptr<void>> prepared(models);
   for (int64_t m = 0; m < models; ++m) {
-    const Tables tables{L, C, K, static_cast<int64_t>(o.block_sizes.size()), o.block_sizes.begin(),
+    const Tables tables{L, C, __builtin_ctzll(C), static_cast<int64_t>(o.block_sizes.size()), o.block_sizes.begin(),
                         at(o.initial, s.part(o.initial, m) * L * C), at(o.transition, s.part(o.transition, m) * L * L),
                         at(o.blocks, s.part(o.blocks, m) * L * per_phase)};
     prepared[m] = std::shared_ptr<void>(r.prepare(tables, logs), r.release);
@@ -218,7 +218,7 @@ ffi::Error filter(ffi::ThreadPool pool, Buffer initial, Buffer transition, Buffe
   if (auto error = check(o); error.failure()) return error;
   const Shapes s = shapes_of(o);
   clear(m_phases), clear(m_tools);
-  const int64_t L = s.phases(), K = s.dimension(tools, 2);
+  const int64_t L = s.phases(), K = s.dimension(*m_tools, 2);
   return for_each_video(pool, o, s, [&](const void* model, const Video& v, int64_t i) {
     const Marginals out{at(m_phases, s.start(i) * L), at(m_tools, s.start(i) * K * 2)};
     put(at(value, i), recursions().filter(model, v, out));

@@ -25,6 +25,9 @@ struct Message {
   Message(double* at, const Model& m) : scale(at), totals(at + m.Lp), rows(at + 2 * m.Lp) {}
 };
 
+// Weights of impossible phases may be too large for a double; their products with zero are to be zero.
+INLINE V bounded(V weight) { return select(weight > fill(1e300), fill(1e300), weight); }
+
 // What brings a message to probabilities: weights (Lp), with sum_q weights[q] * totals[q] = 1, that are
 // 2^(scale[q] - top) / value, top the largest power of a possible phase. Value is 0 if all phases are impossible.
 struct Total {
@@ -43,8 +46,7 @@ struct Total {
     }
     value = sum(values);
     for (long o = 0; o < Lp; o += W) {
-      const V weight = load(weights + o) / fill(value);
-      store(weights + o, select(weight > fill(1e300), fill(1e300), weight));  // of impossible phases
+      store(weights + o, bounded(load(weights + o) / fill(value)));
     }
   }
   double log() const { return ::log(value) + top * LN2; }
@@ -97,6 +99,18 @@ void Scaled::rebuild(const double* scale) {
       store(powers + p * Lp + o, power);
       store(table + p * Lp + o, load(from + p * Lp + o) * power);
     }
+}
+
+// Gives impossible phases the lowest power of the others. A higher one would raise the reference of the phases on the other
+// side of a transition above what the possible phases add to them, which would be lost.
+template <class IsPossible>
+void level(double* scale, const Model& m, IsPossible is_possible) {
+  double lowest = INFINITY;
+  for (long q = 0; q < m.L; ++q)
+    if (is_possible(q) && scale[q] < lowest) lowest = scale[q];
+  if (lowest == INFINITY) lowest = 0;
+  for (long q = 0; q < m.Lp; ++q)
+    if (q >= m.L || !is_possible(q)) scale[q] = lowest;
 }
 
 // Frames of a chunk: as many as a processor's cache holds, and more for long videos, of which each chunk's first message

@@ -151,6 +151,7 @@ struct Model {
   int block = 0;            // a product with the transition of phases is followed by those of 2^block configurations
   bool all_pairs = true;    // no group is dense
   bool is_safe = true;      // no number that is lost can matter: see wide.h
+  bool start_has_zeros = false;  // in some configurations of a phase that may be the first
   long num_blocks = 0;
   long block_sizes[MAX_GROUPS] = {};
   Plan steps, counts;       // for products alone, and for products with counts
@@ -199,7 +200,12 @@ void Model::load_phases(const Tables& t) {
   initial.resize(rows, 0);
   transition.resize(L * Lp, 0), transposed.resize(L * Lp, 0), exponents.resize(L * Lp, 0);
   for (long q = 0; q < L; ++q) {
-    for (long c = 0; c < C; ++c) initial[c * Lp + q] = ::get(t.initial, q * C + c);
+    bool some = false, all = true;
+    for (long c = 0; c < C; ++c) {
+      const double x = initial[c * Lp + q] = ::get(t.initial, q * C + c);
+      some |= x > 0, all &= x > 0;
+    }
+    start_has_zeros |= some && !all;
     for (long p = 0; p < L; ++p) {
       const double x = ::get(t.transition, p * L + q);
       transition[p * Lp + q] = transposed[q * Lp + p] = x;

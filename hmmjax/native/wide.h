@@ -8,6 +8,7 @@
 
 namespace {
 
+constexpr double FAR_NATS = 200;
 constexpr double WIDE_QUANTUM = 512, NOTHING = -1e30;  // NOTHING: the power of zero
 
 // value * 2^power, power a multiple of WIDE_QUANTUM, value below 2^256 and, unless zero, not much less than 2^-256.
@@ -263,6 +264,26 @@ double WideVideo::gradient(const Gradient& out) {
     for (long x = 0; x < m.table_size / Lp; ++x) put(out.blocks, q * (m.table_size / Lp) + x, steps[x * Lp + q]);
   }
   return log_total();
+}
+
+// Whether the configurations in which a phase may begin are so much less probable in the first frame than another
+// configuration that they are lost, because all configurations of a frame share a power.
+bool starts_far(const Model& m, const Video& v) {
+  if (!m.start_has_zeros || !(v.tools.data || v.configs.data)) return false;
+  Buffer logs(m.C);
+  double best = -INFINITY;
+  for (long c = 0; c < m.C; ++c) {
+    logs[c] = v.configs.data ? get(v.configs, c) : 0;
+    for (long k = 0; v.tools.data && k < m.K; ++k) logs[c] += get(v.tools, k * 2 + ((c >> (m.K - 1 - k)) & 1));
+    best = logs[c] > best ? logs[c] : best;
+  }
+  for (long q = 0; q < m.L; ++q) {
+    double top = -INFINITY;
+    for (long c = 0; c < m.C; ++c)
+      if (m.initial[c * m.Lp + q] > 0 && logs[c] > top) top = logs[c];
+    if (top > -INFINITY && best - top > FAR_NATS) return true;
+  }
+  return false;
 }
 
 }  // namespace

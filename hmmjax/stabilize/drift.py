@@ -78,5 +78,5 @@ def vanished_phases(
     return [
         f"phases that the recognizer predicts for {LONG_ENOUGH:g} s or more are missing from a video after stabilizing "
         f"({len(found)}): {shown}. The model holds a change there and back for less probable than errors of the "
-        "recognizer: check these videos, and --stages if such phases are short but real"
+        "recognizer: check these videos, and try --durations if such phases are real"
     ]
