@@ -120,13 +120,7 @@ def tmrnet() -> dict[str, Any]:
 
 def mstcn() -> dict[str, Any]:
     """Phases of videos 71-75, from the softmax."""
-    videos = range(71, 76)
-    with np.load(real.DATA / "mstcn" / "phase_logits_1fps.npz") as file:
-        logits = [file[f"logits_{v}"].astype(float) for v in videos]
-    with np.load(real.DATA / "cholec80" / "labels_1fps.npz") as file:
-        truth = [file[f"phase_{v}"].astype(int) for v in videos]
-    softmax = [np.exp(x - x.max(-1, keepdims=True)) for x in logits]
-    softmax = [(x / x.sum(-1, keepdims=True)).astype(np.float32) for x in softmax]
+    truth, softmax = real.mstcn_videos()
     inferred, method, seconds = run(prepare(Observations(softmax), Labels(truth), 7, 0), folds=None)
     results = {
         "raw": scores(truth, [x.argmax(-1) for x in softmax]),

@@ -117,13 +117,7 @@ def tmrnet(split: str, with_stages: bool, refined: bool = False) -> dict[str, An
 
 def mstcn() -> dict[str, Any]:
     """MS-TCN's softmax output, each of videos 71-75 held out in turn, with durations and with every family."""
-    videos = range(71, 76)
-    with np.load(real.DATA / "mstcn" / "phase_logits_1fps.npz") as file:
-        logits = [file[f"logits_{v}"].astype(float) for v in videos]
-    with np.load(real.DATA / "cholec80" / "labels_1fps.npz") as file:
-        truth = [file[f"phase_{v}"].astype(int) for v in videos]
-    softmax = [np.exp(x - x.max(-1, keepdims=True)) for x in logits]
-    softmax = [(x / x.sum(-1, keepdims=True)).astype(np.float32) for x in softmax]
+    truth, softmax = real.mstcn_videos()
     results: dict[str, Any] = {"raw": phase_scores(truth, [x.argmax(-1) for x in softmax])}
     chain = chains(with_stages=True).phases
     for kind in ("confusion", "probability", "logit-normal", "scaled"):

@@ -103,8 +103,7 @@ def single_frames() -> dict[str, Any]:
     found = {}
     for name, recognizer in TOOLS.items():
         for seed in range(3):
-            outputs, truth, mask = _padded(simulate_surgeries(12, seed, minutes=12, recognizer=recognizer))
-            known = _choose(truth, seed)
+            outputs, truth, known, mask = few_frames(recognizer, seed)
             found[f"{name}, seed {seed}, M"] = _score(outputs, outputs, truth, mask)
             for emissions in ("confusion", "probability"):
                 obs = Observations(tools=outputs)
@@ -119,24 +118,25 @@ def single_frames() -> dict[str, Any]:
     return found
 
 
-def _padded(videos: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def few_frames(recognizer: Recognizer, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Simulate twelve videos, the first six with 15 positive and 15 negative labels per tool.
+
+    Returns:
+        Outputs (12, T, 7), true tools, known tools (-1 for unknown), and the mask (12, T).
+    """
+    videos = simulate_surgeries(12, seed, minutes=12, recognizer=recognizer)
     shape = len(videos), max(map(len, videos))
     outputs, truth, mask = np.zeros((*shape, 7), np.float32), np.full((*shape, 7), -1), np.zeros(shape, bool)
     for i, video in enumerate(videos):
         mask[i, : len(video)] = True
         outputs[i, : len(video)], truth[i, : len(video)] = video.tool_probabilities, video.tools
-    return outputs, truth, mask
-
-
-def _choose(truth: np.ndarray, seed: int) -> np.ndarray:
-    """Keep 15 positive and 15 negative labels per tool in the first six videos."""
     known, rng = np.full_like(truth, -1), np.random.default_rng(seed)
     for tool in range(7):
         for value in (0, 1):
             at = np.argwhere(truth[:6, :, tool] == value)
             at = at[rng.permutation(len(at))[:15]]
             known[at[:, 0], at[:, 1], tool] = value
-    return known
+    return outputs, truth, known, mask
 
 
 def _score(ranks: np.ndarray, values: np.ndarray, truth: np.ndarray, mask: np.ndarray) -> dict[str, float]:

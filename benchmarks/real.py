@@ -76,6 +76,17 @@ def tmrnet_videos() -> tuple[list[np.ndarray], list[np.ndarray]]:
     return [read("gt", v) for v in range(41, 61)], [read("pred", v) for v in range(41, 61)]
 
 
+def mstcn_videos() -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Return the phases (n,) and MS-TCN's softmax (n, 7) float32 of videos 71-75."""
+    videos = range(71, 76)
+    with np.load(DATA / "mstcn" / "phase_logits_1fps.npz") as file:
+        logits = [file[f"logits_{v}"].astype(float) for v in videos]
+    with np.load(DATA / "cholec80" / "labels_1fps.npz") as file:
+        truth = [file[f"phase_{v}"].astype(int) for v in videos]
+    softmax = [np.exp(x - x.max(-1, keepdims=True)) for x in logits]
+    return truth, [(x / x.sum(-1, keepdims=True)).astype(np.float32) for x in softmax]
+
+
 def tmrnet() -> dict[str, Any]:
     """Phases of videos 41-60: raw, smoothed, filtered, decoded."""
     truth, predicted = tmrnet_videos()

@@ -4,13 +4,14 @@ import dataclasses
 import importlib
 import pkgutil
 import types
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
 import hmmjax
-from hmmjax import metrics, simulate
+from hmmjax import metrics
 from hmmjax import stabilize as job
 from hmmjax.emissions import Tempered
 
@@ -156,32 +157,13 @@ def test_one_shape_serves_all_folds():
 # Single labeled frames.
 
 
-def _single_frames(seed):
-    """Six videos with thirty labels per tool, six without, of a recognizer whose errors last half a minute."""
-    recognizer = simulate.Recognizer(
-        tool_run_seconds=30.0, tool_gain=6.0, false_alarm_rate=(0.4, 0.12, 0.25, 0.08, 0.08, 0.12, 0.1)
-    )
-    videos = simulate.simulate_surgeries(12, seed, minutes=12, recognizer=recognizer)
-    length = max(map(len, videos))
-    outputs, truth = np.zeros((12, length, 7), np.float32), np.full((12, length, 7), -1)
-    mask = np.zeros((12, length), bool)
-    for i, video in enumerate(videos):
-        mask[i, : len(video)] = True
-        outputs[i, : len(video)], truth[i, : len(video)] = video.tool_probabilities, video.tools
-    known, rng = np.full_like(truth, -1), np.random.default_rng(seed)
-    for tool in range(7):
-        for value in (0, 1):
-            at = np.argwhere(truth[:6, :, tool] == value)
-            at = at[rng.permutation(len(at))[:15]]
-            known[at[:, 0], at[:, 1], tool] = value
-    return outputs, truth, known, mask
-
-
 @pytest.mark.parametrize("emissions", ["confusion", "probability"])
-def test_a_few_labeled_frames_suffice_to_improve_tools(emissions):
-    gains = []
+def test_a_few_labeled_frames_suffice_to_improve_tools(emissions, monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
+    few_labels = importlib.import_module("few_labels")
+    recognizer, gains = few_labels.TOOLS["errors of 30 s, many false alarms"], []
     for seed in range(2):
-        outputs, truth, known, mask = _single_frames(seed)
+        outputs, truth, known, mask = few_labels.few_frames(recognizer, seed)
         obs = hmmjax.Observations(tools=outputs)
         obs = obs.discretize() if emissions == "confusion" else obs
         learned = job.learn_from_single_frames(

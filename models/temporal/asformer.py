@@ -11,7 +11,7 @@ from jax.typing import DTypeLike
 
 from models.backbones.layers import Dropout, fold
 from models.temporal.base import zero_missing
-from models.temporal.stages import Logits, Staged, TimeConv
+from models.temporal.stages import DilatedStack, Logits, Staged, TimeConv
 
 #: Smallest number of frames in a block of `WindowAttention`, a power of two; several smaller windows share a block.
 _BLOCK = 64
@@ -117,30 +117,6 @@ class AttentionLayer(nnx.Module):
         return jnp.where(valid[..., None], x + self.dropout(self.conv_1x1(found), key), 0)
 
 
-class Coder(nnx.Module):
-    """Layers whose dilation doubles from one to the next, between two dense layers: an encoder or a decoder.
-
-    Args:
-        inputs: number of input channels.
-        outputs: number of logits.
-        width: number of channels C in between.
-        layers: number of layers; the last has dilation ``2 ** (layers - 1)``.
-        options: of `AttentionLayer`.
-    """
-
-    def __init__(self, inputs: int, outputs: int, width: int, layers: int, *, dtype: DTypeLike, **options):
-        self.conv_1x1 = TimeConv(inputs, width, dtype=dtype, rngs=options["rngs"])
-        self.layers = nnx.List([AttentionLayer(width, 2**i, dtype=dtype, **options) for i in range(layers)])
-        self.conv_out = TimeConv(width, outputs, dtype=jnp.float32, rngs=options["rngs"])
-
-    def __call__(self, x: Array, values: Array | None, valid: Array, key: Array | None) -> tuple[Array, Array]:
-        """Compute logits (B, T, outputs) and frames (B, T, C) of x (B, T, inputs); see `AttentionLayer`."""
-        x = jnp.where(valid[..., None], self.conv_1x1(x), 0)
-        for number, layer in enumerate(self.layers):
-            x = layer(x, values, valid, fold(key, number))
-        return self.conv_out(x), x
-
-
 class ASFormer(Staged):
     """A transformer for action segmentation over a whole video.
 
@@ -186,9 +162,9 @@ class ASFormer(Staged):
             raise ValueError(f"width is {width}: give an even number, which the attention halves")
         super().__init__(sizes, smoothness)
 
-        def coder(inputs: int, scale: float) -> Coder:
+        def coder(inputs: int, scale: float) -> DilatedStack:
             options = {"scale": scale, "dropout": dropout, "dtype": dtype, "rngs": rngs}
-            return Coder(inputs, self.classes, width, layers, **options)
+            return DilatedStack(AttentionLayer, inputs, self.classes, width, layers, **options)
 
         self.encoder = coder(inputs, 1.0)
         self.decoders = nnx.List([coder(self.classes, math.exp(-3 * number)) for number in range(decoders)])
@@ -199,9 +175,9 @@ class ASFormer(Staged):
         """See `Staged`."""
         features, valid = zero_missing(features, mask)
         features = features * self.drop_inputs(jnp.ones_like(features[:, :1]), fold(key, 0))
-        logits, frames = self.encoder(features, None, valid, fold(key, 1))
+        logits, frames = self.encoder(features, valid, fold(key, 1), None)
         found = [self.split(logits)]
         for number, decoder in enumerate(self.decoders, 2):
-            logits, frames = decoder(self.next_inputs(found[-1], valid), frames, valid, fold(key, number))
+            logits, frames = decoder(self.next_inputs(found[-1], valid), valid, fold(key, number), frames)
             found.append(self.split(logits))
         return found

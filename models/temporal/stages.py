@@ -1,6 +1,6 @@
 """Models that predict in stages, each refining the probabilities of the previous one; convolutions over time."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import jax
 from flax import nnx
@@ -8,7 +8,7 @@ from jax import Array
 from jax import numpy as jnp
 from jax.typing import DTypeLike
 
-from models.backbones.layers import torch_uniform
+from models.backbones.layers import fold, torch_uniform
 from models.temporal.base import Temporal
 
 #: Logits (B, T, classes) by track, float32.
@@ -121,3 +121,38 @@ class TimeConv(nnx.Module):
         x = jnp.pad(x.astype(self.dtype), ((0, 0), (before, span - before), (0, 0)))
         read = [x[:, k * self.dilation : k * self.dilation + length] for k in range(size)]
         return jnp.concatenate(read, -1) @ kernel.reshape(-1, kernel.shape[-1]) + self.bias[...].astype(self.dtype)
+
+
+class DilatedStack(nnx.Module):
+    """Layers whose dilation doubles from one to the next, between two dense layers.
+
+    Args:
+        layer: builds a layer from the number of channels, the dilation and `options`.
+        inputs: number of input channels.
+        outputs: number of logits.
+        width: number of channels C in between.
+        layers: number of layers; the last has dilation ``2 ** (layers - 1)``.
+        options: of the layers.
+    """
+
+    def __init__(
+        self, layer: Callable, inputs: int, outputs: int, width: int, layers: int, *, dtype: DTypeLike, **options
+    ):
+        self.conv_1x1 = TimeConv(inputs, width, dtype=dtype, rngs=options["rngs"])
+        self.layers = nnx.List([layer(width, 2**i, dtype=dtype, **options) for i in range(layers)])
+        self.conv_out = TimeConv(width, outputs, dtype=jnp.float32, rngs=options["rngs"])
+
+    def __call__(self, x: Array, valid: Array, key: Array | None, *values: Array | None) -> tuple[Array, Array]:
+        """Compute logits (B, T, outputs) and frames (B, T, C) of x (B, T, inputs).
+
+        Args:
+            x: (B, T, inputs).
+            valid: (B, T); frames that are not valid are zero.
+            key: for dropout.
+            values: what layers read besides.
+        """
+        # The references let the bias of the first layer leak from padding into the last frames; here it does not.
+        x = jnp.where(valid[..., None], self.conv_1x1(x), 0)
+        for number, layer in enumerate(self.layers):
+            x = layer(x, *values, valid, fold(key, number))
+        return self.conv_out(x), x

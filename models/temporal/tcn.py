@@ -10,7 +10,7 @@ from jax.typing import DTypeLike
 
 from models.backbones.layers import Dropout, fold
 from models.temporal.base import zero_missing
-from models.temporal.stages import Logits, Staged, TimeConv
+from models.temporal.stages import DilatedStack, Logits, Staged, TimeConv
 
 
 class DilatedResidual(nnx.Module):
@@ -34,31 +34,6 @@ class DilatedResidual(nnx.Module):
         """Apply the layer to x (B, T, C); the output is zero at frames that are not valid (B, T)."""
         change = self.dropout(self.conv_1x1(jax.nn.relu(self.conv_dilated(x))), key)
         return jnp.where(valid[..., None], x + change, 0)
-
-
-class Stage(nnx.Module):
-    """Layers whose dilation doubles from one to the next, between two dense layers.
-
-    Args:
-        inputs: number of input channels.
-        outputs: number of logits.
-        width: number of channels C in between.
-        layers: number of layers; the last has dilation ``2 ** (layers - 1)``.
-        options: of `DilatedResidual`.
-    """
-
-    def __init__(self, inputs: int, outputs: int, width: int, layers: int, *, dtype: DTypeLike, **options):
-        self.conv_1x1 = TimeConv(inputs, width, dtype=dtype, rngs=options["rngs"])
-        self.layers = nnx.List([DilatedResidual(width, 2**i, dtype=dtype, **options) for i in range(layers)])
-        self.conv_out = TimeConv(width, outputs, dtype=jnp.float32, rngs=options["rngs"])
-
-    def __call__(self, x: Array, valid: Array, key: Array | None) -> Array:
-        """Compute logits (B, T, outputs) of x (B, T, inputs) with valid frames (B, T)."""
-        # The reference lets the bias of its first layer leak from padding into the last frames; here it does not.
-        x = jnp.where(valid[..., None], self.conv_1x1(x), 0)
-        for number, layer in enumerate(self.layers):
-            x = layer(x, valid, fold(key, number))
-        return self.conv_out(x)
 
 
 class MSTCN(Staged):
@@ -103,9 +78,9 @@ class MSTCN(Staged):
             raise ValueError(f"layers is {layers} and stages is {stages}: give at least 1 of each")
         super().__init__(sizes, smoothness)
 
-        def stage(inputs: int) -> Stage:
+        def stage(inputs: int) -> DilatedStack:
             options = {"causal": causal, "dropout": dropout, "dtype": dtype, "rngs": rngs}
-            return Stage(inputs, self.classes, width, layers, **options)
+            return DilatedStack(DilatedResidual, inputs, self.classes, width, layers, **options)
 
         self.stage1 = stage(inputs)
         self.stages = nnx.List([stage(self.classes) for _ in range(stages - 1)])
@@ -114,9 +89,10 @@ class MSTCN(Staged):
     def every_stage(self, features: Array, mask: Array | None = None, *, key: Array | None = None) -> list[Logits]:
         """See `Staged`."""
         features, valid = zero_missing(features, mask)
-        found = [self.split(self.stage1(features, valid, fold(key, 0)))]
+        found = [self.split(self.stage1(features, valid, fold(key, 0))[0])]
         for number, stage in enumerate(self.stages, 1):
-            found.append(self.split(stage(self.next_inputs(found[-1], valid), valid, fold(key, number))))
+            logits, _ = stage(self.next_inputs(found[-1], valid), valid, fold(key, number))
+            found.append(self.split(logits))
         return found
 
 
