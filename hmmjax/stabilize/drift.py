@@ -23,10 +23,10 @@ def drifted_states(outputs: System, stabilized: System, names: Sequence[str] | N
     Returns:
         At most one warning.
     """
-    if not _have_the_same_classes(outputs, stabilized):
+    raw, kept = outputs.phases, stabilized.phases
+    if raw is None or not kept or not _are_states(outputs, kept):
         return []
-    size = stabilized.phases[0].shape[-1]
-    found = agreement(list(stabilized.phases), list(outputs.phases), size).describe(names)
+    found = agreement(list(kept), list(raw), kept[0].shape[-1]).describe(names)
     return [
         f"{text}. Without enough labels a model may learn other states than these phases: compare the pictures with "
         "the raw predictions, and annotate some videos"
@@ -34,11 +34,9 @@ def drifted_states(outputs: System, stabilized: System, names: Sequence[str] | N
     ]
 
 
-def _have_the_same_classes(outputs: System, stabilized: System) -> bool:
-    """Whether both have phases, and all of the recognizer's are states of the model."""
-    if outputs.phases is None or not stabilized.phases:
-        return False
-    return all(x.max(initial=0) < stabilized.phases[0].shape[-1] for x in outputs.phase_labels())
+def _are_states(outputs: System, kept: Sequence[np.ndarray]) -> bool:
+    """Whether all phases that the recognizer predicts are states of the model."""
+    return all(x.max(initial=0) < kept[0].shape[-1] for x in outputs.phase_labels())
 
 
 def vanished_phases(
@@ -56,7 +54,7 @@ def vanished_phases(
     Returns:
         At most one warning, with the three longest runs.
     """
-    if not _have_the_same_classes(outputs, stabilized):
+    if outputs.phases is None or not stabilized.phases or not _are_states(outputs, stabilized.phases):
         return []
     found = []
     for video, raw, kept in zip(ids, outputs.phase_labels(), stabilized.phase_labels(), strict=True):
