@@ -52,7 +52,7 @@ def _cell(row: Row, name: str) -> str:
     if metric is None or metric.value != metric.value:
         return "-"
     if metric.unit:
-        return f"{metric.value:,.0f}"
+        return f"{metric.value:,.{1 if metric.unit in ('seconds', 'ratio') else 0}f}"
     return f"{metric.value:.4f}"
 
 

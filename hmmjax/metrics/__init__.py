@@ -12,6 +12,7 @@ from hmmjax.metrics.phases import accuracy, confusion_matrix, f1, jaccard, phase
 from hmmjax.metrics.relaxed import M2CAI16, SVRCNET, TMRNET, Rules
 from hmmjax.metrics.segments import edit_score, over_segmentation, segmental_f1, transition_delay
 from hmmjax.metrics.tools import Curve, average_precision, precision_recall_curves, tool_f1
+from hmmjax.metrics.transitions import WITHIN, change_f1, changes_found, phases_gained, phases_lost
 from hmmjax.metrics.videos import PHASES, TOOLS, unpad
 
 __all__ = [
@@ -20,12 +21,15 @@ __all__ = [
     "SVRCNET",
     "TMRNET",
     "TOOLS",
+    "WITHIN",
     "Curve",
     "Metric",
     "Reliability",
     "Rules",
     "accuracy",
     "average_precision",
+    "change_f1",
+    "changes_found",
     "confusion_matrix",
     "edit_score",
     "f1",
@@ -34,6 +38,8 @@ __all__ = [
     "phase_calibration",
     "phase_changes",
     "phase_metrics",
+    "phases_gained",
+    "phases_lost",
     "precision",
     "precision_recall_curves",
     "recall",

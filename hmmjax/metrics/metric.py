@@ -25,7 +25,7 @@ class Metric:
         name: the metric, for instance "Jaccard".
         convention: the exact definition, which distinguishes it from other definitions of the same name.
         value: the value; NaN if nothing could be measured.
-        unit: "" for a fraction between 0 and 1, else "seconds", "changes" or "ratio".
+        unit: "" for a fraction between 0 and 1, else "seconds", "changes", "phases" or "ratio".
         spread: sample standard deviation (n - 1) over `spread_over`; NaN for fewer than two items.
         spread_over: the items of `spread`: "videos", "phases", "tools", "transitions" or "" (no spread).
         n_videos: number of videos that entered.
@@ -94,6 +94,13 @@ def nan_mean(values: Any, axis: int | None = None) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         return np.nanmean(values, axis)
+
+
+def nan_median(values: Any) -> float:
+    """Return the median without NaN entries; NaN, without a warning, if there are no others."""
+    finite = np.asarray(values, float)
+    finite = finite[~np.isnan(finite)]
+    return float(np.median(finite)) if finite.size else math.nan
 
 
 def nan_std(values: Any) -> float:

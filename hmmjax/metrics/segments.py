@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hmmjax.metrics.metric import Metric, check_option, check_rate, nan_mean, nan_std
+from hmmjax.metrics.metric import Metric, check_option, check_rate, nan_mean, nan_median, nan_std
 from hmmjax.metrics.videos import check_labels, paired
 
 Pair = tuple[np.ndarray, np.ndarray]
@@ -23,7 +23,7 @@ def segments(labels: np.ndarray) -> list[tuple[int, int, int]]:
     return [(int(labels[s]), int(s), int(e)) for s, e in zip(starts, ends, strict=True)]
 
 
-def _known(truth: Any, predicted: Any) -> list[Pair]:
+def known_videos(truth: Any, predicted: Any) -> list[Pair]:
     """Return pairs of label videos without unknown frames: dropping those would join the segments around them."""
     videos = paired(truth, predicted, 1)
     for i, (a, b) in enumerate(videos):
@@ -67,7 +67,7 @@ def over_segmentation(truth: Any, predicted: Any, *, mean: Literal["pooled", "vi
     Source: a ratio of segment counts, as in the over-segmentation literature.
     """
     check_option("mean", mean, _MEANS)
-    videos = _known(truth, predicted)
+    videos = known_videos(truth, predicted)
     true = [len(segments(a)) for a, _ in videos]
     found = [len(segments(b)) for _, b in videos]
     ratios = [f / t for f, t in zip(found, true, strict=True)]
@@ -107,7 +107,7 @@ def edit_score(truth: Any, predicted: Any) -> Metric:
     Source: Lea et al. 2017, as in MS-TCN's evaluation (which multiplies by 100).
     """
     scores = []
-    videos = _known(truth, predicted)
+    videos = known_videos(truth, predicted)
     for a, b in videos:
         order, found = [s[0] for s in segments(a)], [s[0] for s in segments(b)]
         scores.append(1 - _edit_distance(order, found) / max(len(order), len(found)))
@@ -151,7 +151,7 @@ def segmental_f1(
     check_option("mean", mean, _MEANS)
     if not 0 < overlap <= 1:
         raise ValueError(f"overlap={overlap} is not in (0, 1]: pass for instance 0.1, 0.25 or 0.5")
-    videos = _known(truth, predicted)
+    videos = known_videos(truth, predicted)
     counts = np.array([_match(a, b, overlap) for a, b in videos]).reshape(-1, 3)
     scores = (2 * counts[:, 0] / (counts[:, 1] + counts[:, 2])).tolist()
     name = f"segmental F1@{100 * overlap:g}"
@@ -163,7 +163,14 @@ def segmental_f1(
     return _over_videos(name, "per video, mean over videos", scores, videos)
 
 
-def transition_delay(truth: Any, predicted: Any, *, fps: float = 1.0, absolute: bool = False) -> Metric:
+def transition_delay(
+    truth: Any,
+    predicted: Any,
+    *,
+    fps: float = 1.0,
+    absolute: bool = False,
+    average: Literal["mean", "median"] = "mean",
+) -> Metric:
     """Compute how long after a true phase change the prediction shows the new phase.
 
     For each true segment except the first of a video, the delay is counted to the first frame inside it whose
@@ -175,19 +182,22 @@ def transition_delay(truth: Any, predicted: Any, *, fps: float = 1.0, absolute: 
         predicted: int labels of the same shapes.
         fps: rows per second.
         absolute: average absolute values of the delays.
+        average: "mean", or "median", which one late change does not move.
 
     Returns:
-        The mean delay in seconds over transitions; ± over transitions. Transitions whose phase is never predicted
+        The average delay in seconds over transitions; ± over transitions. Transitions whose phase is never predicted
         inside its segment are counted in `left_out`.
 
     Raises:
         TypeError: if labels are not integers.
-        ValueError: if shapes disagree, labels are negative, or `fps` is not positive and finite.
+        ValueError: if `average` is unknown, shapes disagree, labels are negative, or `fps` is not positive and finite.
 
     Source: transition latency as reported for online recognizers; the definition above is this library's.
     """
     check_rate("fps", fps, "rows per second, 1 for one row per second")
-    videos = _known(truth, predicted)
+    check_option("average", average, ("mean", "median"))
+    summary = nan_mean if average == "mean" else nan_median
+    videos = known_videos(truth, predicted)
     delays, per_video, missed = [], [], 0
     for a, b in videos:
         own = [x / fps for x in delays_of(a, b)]
@@ -195,14 +205,14 @@ def transition_delay(truth: Any, predicted: Any, *, fps: float = 1.0, absolute: 
         own = [x for x in own if not math.isnan(x)]
         own = np.abs(own).tolist() if absolute else own
         delays += own
-        per_video.append(nan_mean(own))
+        per_video.append(summary(own))
     kind = "absolute delay" if absolute else "signed delay (negative: early)"
     return _over_videos(
         "transition delay",
-        f"{kind} of the new phase, mean over transitions",
+        f"{kind} of the new phase, {average} over transitions",
         per_video,
         videos,
-        value=float(nan_mean(delays)),
+        value=float(summary(delays)),
         unit="seconds",
         spread=nan_std(delays),
         spread_over="transitions",

@@ -243,7 +243,32 @@ def _phase_rows(
                 mode = modes[i // (len(next(iter(table.values()))) // 2)]
                 rows.append(Row(f"phase {first.name}, {mode}", {n: found[i] for n, found in table.items()}))
     rows.append(_changes("phase changes", metrics.phase_changes, truth, labels))
-    return rows
+    rows += [Row("phases lost", each(metrics.phases_lost, names=names))]
+    rows += [Row("phases gained", each(metrics.phases_gained, names=names))]
+    return rows + _timing_rows(truth, labels, rows_per_second)
+
+
+def _timing_rows(
+    truth: list[np.ndarray], labels: Mapping[str, Sequence[np.ndarray]], rows_per_second: float
+) -> list[Row]:
+    """Return rows on when phase changes are shown, in the videos that are labeled throughout; none without such."""
+    whole = [i for i, t in enumerate(truth) if (t >= 0).all()]
+    if not whole:
+        return []
+    truth = [truth[i] for i in whole]
+
+    def each(measure: Any, **options: Any) -> dict[str, Any]:
+        return {
+            name: measure(truth, [x[i] for i in whole], fps=rows_per_second, **options) for name, x in labels.items()
+        }
+
+    total = sum(int(np.count_nonzero(np.diff(t))) for t in truth)
+    return [
+        Row(f"phase changes found in {metrics.WITHIN:g} s", each(metrics.changes_found), float(total)),
+        Row(f"phase change F1 at {metrics.WITHIN:g} s", each(metrics.change_f1)),
+        Row("phase delay, median", each(metrics.transition_delay, average="median")),
+        Row("phase delay, mean absolute", each(metrics.transition_delay, absolute=True)),
+    ]
 
 
 def _changes(
