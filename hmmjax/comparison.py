@@ -296,7 +296,7 @@ def agreement(labels: Labels, predictions: Observations, mask: np.ndarray) -> Ag
 
     Args:
         labels: the truth: phases (B, T) and/or tools (B, T, K); -1 is unknown.
-        predictions: labels (B, T) and (B, T, K); of tools also probabilities.
+        predictions: labels (B, T) and (B, T, K); of tools also probabilities. Missing ones (-1 or NaN) do not count.
         mask: (B, T) bool, True where observed.
 
     Returns:
@@ -304,13 +304,13 @@ def agreement(labels: Labels, predictions: Observations, mask: np.ndarray) -> Ag
     """
     accuracy = f1 = math.nan
     if labels.phases is not None and predictions.phases is not None:
-        known = mask & (labels.phases >= 0)
+        known = mask & (labels.phases >= 0) & (predictions.phases >= 0)
         if known.any():
             accuracy = float((predictions.phases == labels.phases)[known].mean())
     if labels.tools is not None and predictions.tools is not None:
         from hmmjax import metrics  # the core does not depend on metrics otherwise
 
-        truth = np.where(mask[..., None], labels.tools, -1)
+        truth = np.where(mask[..., None] & (predictions.tools >= 0), labels.tools, -1)
         known = (truth >= 0).any((1, 2))
         f1 = metrics.tool_f1(list(truth[known]), list(predictions.tools[known])).value if known.any() else math.nan
     return Agreement(accuracy, f1)

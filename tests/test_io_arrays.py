@@ -87,7 +87,8 @@ def test_bad_arrays(tmp_path):
     fails(".", tmp_path / "empty.npz")
     cases = {
         "none of the arrays holds": {"weights": np.zeros(3)},
-        "not a number": {"tools_1": np.array([[np.nan]])},
+        "inf is not a number": {"tools_1": np.array([[np.inf]])},
+        "all predicted tools of video01 are missing": {"tools_1": np.array([[np.nan]])},
         "label 3 is out": {"tools_1": np.array([[3]])},
         "no frames": {"phases_1": np.zeros(0, int)},
         "frame 0 comes after": {"phases_1": np.zeros(2, int), "frames_1": np.array([5, 0])},

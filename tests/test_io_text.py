@@ -111,8 +111,9 @@ def test_spreadsheets_dialects(tmp_path):
         (HEAD + "-1\tPreparation\n", 2, "-1 is negative"),
         (HEAD + "0.5\tPreparation\n", 2, "frame number '0.5' is not a whole number"),
         (HEAD + "0\t1.5\n", 2, "label 1.5 is not a whole number"),
-        (HEAD + "0\t-1\n", 2, "label -1 is out of range"),
-        (HEAD + "0\tnan\n", 2, "not a number"),
+        (HEAD + "0\t-2\n", 2, r"label -2 is out of range .*or -1 for missing"),
+        (HEAD + "0\t-1\n", None, "all predicted phases of video01 are missing"),
+        (HEAD + "0\tinf\n", 2, "inf is not a number"),
         (HEAD + "0\t1\n25\tPreparation\n", 2, "the number '1' among phase names"),
         ("Time\tPhase\n0\t1\n", 1, "0 Frame columns"),
         ("Frame\tStep\n0\t1\n", 1, "unknown tool 'Step'"),
@@ -121,10 +122,11 @@ def test_spreadsheets_dialects(tmp_path):
         (TOOLS + "0\t1\t0\t0\t0\t0\t0\n", 2, "expected 8 columns as in the header, found 7"),
         (TOOLS + "0\t1\t0\t0\t0\t0\t0\t2\n", 2, "label 2 is out of range"),
         (TOOLS + "0\t1\t0\t0\t0\t0\t0\t0.5x\n", 2, "'0.5x' is not a number"),
-        (TOOLS + "0\t1\t0\t0\t0\t0\t0\tnan\n", 2, "not a number"),
+        (TOOLS + "0\t.1\t0\t0\t0\t0\t0\tinf\n", 2, "inf is not a number"),
         (TOOLS + "0\t1\t0\t0\t0\t0\t0\t1.5\n", 2, "1.5 is not a probability"),
         ("Frame\tHook\tHook\n0\t1\t1\n", 1, "repeats a tool"),
         ("Frame," + ",".join(P) + "\n0" + ",0.2" * 7 + "\n", 2, "sum to 1.4, not 1"),
+        ("Frame," + ",".join(P) + "\n0" + ",0.2" * 6 + ",nan\n", 2, "nan among the probabilities of phases"),
         ("\0\0", None, "not UTF-8 text"),
     ],
 )
@@ -157,11 +159,33 @@ def test_index_out_of_declared_classes(tmp_path):
     assert fails("label 7 is out of range .0 to 6.", path, phase_names="cholec80").line == 2
 
 
-def test_annotations_may_be_unknown(tmp_path):
-    path = put(tmp_path, "video1.txt", HEAD + f"0\t-1\n25\t{P[1]}\n50\tunknown\n")
-    np.testing.assert_array_equal(io.read_annotations(path)[0].values, [-1, 1, -1])
-    with pytest.raises(io.FormatError):
-        io.read(path)
+@pytest.mark.parametrize("rows", [("-1", P[1], "unknown"), ("-1", "1", "nan"), ("", P[1], ""), ("?", "1.0", "")])
+def test_labels_may_be_missing(tmp_path, rows):
+    lines = [f"{25 * i},{row}" for i, row in enumerate(rows)]
+    path = put(tmp_path, "video1.csv", "\n".join(["Frame,Phase", *lines]) + "\n")
+    if "?" in rows:  # names and numbers do not mix
+        fails("among phase names", path)
+        return
+    for found in (io.read_annotations(path)[0], io.read(path)[0]):
+        np.testing.assert_array_equal(found.values, [-1, 1, -1])
+    assert "2 of 3 predictions of phases are missing" in found.notices[-1]
+    assert not any("are missing" in notice for notice in io.read_annotations(path)[0].notices)
+
+
+def test_scores_may_be_missing(tmp_path):
+    """As pandas writes them (blank), and as NumPy does (nan); for phases only throughout a frame."""
+    rows = "0,.5,.25,,1,0,0,0\n25,nan,.5,.5,0,0,0,NaN\n"
+    (tools,) = io.read(put(tmp_path, "video1.csv", "Frame," + ",".join(T) + "\n" + rows))
+    np.testing.assert_array_equal(np.isnan(tools.values), [[0, 0, 1, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0, 1]])
+    assert "3 of 14 predictions of tools are missing" in tools.notices[-1]
+    np.testing.assert_array_equal(tools.labels(), [[1, 0, -1, 1, 0, 0, 0], [-1, 1, 1, 0, 0, 0, -1]])
+    text = "Frame," + ",".join(P) + "\n0" + ",nan" * 7 + "\n25,1" + ",0" * 6 + "\n"
+    (phases,) = io.read(put(tmp_path, "video2.csv", text), track="phases")
+    np.testing.assert_array_equal(phases.labels(), [-1, 0])
+    assert "1 of 2 predictions of phases are missing" in phases.notices[-1]
+    np.savez(tmp_path / "p.npz", tools_1=np.array([[1, -1], [0, 1]]), phases_1=np.array([np.nan, 2.0]))
+    phases, tools = io.read(tmp_path / "p.npz")
+    assert tools.is_labels and phases.is_labels and phases.values.tolist() == [-1, 2]
 
 
 def test_a_missing_class_is_named(tmp_path):

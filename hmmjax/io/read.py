@@ -138,7 +138,8 @@ def read(
         header: whether text files have a header: "yes", "no" or "auto".
         strict: raise an error for damaged rows of a detection csv. With False, drop their frames and report them in
             `Track.notices`.
-        unknown: allow the label -1 (unknown), as annotations may have it.
+        unknown: read annotations, of which any part may be unknown. Of predictions, the label -1, NaN and blank cells
+            mark a phase, or a single tool, as missing in a frame; a notice counts them.
         first_index: index of the first phase class in files with indices; AutoLaparo and PitVis count from 1.
         rows: "frames" if each row of a phase table is a frame, "changes" if each phase lasts until the next row; "auto"
             means frames, and refuses tables in which every row, ten seconds or more apart, begins another phase.
@@ -162,7 +163,7 @@ def read(
     tracks: list[Track] = []
     for file in files if progress is None else progress(files):
         tracks += [_shifted(track, spec) for track in _read_file(file, spec)]
-    notices += _doubtful_index(tracks, spec)
+    notices += [*_doubtful_index(tracks, spec), *([] if unknown else _missing(tracks))]
     tracks = renamed(tracks, rename or {})
     check_no_duplicates([track for track in tracks if track.layout.format != ANSWERS])
     if any(track.layout.format == ANSWERS for track in tracks):
@@ -259,6 +260,32 @@ def _shifted(track: Track, spec: Spec) -> Track:
             f"frame {track.frames[0]} would be {frames[0]}", file=track.source, fix="correct the shift of frame numbers"
         )
     return dataclasses.replace(track, frames=frames, layout=layout)
+
+
+def _missing(tracks: Sequence[Track]) -> list[str]:
+    """Return a notice about missing predictions of each kind; raise if all of a file are missing."""
+    found: dict[str, list[tuple[int, int, str]]] = {}
+    for track in tracks:
+        missing = track.values < 0 if track.is_labels else np.isnan(track.values)
+        if track.track == "phases" and missing.ndim == 2:
+            missing = missing.any(-1)
+        if missing.all():
+            raise FormatError(
+                f"all predicted {track.track} of {track.video} are missing (NaN or -1)",
+                file=track.source,
+                fix="export the file again, or leave it out",
+            )
+        found.setdefault(track.track, []).append((int(missing.sum()), missing.size, track.video))
+    notices = []
+    for kind, counts in found.items():
+        own = [(n, video) for n, _, video in counts if n]
+        if own:
+            videos = f"{own[0][1]}{f' and {len(own) - 1} more' * (len(own) > 1)}"
+            notices.append(
+                f"{sum(n for n, _ in own):,} of {sum(size for _, size, _ in counts):,} predictions of {kind} are "
+                f"missing (NaN or -1; {videos}): nothing is observed there, and the rest of each frame counts"
+            )
+    return notices
 
 
 def _doubtful_index(tracks: Sequence[Track], spec: Spec) -> list[str]:

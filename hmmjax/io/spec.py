@@ -41,11 +41,6 @@ class Spec:
         """Frames per second of the frame counter: as declared, or 25 as on Cholec80."""
         return 25.0 if self.fps is None else self.fps
 
-    @property
-    def lowest_label(self) -> int:
-        """-1 if unknown labels are allowed, else 0."""
-        return -1 if self.unknown else 0
-
     def row_frames(self, count: int, offset: int = 0) -> np.ndarray:
         """Return the frame numbers of `count` rows of a file without a Frame column."""
         return np.arange(count, dtype=np.int64) * self.step + (offset if self.offset is None else self.offset)
@@ -94,7 +89,7 @@ MAX_CLASSES = 1000
 def check_labels(
     values: np.ndarray, track: str, count: int | None, spec: Spec, line_of: LineOf, file: str
 ) -> np.ndarray:
-    """Check that labels are whole numbers in range: phases 0..count-1, tools 0 or 1, and -1 if allowed.
+    """Check that labels are whole numbers in range: phases 0..count-1, tools 0 or 1, and -1 or NaN for missing.
 
     Args:
         values: (n,) or (n, C) labels.
@@ -105,11 +100,13 @@ def check_labels(
         file: the file, for error messages.
 
     Returns:
-        The labels as int32.
+        The labels as int32, -1 for missing.
 
     Raises:
         FormatError: naming the offending line.
     """
+    if values.dtype.kind == "f":
+        values = np.where(np.isnan(values), -1, values)
     highest = 1 if track == "tools" else (MAX_CLASSES - 1 if count is None else count - 1)
     if track == "phases" and spec.first_index:
         # -1 means unknown in any numbering.
@@ -121,7 +118,7 @@ def check_labels(
         if spec.unknown:
             fix = f"write -1 where the label is not known or undecided; {fix}"
         _raise_at(rows != np.rint(rows), rows, "label {} is not a whole number", line_of, file, fix)
-    out = (rows < spec.lowest_label) | (rows > highest)
+    out = (rows < -1) | (rows > highest)
     if out.any():
         known = rows[rows != -1]
         if track == "phases" and spec.first_index == 0 and known.size and known.min() >= 1 and known.max() == count:
@@ -133,14 +130,14 @@ def check_labels(
                 fix="pass first_index=1; if they are numbered from 0, declare all classes",
             )
         allowed = "0 or 1" if track == "tools" else f"0 to {highest}"
-        allowed += ", or -1 for unknown" if spec.unknown else ""
+        allowed += f", or -1 for {'unknown' if spec.unknown else 'missing'}"
         fix = "count classes from 0, and declare all of them" if track == "phases" else _scores_fix(track)
         _raise_at(out, rows, f"{track[:-1]} label {{}} is out of range ({allowed})", line_of, file, fix)
     return values.astype(np.int32)
 
 
 def check_scores(values: np.ndarray, track: str, kind: str, line_of: LineOf, file: str) -> np.ndarray:
-    """Check probabilities, or compute them from logits (softmax over phases, sigmoid per tool).
+    """Check probabilities, or compute them from logits (softmax over phases, sigmoid per tool); NaN is missing.
 
     Args:
         values: (n, C) scores.
@@ -150,13 +147,20 @@ def check_scores(values: np.ndarray, track: str, kind: str, line_of: LineOf, fil
         file: the file, for error messages.
 
     Returns:
-        (n, C) float64 probabilities; phase rows sum to one.
+        (n, C) float64 probabilities, NaN where missing: of single tools, or of all phases of a frame. Other phase rows
+        sum to one.
 
     Raises:
-        FormatError: if a value is not finite or not in [0, 1], or phase probabilities do not sum to one.
+        FormatError: if a value is infinite or not in [0, 1], only some phases of a frame are NaN, or phase
+            probabilities do not sum to one.
     """
     values = values.astype(np.float64)
-    _raise_at(~np.isfinite(values), values, "{} is not a number", line_of, file, "repair or remove the row")
+    missing = np.isnan(values)
+    _raise_at(np.isinf(values), values, "{} is not a number", line_of, file, "repair or remove the row")
+    if track == "phases":
+        some = missing & ~missing.all(-1, keepdims=True)
+        fix = "write NaN for all phases of a frame, or for none"
+        _raise_at(some, values, "{} among the probabilities of phases", line_of, file, fix)
     if kind == "logits":
         if track == "tools":
             return np.where(values >= 0, 1 / (1 + np.exp(-np.abs(values))), 1 - 1 / (1 + np.exp(-np.abs(values))))

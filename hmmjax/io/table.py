@@ -124,11 +124,12 @@ def frame_numbers(table: Table, column: int) -> np.ndarray:
 
 
 def floats(table: Table, cells: np.ndarray) -> np.ndarray:
-    """Return cells (n, c) as float64.
+    """Return cells (n, c) as float64, blank cells as NaN.
 
     Raises:
         FormatError: naming the first line with a cell that is not a number.
     """
+    cells = np.where(cells == "", "nan", cells)
     try:
         return cells.astype(np.float64)
     except ValueError:

@@ -20,7 +20,7 @@ from hmmjax.io.videos import video_id
 _NUMBERED_TOOL = re.compile(r"tool\d+")
 _CHANGE_SECONDS = 10.0
 """Median distance from which on rows that all begin another phase are taken for changes."""
-_UNKNOWN = ("-1", "?", "unknown", "unlabelled", "unlabeled", "none")
+_UNKNOWN = ("", "-1", "?", "unknown", "unlabelled", "unlabeled", "none", "nan", "null", "n/a")
 
 
 def read_text(file: str, text: str, spec: Spec) -> list[Track]:
@@ -162,12 +162,12 @@ def _values(
                 fix="pass kind='labels' for phases",
             )
         unique, inverse = np.unique(cells[:, 0], return_inverse=True)
-        if all(is_number(cell) for cell in unique):
+        if all(not cell or is_number(cell) for cell in unique):
             count = None if declared is None else len(declared)
             values = check_labels(floats(table, cells), track, count, spec, table.line_of, table.file)
             return values[:, 0], "labels", declared, None
         known = declared or CHOLEC80_PHASES
-        codes, spelling = _match_names(unique, inverse, known, table, spec)
+        codes, spelling = _match_names(unique, inverse, known, table)
         return codes, "labels", known, spelling
     if names is None and declared is not None:
         if len(declared) != len(positions):
@@ -187,7 +187,7 @@ def _values(
         )
     scores = floats(table, cells)
     if kind is None:
-        whole = track == "tools" and all(re.fullmatch(r"-?\d+", cell) for cell in np.unique(cells))
+        whole = track == "tools" and all(re.fullmatch(r"-?\d+|nan|", cell.lower()) for cell in np.unique(cells))
         kind = "labels" if whole else "probabilities"
     if kind == "labels":
         if track == "phases":
@@ -201,16 +201,16 @@ def _values(
 
 
 def _match_names(
-    unique: np.ndarray, inverse: np.ndarray, known: Sequence[str], table: Table, spec: Spec
+    unique: np.ndarray, inverse: np.ndarray, known: Sequence[str], table: Table
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Map phase names to indices into `known`; also return the spelling of each in the file."""
+    """Map phase names to indices into `known`, -1 if unknown; also return the spelling of each in the file."""
     spelling = list(known)
     codes = np.empty(len(unique), np.int32)
     for i, name in enumerate(unique):
         position = find_name(str(name), known)
         if position is None:
             row = int(np.argmax(inverse == i))
-            if name.lower() in _UNKNOWN and spec.unknown:
+            if name.lower() in _UNKNOWN:
                 codes[i] = -1
                 continue
             if is_number(name):

@@ -57,7 +57,8 @@ class Track:
         track: "phases" or "tools".
         frames: (n,) int64 frame numbers from the file, strictly increasing.
         values: for phases, int32 labels (n,) with -1 for unknown, or float64 probabilities (n, L); for tools, int32
-            presence (n, K) with -1 for unknown, or float64 probabilities of presence (n, K).
+            presence (n, K) with -1 for unknown, or float64 probabilities of presence (n, K). NaN marks a missing
+            probability: of a single tool, or of all phases of a frame.
         names: class names in the order of `values`, or None if the file holds indices only.
         fps: frames per second of the frame counter: 25 on Cholec80, even if only every 25th frame is listed.
         layout: how the file stores the track.
@@ -99,13 +100,14 @@ class Track:
             threshold: the probability from which a tool counts as present.
 
         Returns:
-            int32 phases (n,) or tools (n, K).
+            int32 phases (n,) or tools (n, K), -1 if missing.
         """
         if self.is_labels:
             return self.values
+        missing = np.isnan(self.values)
         if self.track == "phases":
-            return self.values.argmax(-1).astype(np.int32)
-        return (self.values >= threshold).astype(np.int32)
+            return np.where(missing.any(-1), -1, np.nan_to_num(self.values).argmax(-1)).astype(np.int32)
+        return np.where(missing, -1, self.values >= threshold).astype(np.int32)
 
     def take(self, rows: np.ndarray) -> "Track":
         """Return a track with some of the rows.

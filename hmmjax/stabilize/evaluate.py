@@ -7,7 +7,7 @@ from hmmjax import io
 from hmmjax.io import BatchIndex, FormatError, Track
 from hmmjax.stabilize.examples import TRACKS
 from hmmjax.stabilize.prepare import align
-from hmmjax.stabilize.table import Row, System, compare_systems
+from hmmjax.stabilize.table import Row, System, compare_systems, restrict_truth
 from hmmjax.stabilize.warnings import mismatched_names
 from hmmjax.types import Posterior
 
@@ -22,7 +22,7 @@ def as_system(name: str, values: Any, index: BatchIndex) -> System:
 def evaluate_predictions(
     predictions: Sequence[Track], truth: Sequence[Track], *, relaxed: bool = False, step: int | None = None
 ) -> tuple[list[Row], tuple[str, ...]]:
-    """Score predictions against the truth, joined on frame numbers, without a model.
+    """Score predictions against the truth, joined on frame numbers, without a model; missing ones are not scored.
 
     Args:
         predictions: tracks from `hmmjax.io.read`.
@@ -45,7 +45,8 @@ def evaluate_predictions(
         )
     names, (predictions, truth) = align(tracks, None, predictions, truth)
     raw, labels, _, index = io.to_batch(io.join(predictions), truth, step=step)
-    outputs, known = as_system("predictions", raw, index), as_system("truth", labels, index)
+    outputs = as_system("predictions", raw, index)
+    known = restrict_truth(outputs, as_system("truth", labels, index))
     warnings = mismatched_names(outputs, known.phases, names["phases"], (*predictions, *truth))
     rows = compare_systems(
         [outputs],

@@ -159,15 +159,20 @@ def _spread(own: dict[str, Track], index: BatchIndex) -> np.ndarray:
     return values
 
 
-def merge_observations(each: Sequence[Observations]) -> Observations:
-    """Return one `Observations`: a tuple of arrays if several recognizers predict a track, the array if one does."""
+def merge_observations(each: Sequence[Observations], mask: np.ndarray) -> Observations:
+    """Return one `Observations`: a tuple of arrays if several recognizers predict a track, the array if one does.
+
+    Args:
+        each: the outputs of each recognizer.
+        mask: (B, T) bool, the observed frames.
+    """
     tracks = {}
     for name in TRACKS:
         arrays = tuple(getattr(o, name) for o in each if getattr(o, name) is not None)
         if len(arrays) == 1:
-            # Frames that a single recognizer does not predict are masked, so their values do not matter.
-            only = arrays[0]
-            arrays = np.nan_to_num(only) if only.dtype.kind == "f" else np.maximum(only, 0)
+            # A single recognizer's values at frames that are not observed do not matter: 0 is not missing.
+            (only,) = arrays
+            arrays = np.where(mask.reshape(*mask.shape, *[1] * (only.ndim - 2)), only, only.dtype.type(0))
         tracks[name] = arrays if len(arrays) else None
     return Observations(**tracks)
 

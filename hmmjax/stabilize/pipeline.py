@@ -40,7 +40,7 @@ class Stabilized:
         tool_names: (K,) or None.
         truth_phases: (n,) int labels, -1 for unlabeled; None without annotated phases.
         truth_tools: (n, K) int labels, -1 for unlabeled; None without annotated tools.
-        raw: M, the recognizer's outputs as read; with fused recognizers -1 or NaN at frames that it does not predict.
+        raw: M, the recognizer's outputs as read; -1 or NaN where it does not predict.
         smoothed: M_H, posteriors given the whole video.
         filtered: M_H online, posteriors given past and present frames.
         log_likelihood: (B,) of each video, in nats.
@@ -225,7 +225,7 @@ def _warnings(prepared: Prepared, recognizers: Sequence[System], stabilized: Sys
     names, single = prepared.names, len(recognizers) == 1
     notices: list[str] = []
     for outputs in recognizers:
-        known = truth if single else restrict_truth(outputs, truth)
+        known = restrict_truth(outputs, truth)
         notices += mismatched_names(outputs, known.phases, names["phases"], prepared.files)
     if single:
         notices += drifted_states(recognizers[0], stabilized, names["phases"])

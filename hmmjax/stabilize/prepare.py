@@ -143,7 +143,7 @@ def _batch(
     frames, sampled, notices = union(sources)
     _, labels, mask, index = io.to_batch(io.join(frames), annotations, step=step)
     each = join_observations(sampled, index)
-    return merge_observations(each), each, labels, mask, index, [*notices, *index.notices]
+    return merge_observations(each, mask), each, labels, mask, index, [*notices, *index.notices]
 
 
 def _require_known(annotations: Sequence[Track], labels: Labels, tracks: Sequence[str]) -> None:

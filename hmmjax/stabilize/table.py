@@ -179,16 +179,16 @@ def compare_recognizers(
     truth_tools: Sequence[np.ndarray] | None,
     **options: Any,
 ) -> list[Row]:
-    """Compute the metrics of recognizers that may lack frames, each on the frames that it predicts.
+    """Compute the metrics of recognizers that may lack outputs, each where it predicts.
 
     Args:
-        recognizers: systems with -1 or NaN at frames that they do not predict.
+        recognizers: systems with -1 or NaN where they do not predict.
         others: systems that predict every frame.
         truth_phases: for each video (n,) int labels, -1 for unlabeled; None without annotated phases.
         truth_tools: for each video (n, K) int labels, -1 for unlabeled; None without annotated tools.
         options: further arguments of `compare_systems`.
     """
-    if len(recognizers) == 1:
+    if len(recognizers) == 1 and is_complete(recognizers[0]):
         return compare_systems([*recognizers, *others], truth_phases, truth_tools, **options)
     rows = compare_systems(others, truth_phases, truth_tools, **options)
     own = []
@@ -203,8 +203,13 @@ def compare_recognizers(
     return [dataclasses.replace(row, metrics=all_of(row)) for row in rows]
 
 
+def is_complete(outputs: System) -> bool:
+    """Return whether a recognizer predicts something in every frame: no label is -1 and no probability NaN."""
+    return all((x >= 0).all() for x in (*(outputs.phases or ()), *(outputs.tools or ())))
+
+
 def restrict_truth(outputs: System, truth: System) -> System:
-    """Return the truth at the frames that a recognizer predicts, and -1 at all others."""
+    """Return the truth where a recognizer predicts, and -1 elsewhere."""
 
     def keep(labels: Sequence[np.ndarray] | None, values: Sequence[np.ndarray] | None, as_labels: Any) -> Any:
         if labels is None or values is None:

@@ -13,7 +13,7 @@ from hmmjax.io import Track
 from hmmjax.stabilize.examples import TRACKS, Examples
 from hmmjax.stabilize.folds import Part
 from hmmjax.stabilize.posteriors import Inferred, groups_of, numpy_posterior
-from hmmjax.stabilize.table import System, as_phases
+from hmmjax.stabilize.table import System, as_phases, as_tools, restrict_truth
 from hmmjax.types import Labels, Params, Posterior
 
 #: A metric that falls by more than this has become worse; smaller differences count as rounding.
@@ -87,8 +87,8 @@ def worse_videos(
     """
     if truth is None or outputs.phases is None or stabilized.phases is None:
         return []
-    found = []
-    for name, known, *both in zip(ids, truth, outputs.phases, stabilized.phases, strict=True):
+    found, predicted = [], restrict_truth(outputs, System("truth", truth)).phases or ()
+    for name, known, *both in zip(ids, predicted, outputs.phases, stabilized.phases, strict=True):
         before, after = (video_score("phases", known, values) for values in both)
         if not math.isnan(before):
             found.append((after - before, f"{name} {before:.3f} to {after:.3f}"))
@@ -116,7 +116,7 @@ def worse_classes(
         At most one warning per track, with the three worst classes: strict Jaccard of phases, average precision of
         tools, as in the table.
     """
-    notices = []
+    notices, truth = [], restrict_truth(outputs, truth)
     for track, measure, metric in (
         ("phases", metrics.jaccard, "Jaccard"),
         ("tools", metrics.average_precision, "average precision"),
@@ -154,11 +154,12 @@ def video_score(track: str, truth: np.ndarray, values: np.ndarray) -> float:
     Args:
         track: "phases" or "tools".
         truth: (n,) int labels of phases or (n, K) of tools, -1 for unlabeled.
-        values: labels or probabilities at the same frames.
+        values: labels or probabilities at the same frames; missing ones (-1 or NaN) are not scored.
 
     Returns:
         Frame accuracy of phases, macro F1 at 0.5 of tools; NaN without labels.
     """
+    truth = np.where((as_phases(values) if track == "phases" else as_tools(values)) < 0, -1, truth)
     if not (truth >= 0).any():
         return math.nan
     if track == "phases":

@@ -175,7 +175,9 @@ def _tool_candidates(pairs: Pairs, labels: dict[str, Track], tool: int) -> _Cand
     parts = []
     for n, (before, after) in enumerate(pairs):
         outputs, p = before.values[:, tool].astype(float), after.values[:, tool]
-        differs = np.abs(outputs - p) * ((outputs >= 0.5) != (p >= 0.5))
+        # A missing prediction disagrees with nothing.
+        seen = outputs >= 0
+        differs = np.where(seen, np.abs(outputs - p) * ((outputs >= 0.5) != (p >= 0.5)), 0.0)
         raw = np.full(len(p), np.nan) if before.is_labels else outputs
         free = ~_known(labels.get(after.video), after, tool)
         entropy = _entropy(np.stack([p, 1 - p], -1))
@@ -192,7 +194,7 @@ def _phase_candidates(pairs: Pairs, labels: dict[str, Track]) -> _Candidates:
         rows, chosen, predicted = np.arange(len(after.frames)), after.values.argmax(-1), before.labels()
         p = after.values[rows, chosen]
         raw = np.full(len(rows), np.nan) if before.is_labels else before.values[rows, chosen]
-        differs = (predicted != chosen) * (p - after.values[rows, predicted])
+        differs = (predicted != chosen) * (predicted >= 0) * (p - after.values[rows, predicted])
         free = ~_known(labels.get(after.video), after, None)
         entropy, video = _entropy(after.values), np.full(len(rows), n)
         columns = video, after.frames, after.seconds, chosen, raw, p, entropy, differs, p
