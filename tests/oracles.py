@@ -9,8 +9,8 @@ import dataclasses
 import itertools
 
 import numpy as np
-from scipy import optimize, stats
-from scipy.special import expit, log_expit, logsumexp
+from scipy import stats
+from scipy.special import expit, logsumexp
 
 
 @dataclasses.dataclass
@@ -166,29 +166,6 @@ def tool_logistic(weights, labels) -> np.ndarray:
         present = expit(weights[:, 0] + weights[:, 1:] @ np.array(tools))
         out[..., c] = _log(np.where(labels == 1, present, 1 - present))
     return out
-
-
-def ridge_regression(counts, penalty) -> tuple[np.ndarray, np.ndarray]:
-    """Weights (K + 1,) of a logistic regression on configurations, and the Hessian of its loss, from (C, 2) counts.
-
-    By scipy's minimizer, and by differences of its gradient.
-    """
-    counts, penalty = np.asarray(counts, np.float64), np.asarray(penalty, np.float64)
-    size = len(penalty)
-    x = np.array([[1, *tools] for tools in itertools.product(range(2), repeat=size - 1)], float)
-
-    def loss(w):
-        odds = x @ w
-        return -(counts[:, 1] @ log_expit(odds) + counts[:, 0] @ log_expit(-odds)) + penalty @ w**2 / 2
-
-    def slope(w):
-        return (counts.sum(-1) * expit(x @ w) - counts[:, 1]) @ x + penalty * w
-
-    found = optimize.minimize(
-        loss, np.zeros(size), jac=slope, method="BFGS", options={"gtol": 1e-10, "maxiter": 1000}
-    ).x
-    steps = 1e-5 * np.eye(size)
-    return found, np.array([(slope(found + s) - slope(found - s)) / 2e-5 for s in steps])
 
 
 def _enumerate(model: Model, table: EmissionTable):

@@ -107,42 +107,65 @@ def fit(
     1989, section 2.5; ridge by le Cessie and van Houwelingen 1992), shortening any step that lowers the likelihood.
     """
     size = previous.shape[-1]
-    x = design(size - 1, previous.dtype)
     penalty = ridge(pseudo_counts, previous).reshape(-1, size)
-
-    def one(counts: Array, start: Array, penalty: Array) -> Array:
-        total, yes = counts.sum(-1), counts[..., 1]
-
-        def newton(state: tuple) -> tuple:
-            w, _, i = state
-            odds = x @ w
-            gradient = (yes - total * jax.nn.sigmoid(odds)) @ x - penalty * w
-            hessian = _information(x, total, odds) + jnp.diag(penalty)
-            # Makes the Hessian invertible if some direction has no information; far below the error of a Newton step.
-            damping = 1e-6 * jnp.max(jnp.diagonal(hessian)) + jnp.finfo(w.dtype).tiny
-            factor = jax.scipy.linalg.cho_factor(hessian + damping * jnp.eye(size, dtype=w.dtype))
-            step = jax.scipy.linalg.cho_solve(factor, gradient)
-
-            def attempt(j: Array) -> tuple[Array, Array]:
-                new = jnp.clip(w + step * 0.5**j, -MAX_WEIGHT, MAX_WEIGHT)
-                move = new - w
-                return new, _gain(total, yes, odds, x @ move) - jnp.sum(penalty * move * (w + move / 2))
-
-            # Sixteen step lengths at once cost less than a loop; the best one is taken only if it is an improvement.
-            candidates, gains = jax.vmap(attempt)(jnp.arange(16.0, dtype=w.dtype))
-            best = jnp.argmax(jnp.where(jnp.isnan(gains), -jnp.inf, gains))
-            better = gains[best] > 0
-            return jnp.where(better, candidates[best], w), ~better, i + 1
-
-        def unfinished(state: tuple) -> Array:
-            return ~state[1] & (state[2] < 50)
-
-        return lax.while_loop(unfinished, newton, (start, jnp.array(False), jnp.array(0)))[0]
-
     # Full precision, which is not the default of matrix products on GPUs.
     with jax.default_matmul_precision("highest"):
-        fitted = jax.vmap(one)(counts.reshape(-1, *x.shape[:1], 2), previous.reshape(-1, size), penalty)
+        fitted = jax.vmap(_fit_unit)(counts.reshape(-1, *counts.shape[-2:]), previous.reshape(-1, size), penalty)
     return fitted.reshape(previous.shape)
+
+
+@jax.custom_jvp
+def _fit_unit(counts: Float[Array, "C 2"], start: Float[Array, "M"], penalty: Float[Array, "M"]) -> Float[Array, "M"]:
+    """Return the weights of one unit."""
+    x = design(start.shape[-1] - 1, start.dtype)
+    total, yes = counts.sum(-1), counts[..., 1]
+
+    def newton(state: tuple) -> tuple:
+        w, _, i = state
+        odds = x @ w
+        step = _solve(_information(x, total, odds) + jnp.diag(penalty), _gradient(x, counts, w, penalty))
+
+        def attempt(j: Array) -> tuple[Array, Array]:
+            new = jnp.clip(w + step * 0.5**j, -MAX_WEIGHT, MAX_WEIGHT)
+            move = new - w
+            return new, _gain(total, yes, odds, x @ move) - jnp.sum(penalty * move * (w + move / 2))
+
+        # Sixteen step lengths at once cost less than a loop; the best one is taken only if it is an improvement.
+        candidates, gains = jax.vmap(attempt)(jnp.arange(16.0, dtype=w.dtype))
+        best = jnp.argmax(jnp.where(jnp.isnan(gains), -jnp.inf, gains))
+        better = gains[best] > 0
+        return jnp.where(better, candidates[best], w), ~better, i + 1
+
+    def unfinished(state: tuple) -> Array:
+        return ~state[1] & (state[2] < 50)
+
+    return lax.while_loop(unfinished, newton, (start, jnp.array(False), jnp.array(0)))[0]
+
+
+@_fit_unit.defjvp
+def _(primals: tuple, tangents: tuple) -> tuple:
+    """By the implicit function theorem: the gradient remains zero. Weights at a bound, or without data, have none."""
+    counts, start, penalty = primals
+    fitted = _fit_unit(counts, start, penalty)
+    x = design(fitted.shape[-1] - 1, fitted.dtype)
+    information = _information(x, counts.sum(-1), x @ fitted) + jnp.diag(penalty)
+    free = (jnp.abs(fitted) < MAX_WEIGHT) & (jnp.diagonal(information) > 0)
+    information = jnp.where(free[:, None] & free, information, jnp.diag(jnp.ones_like(fitted)))
+    moved = _gradient(x, tangents[0], fitted, tangents[2])  # linear in counts and in the ridge
+    return fitted, jnp.where(free, _solve(information, jnp.where(free, moved, 0)), 0)
+
+
+def _gradient(x: Array, counts: Array, w: Array, penalty: Array) -> Array:
+    """Return the gradient (M,) of a unit's log-likelihood and log-prior."""
+    return (counts[..., 1] - counts.sum(-1) * jax.nn.sigmoid(x @ w)) @ x - penalty * w
+
+
+def _solve(matrix: Array, right: Array) -> Array:
+    """Solve a system with a positive semidefinite matrix."""
+    # Makes it invertible if some direction has no information; far below the error of a Newton step.
+    damping = 1e-6 * jnp.max(jnp.diagonal(matrix)) + jnp.finfo(matrix.dtype).tiny
+    factor = jax.scipy.linalg.cho_factor(matrix + damping * jnp.eye(len(matrix), dtype=matrix.dtype))
+    return jax.scipy.linalg.cho_solve(factor, right)
 
 
 def _information(x: Array, total: Array, odds: Array) -> Array:

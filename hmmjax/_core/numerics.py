@@ -1,4 +1,4 @@
-"""Numerics shared by families and messages: logarithms of structural zeros, accurate sums, log-beta."""
+"""Numerics shared by families and messages: logarithms of structural zeros, accurate sums, log-beta, digamma."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -6,6 +6,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.scipy.special import digamma
 
 from hmmjax._core.typing import Array
 
@@ -119,6 +120,19 @@ def log_beta(a: Array, b: Array) -> Array:
     joined = leading + (big_large - 0.5) * jnp.log1p(-ratio) + _stirling(big_large) - _stirling(big_total)
     direct = jax.lax.lgamma(small) + jax.lax.lgamma(large) - jax.lax.lgamma(total)
     return jnp.where(both, joined, jnp.where(big, jax.lax.lgamma(small) + difference, direct))
+
+
+def digamma_difference(a: Array, b: Array) -> Array:
+    """Return digamma(a) - digamma(b) for a <= b, accurate in float32 for large arguments, whose logarithms cancel."""
+    big = a > 8
+    x, y = jnp.where(big, a, 9.0), jnp.where(big, b, 9.0)
+    return jnp.where(big, jnp.log(x / y) + _digamma_tail(x) - _digamma_tail(y), digamma(a) - digamma(b))
+
+
+def _digamma_tail(x: Array) -> Array:
+    """Return digamma(x) - log(x), exact to float32 rounding for x > 8."""
+    y = 1 / (x * x)
+    return -0.5 / x - y * (1 / 12 - y * (1 / 120 - y * (1 / 252 - y / 240)))
 
 
 _HALF_LOG_2PI = 0.9189385332046727

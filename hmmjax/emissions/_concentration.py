@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.scipy.special import digamma, polygamma
+from jax.scipy.special import polygamma
 
 from hmmjax._core import numerics as num
 from hmmjax._core.typing import Array, Float
@@ -57,7 +57,7 @@ def pseudo_frames(pseudo_counts: Any, uniform: Array) -> tuple[Array, Array]:
 def mean_log(concentration: Array) -> Array:
     """Return the mean logarithms of Dirichlet-distributed outputs."""
     concentration = jnp.asarray(concentration)
-    return digamma(concentration) - digamma(concentration.sum(-1, keepdims=True))
+    return num.digamma_difference(concentration, concentration.sum(-1, keepdims=True))
 
 
 def divergence(anchor: Anchor, concentration: Array) -> Array:
@@ -78,53 +78,97 @@ def cap_warnings(track: str, concentration: Any) -> list[str]:
     ]
 
 
-def fit_concentration(
-    mean_log: Float[Array, "... n"], weight: Float[Array, "..."], previous: Float[Array, "... n"]
+def maximize(
+    concentration: Any, weight: Float[Array, "..."], total: Float[Array, "... n"], pseudo_counts: Any, uniform: Array
 ) -> Float[Array, "... n"]:
-    """Return the concentrations that maximize the weighted Dirichlet likelihood; unvisited states keep `previous`.
+    """Return the M-step's concentrations; states of weight zero keep theirs.
 
     Args:
-        mean_log: weighted mean of log-probabilities per state.
+        concentration: the current ones, at which the search starts.
         weight: total weight per state.
-        previous: starting point; the result is never less likely.
-
-    Newton's method in the form that inverts the Hessian in linear time (Minka, "Estimating a Dirichlet
-    distribution"), halving any step that leaves the positive domain or lowers the likelihood.
+        total: weighted sums of log-outputs.
+        pseudo_counts: as in `pseudo_frames`, like `uniform`.
+        uniform: mean log-outputs under a uniform distribution.
     """
-    n = mean_log.shape[-1]
-    shape = previous.shape
-    mean_log, start = mean_log.reshape(-1, n), previous.reshape(-1, n)
+    previous = jnp.asarray(concentration)
+    frames, logs = pseudo_frames(pseudo_counts, uniform)
+    weight = (weight + frames)[..., None]
+    visited = weight > 0
+    # A state without weight is at its optimum already.
+    mean = jnp.where(visited, (total + logs) / jnp.where(visited, weight, 1), mean_log(previous))
+    n = previous.shape[-1]
+    fitted = jax.vmap(fit_concentration)(mean.reshape(-1, n), previous.reshape(-1, n)).reshape(previous.shape)
+    return jnp.where(visited, fitted, previous)
 
-    def objective(c: Array, m: Array) -> Array:
-        return log_density(c, m)
 
-    def one(m: Array, c0: Array) -> Array:
-        def newton(state: tuple) -> tuple:
-            c, value, _, i = state
-            total = c.sum()
-            gradient = digamma(total) - digamma(c) + m
-            q = -polygamma(1, c)
-            z = polygamma(1, total)
-            b = jnp.sum(gradient / q) / (1 / z + jnp.sum(1 / q))
-            step = (gradient - b) / q
+@jax.custom_jvp
+def fit_concentration(mean: Float[Array, "n"], previous: Float[Array, "n"]) -> Float[Array, "n"]:
+    """Return the concentrations of one state that maximize the likelihood of mean log-outputs, from `previous`.
 
-            def attempt(j: Array) -> tuple[Array, Array]:
-                new = jnp.maximum(c - step * 0.5**j, jnp.maximum(c / 16, MIN_CONCENTRATION))
-                new = new * jnp.minimum(1, MAX_CONCENTRATION / new.sum())
-                return new, objective(new, m)
+    Newton's method, whose Hessian is inverted in linear time (Minka, "Estimating a Dirichlet distribution"). Steps that
+    leave the positive domain or lower the likelihood are shortened. It ends where the likelihood equations hold within
+    rounding: the likelihood itself, which is flat there, would stop a thousandth away.
+    """
+    dtype = previous.dtype
+    rounding = 2 * jnp.finfo(dtype).eps * (1 - mean)
 
-            # Sixteen step lengths at once cost less than a loop; the best one is taken only if it is an improvement.
-            candidates, values = jax.vmap(attempt)(jnp.arange(16.0, dtype=c.dtype))
-            best = jnp.argmax(jnp.where(jnp.isnan(values), -jnp.inf, values))
-            better = values[best] > value
-            c = jnp.where(better, candidates[best], c)
-            return c, jnp.where(better, values[best], value), ~better, i + 1
+    def newton(state: tuple) -> tuple:
+        c, gradient, _, i = state
+        step = _newton_step(c, gradient)
 
-        def unfinished(state: tuple) -> Array:
-            return ~state[2] & (state[3] < 100)
+        def attempt(j: Array) -> tuple[Array, Array, Array]:
+            new = jnp.maximum(c + step * 0.5**j, jnp.maximum(c / 16, MIN_CONCENTRATION))
+            new = new * jnp.minimum(1, MAX_CONCENTRATION / new.sum())
+            new_gradient = mean - mean_log(new)
+            return new, new_gradient, _gain(c, new, gradient, new_gradient, mean)
 
-        start = (c0, objective(c0, m), jnp.array(False), jnp.array(0))
-        return lax.while_loop(unfinished, newton, start)[0]
+        # Sixteen step lengths at once cost less than a loop; the best one is taken only if it is an improvement.
+        candidates, gradients, gains = jax.vmap(attempt)(jnp.arange(16.0, dtype=dtype))
+        best = jnp.argmax(jnp.where(jnp.isnan(gains), -jnp.inf, gains))
+        better = gains[best] > 0
+        c, gradient = (jnp.where(better, x[best], y) for x, y in ((candidates, c), (gradients, gradient)))
+        return c, gradient, ~better | (jnp.abs(gradient) <= rounding).all(), i + 1
 
-    fitted = jax.vmap(one)(mean_log, start).reshape(shape)
-    return jnp.where((weight > 0)[..., None], fitted, previous)
+    def unfinished(state: tuple) -> Array:
+        return ~state[2] & (state[3] < 100)
+
+    start = mean - mean_log(previous)
+    at_optimum = (jnp.abs(start) <= rounding).all()
+    return lax.while_loop(unfinished, newton, (previous, start, at_optimum, jnp.array(0)))[0]
+
+
+@fit_concentration.defjvp
+def _(primals: tuple, tangents: tuple) -> tuple:
+    """By the implicit function theorem: the likelihood equations continue to hold. Bounds have no derivative."""
+    mean, previous = primals
+    fitted = fit_concentration(mean, previous)
+    free = (fitted.sum() < 0.99 * MAX_CONCENTRATION) & (fitted > MIN_CONCENTRATION).all()
+    return fitted, jnp.where(free, _newton_step(fitted, tangents[0]), 0)
+
+
+def _newton_step(c: Array, gradient: Array) -> Array:
+    """Return minus the inverse of the Hessian of the mean log-density at `c` (n,), times a gradient (n,)."""
+    total = c.sum()
+    # The inverse of the Hessian has the denominator 1 / trigamma(total) - sum(1 / trigamma(c)), whose leading terms,
+    # total and c, cancel.
+    shared = _reciprocal_trigamma(total) - jnp.sum(_reciprocal_trigamma(c))
+    inverse = c + _reciprocal_trigamma(c)  # 1 / trigamma(c)
+    # A single class has no likelihood equation.
+    return inverse * (gradient + jnp.sum(gradient * inverse) / jnp.where(shared > 0, shared, jnp.inf))
+
+
+def _reciprocal_trigamma(x: Array) -> Array:
+    """Return 1 / trigamma(x) - x, with all digits for large x too: between -1/2 and 0."""
+    large = x > 8
+    y = jnp.where(large, x, 9.0)
+    square = 1 / (y * y)
+    over = (0.5 + (1 / 6 - square * (1 / 30 - square * (1 / 42 - square / 30))) / y) / y  # y trigamma(y) - 1
+    small = jnp.where(large, 1.0, x)
+    return jnp.where(large, -y * over / (1 + over), 1 / polygamma(1, small) - small)
+
+
+def _gain(c: Array, new: Array, gradient: Array, new_gradient: Array, mean: Array) -> Array:
+    """Return the gain of the mean log-density by a move, for small moves without a difference of large numbers."""
+    move = new - c
+    near = (jnp.abs(move) < 0.1 * c).all()
+    return jnp.where(near, jnp.sum((gradient + new_gradient) * move) / 2, log_density(new, mean) - log_density(c, mean))

@@ -21,6 +21,7 @@ from hmmjax.emissions.logit_normal import (
     log_odds,
     log_ratios,
     maximize_normal,
+    moments,
     normal_log_prior,
 )
 from hmmjax.emissions.past import Past
@@ -77,6 +78,8 @@ class _Regression:
 
     def _regress(self, statistics: dict[str, Array], pseudo: Any, mean: Array, scale: Array) -> tuple[Array, ...]:
         """Return intercept, slope and residual, with `pseudo` pairs of independent normals."""
+        center = jnp.asarray(self.mean)
+        mean = mean - center
         n = self._over_log_odds(statistics["pairs"]) + pseudo
         visited = n > 0
         safe = jnp.where(visited, n, 1)
@@ -88,7 +91,8 @@ class _Regression:
         varies = xx > MIN_SCALE**2
         slope = jnp.where(varies, xy / jnp.where(varies, xx, 1), 0)
         residual = jnp.sqrt(jnp.maximum(yy - slope * xy, MIN_SCALE**2))
-        found, old = (y - slope * x, slope, residual), (self.intercept, self.slope, self.residual)
+        intercept = center + y - slope * (center + x)
+        found, old = (intercept, slope, residual), (self.intercept, self.slope, self.residual)
         return tuple(jnp.where(visited, new, jnp.asarray(before)) for new, before in zip(found, old, strict=True))
 
     def _log_normal(self, odds: Array, past: Any, before: Array | None) -> Array:
@@ -108,18 +112,17 @@ class _Regression:
         return mean + scale * jax.random.normal(key, mean.shape, mean.dtype)
 
     def _moments(self, weight: Array, odds: Array, past: Any, before: Array | None) -> dict[str, Array]:
-        """Return weighted moments (S, D) of log-odds (N, 1 or S, D), weight (N, S, 1 or D)."""
+        """Return weighted moments (S, D) of log-odds (N, 1 or S, D) about `mean`, weight (N, S, 1 or D)."""
         alone = weight if before is None else jnp.where(past, 0, weight)
         pairs = jnp.zeros_like(weight) if before is None else jnp.where(past, weight, 0)
-        before = odds if before is None else before
+        x, y = (z - jnp.asarray(self.mean) for z in (odds if before is None else before, odds))
         return {
-            "first": (alone * odds).sum(0),
-            "second": (alone * odds**2).sum(0),
-            "x": (pairs * before).sum(0),
-            "y": (pairs * odds).sum(0),
-            "xx": (pairs * before**2).sum(0),
-            "xy": (pairs * before * odds).sum(0),
-            "yy": (pairs * odds**2).sum(0),
+            **moments(alone, odds, self.mean),
+            "x": (pairs * x).sum(0),
+            "y": (pairs * y).sum(0),
+            "xx": (pairs * x**2).sum(0),
+            "xy": (pairs * x * y).sum(0),
+            "yy": (pairs * y**2).sum(0),
         } | self._totals(alone.sum(0), pairs.sum(0))
 
     def _totals(self, alone: Array, pairs: Array) -> dict[str, Array]:

@@ -65,10 +65,8 @@ class ToolBeta(ToolEmission):
     def maximize(self, statistics: dict[str, Array], pseudo_counts: Any = 0.0) -> Self:
         """Return the weighted maximum likelihood (or MAP) estimate, by safeguarded Newton steps."""
         previous = jnp.asarray(self.concentration)
-        frames, logs = _concentration.pseudo_frames(pseudo_counts, -jnp.ones_like(previous))
-        weight, total = statistics["weight"] + frames, statistics["log"] + logs
-        mean = total / jnp.where(weight > 0, weight, 1)[..., None]
-        return type(self)(_concentration.fit_concentration(mean, weight, previous))
+        weight, total = statistics["weight"], statistics["log"]
+        return type(self)(_concentration.maximize(previous, weight, total, pseudo_counts, -jnp.ones_like(previous)))
 
     def log_prior(self, pseudo_counts: Any = 0.0) -> Array:
         """Return the log-density of the pseudo-frames, that of an anchor relative to its reference."""

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmmjax._core import numerics as num
 from hmmjax._core.checks import check_array, check_positive, check_shape
 from hmmjax._core.pytree import pytree
 from hmmjax._core.typing import Array, Float
@@ -65,16 +64,11 @@ class PhaseLogitNormal(PhaseEmission):
         return log_normal(ratios[..., None, :], self.mean, self.scale).sum(-1) + jacobian[..., None]
 
     def statistics(self, observations: Float[Array, "... L"], posterior: Float[Array, "... L"]) -> dict[str, Array]:
-        """Return weights (L,), and weighted sums of log-odds and of their squares (L, L - 1)."""
-        ratios, _ = log_ratios(observations)
+        """Return weights (L,), and weighted moments (L, L - 1) of log-odds about the current means."""
         n = posterior.shape[-1]
         flat = posterior.reshape(-1, n)
-        ratios = ratios.reshape(len(flat), n - 1)
-        return {
-            "weight": flat.sum(0),
-            "first": num.einsum("np,nq->pq", flat, ratios),
-            "second": num.einsum("np,nq->pq", flat, ratios**2),
-        }
+        ratios = log_ratios(observations)[0].reshape(len(flat), 1, n - 1)
+        return {"weight": flat.sum(0), **moments(flat[..., None], ratios, self.mean)}
 
     def maximize(self, statistics: dict[str, Array], pseudo_counts: Any = 0.0) -> Self:
         """Return weighted means and standard deviations."""
@@ -138,11 +132,11 @@ class ToolLogitNormal(ToolEmission):
         return log_normal(odds[..., None], self.mean, self.scale) + jacobian[..., None]
 
     def statistics(self, observations: Float[Array, "... K"], posterior: Float[Array, "... K 2"]) -> dict[str, Array]:
-        """Return weights, and weighted sums of log-odds and of their squares, each (K, 2)."""
+        """Return weights, and weighted moments of log-odds about the current means, each (K, 2)."""
         k = posterior.shape[-2]
         flat = posterior.reshape(-1, k, 2)
         odds = log_odds(observations)[0].reshape(-1, k, 1)
-        return {"weight": flat.sum(0), "first": (flat * odds).sum(0), "second": (flat * odds**2).sum(0)}
+        return {"weight": flat.sum(0), **moments(flat, odds, self.mean)}
 
     def maximize(self, statistics: dict[str, Array], pseudo_counts: Any = 0.0) -> Self:
         """Return weighted means and standard deviations."""
@@ -185,18 +179,34 @@ def log_normal(x: Array, mean: Any, scale: Any) -> Array:
     return -0.5 * ((x - jnp.asarray(mean)) / scale) ** 2 - jnp.log(scale) - _HALF_LOG_2PI
 
 
+def moments(weight: Array, x: Array, mean: Any) -> dict[str, Array]:
+    """Return weighted sums over frames, the first axis, of deviations from `mean` and of their squares.
+
+    Squares about zero would cancel against that of a mean that is many standard deviations from zero.
+    """
+    away = x - jnp.asarray(mean)
+    return {"first": (weight * away).sum(0), "second": (weight * away**2).sum(0)}
+
+
 def maximize_normal(mean: Any, scale: Any, statistics: dict[str, Array], pseudo_counts: Any) -> tuple[Array, Array]:
-    """Return the M-step's means and standard deviations; states of weight zero keep theirs."""
+    """Return the M-step's means and standard deviations; states of weight zero keep theirs.
+
+    Args:
+        mean: (L, L - 1) or (K, 2) current means, about which the moments are.
+        scale: current standard deviations.
+        statistics: weights, and `moments`.
+        pseudo_counts: pseudo-frames per state.
+    """
     mean, scale = jnp.asarray(mean), jnp.asarray(scale)
     pseudo = jnp.broadcast_to(jnp.asarray(pseudo_counts, mean.dtype), statistics["weight"].shape)
     weight = statistics["weight"] + pseudo
     if weight.ndim < mean.ndim:
         weight, pseudo = weight[:, None], pseudo[:, None]
     safe = jnp.where(weight > 0, weight, 1)
-    center = statistics["first"] / safe
-    second = (statistics["second"] + pseudo * PRIOR_SCALE**2) / safe
-    spread = jnp.sqrt(jnp.maximum(second - center**2, MIN_SCALE**2))
-    return jnp.where(weight > 0, center, mean), jnp.where(weight > 0, spread, scale)
+    shift = (statistics["first"] - pseudo * mean) / safe
+    second = (statistics["second"] + pseudo * (mean**2 + PRIOR_SCALE**2)) / safe
+    spread = jnp.sqrt(jnp.maximum(second - shift**2, MIN_SCALE**2))
+    return jnp.where(weight > 0, mean + shift, mean), jnp.where(weight > 0, spread, scale)
 
 
 def normal_log_prior(mean: Any, scale: Any, pseudo_counts: Any) -> Array:
