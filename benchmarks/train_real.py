@@ -30,7 +30,8 @@ from models.data.loader import epoch_order, prefetch, read_batches
 from models.data.m2cai_source import m2cai16_locations
 from models.detect import LOCATORS, box_scores, detect
 from models.detection.scores import pointing
-from models.predict import Reading, predict
+from models.inputs import Reading
+from models.predict import predict
 from models.settings import Config, read_config
 from models.systems import make_system
 from models.training.feeds import score

@@ -63,6 +63,18 @@ def rate(text: str) -> float:
     return value
 
 
+def shard(text: str) -> tuple[int, int]:
+    """Parse i/n, the i-th of n shards.
+
+    Raises:
+        ValueError: unless i is from 0 to n - 1.
+    """
+    first, _, every = text.partition("/")
+    if not (first.isdecimal() and every.isdecimal() and int(first) < int(every)):
+        raise ValueError(f"--shard {text} is not a shard. Fix: give i/n, with i from 0 to n - 1")
+    return int(first), int(every)
+
+
 def check_out(path: str | Path, *, force: bool) -> None:
     """Raise if an NPZ file cannot be written, before its contents are computed.
 

@@ -20,7 +20,8 @@ from models.data.cache import open_source
 from models.data.frames import FrameTable, take
 from models.detection.localize import map_boxes
 from models.detection.scores import BoxPrecision, box_precision
-from models.predict import Reading, add_reading, check_inputs, collect, reading_of
+from models.inputs import Reading, check_inputs
+from models.predict import add_reading, collect, reading_of
 from models.systems import SYSTEMS, Outputs, System
 from models.training.recognizer import Recognizer
 from models.training.run import read_run

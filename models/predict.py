@@ -1,139 +1,25 @@
 """Predict phases and tools of videos: ``python -m models.predict RUN INPUT... --out predictions.npz``.
 
 An input is a video, a folder of images of one video, a cache, or any other source that `models.data.cache.open_source`
-opens. The output file holds, per video, probabilities ``phases_<video>`` (n, L) and ``tools_<video>`` (n, K) and frame
-numbers ``frames_<video>`` (n,), and once ``phase_names``, ``tool_names`` and ``fps``. `hmmjax.io.read` and
-``hmmjax stabilize`` read it.
+opens; for a run on precomputed features, a file of features or a folder with one per video. The output file holds, per
+video, probabilities ``phases_<video>`` (n, L) and ``tools_<video>`` (n, K) and frame numbers ``frames_<video>`` (n,),
+and once ``phase_names``, ``tool_names`` and ``fps``. `hmmjax.io.read` and ``hmmjax stabilize`` read it.
 """
 
 import argparse
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
-from hmmjax.io import FormatError, natural, save_npz, video_id
+from hmmjax.io import FormatError, save_npz
 from models.commands import check_out, count, progress, rate, reported
-from models.data.cache import open_source
-from models.data.frames import Source, decode
-from models.data.video import probe, read_frames
-from models.data.video_images import RULES, SUFFIXES, check_spacing, find_images
+from models.data.feature_files import Layout, VideoFeatures, find_features, read_features
+from models.data.video_images import RULES
+from models.inputs import Clip, Reading, check_inputs, open_clips
 from models.training.recognizer import Recognizer
 from models.training.run import read_run
-
-VIDEO_SUFFIXES = (".mp4", ".avi", ".mkv", ".mov", ".webm")
-
-
-@dataclasses.dataclass(frozen=True)
-class Reading:
-    """Settings of reading inputs.
-
-    Attributes:
-        size: (height, width) that images are decoded to.
-        rate: frames per second that are read from a video, or that a folder of images has.
-        fps: frame rate of the video from which a folder of images was extracted.
-        naming: what the numbers in image names count: "frame", "second" or "counter".
-        part: the part of a cache or packed file to read; None reads all of it.
-        batch: number of frames per call of the network.
-    """
-
-    size: tuple[int, int]
-    rate: float = 1.0
-    fps: float = 25.0
-    naming: str | None = None
-    part: str | None = None
-    batch: int = 128
-
-
-@dataclasses.dataclass(frozen=True)
-class Clip:
-    """One video to predict.
-
-    Attributes:
-        video: name of the video.
-        fps: rate of its frame numbers, per second.
-        images: (frame number, (H, W, 3) uint8) in order of time.
-    """
-
-    video: str
-    fps: float
-    images: Iterator[tuple[int, np.ndarray]]
-
-
-def check_inputs(inputs: Sequence[str]) -> None:
-    """Raise FormatError for the first input that does not exist or that `open_clips` cannot read."""
-    for place in inputs:
-        path = Path(place)
-        if place.startswith("m2cai16:"):
-            continue
-        if not path.exists():
-            raise FormatError("no such file or folder", file=place, fix="check the path")
-        if path.is_file() and path.suffix.lower() not in (*VIDEO_SUFFIXES, ".npz"):
-            raise FormatError(
-                "neither a video nor a packed file of images",
-                file=place,
-                fix=f"give a video ({', '.join(VIDEO_SUFFIXES)}), a folder of images, a cache or a packed .npz",
-            )
-        if path.is_dir() and not (path / "table.npz").exists():
-            _check_folder(path)
-
-
-def _check_folder(path: Path) -> None:
-    names = [file.name.lower() for file in path.iterdir() if not file.name.startswith(".")]
-    if any(name.endswith(SUFFIXES) for name in names):
-        return
-    if any(name.endswith(VIDEO_SUFFIXES) for name in names):
-        raise FormatError("this is a folder of videos", file=path, fix=f"give the videos, such as {path}/*.mp4")
-    raise FormatError(
-        "this folder holds neither images nor a complete cache",
-        file=path,
-        fix="give a folder of images of one video, or a cache written by python -m models.data.cache",
-    )
-
-
-def open_clips(place: str, reading: Reading) -> Iterator[Clip]:
-    """Yield the videos of an input, in natural order of their names.
-
-    Raises:
-        FormatError: for images whose numbering is not declared, and for files that cannot be read.
-    """
-    check_inputs([place])
-    path = Path(place)
-    if path.suffix.lower() in VIDEO_SUFFIXES:
-        images = read_frames(path, rate=reading.rate, size=reading.size)
-        yield Clip(video_id(path.stem), probe(path).fps, images)
-    elif path.is_dir() and not (path / "table.npz").exists():
-        if reading.naming is None:
-            raise FormatError(
-                "the meaning of the numbers in the image names is not declared",
-                file=place,
-                fix=f"give --naming, one of {', '.join(RULES)}",
-            )
-        files = find_images(path, reading.naming, fps=reading.fps, rate=reading.rate)
-        check_spacing(list(files), round(reading.fps / reading.rate), path)
-        yield Clip(video_id(path.name), reading.fps, _in_threads(list(files), list(files.values()), reading.size))
-    else:
-        yield from _clips_of_source(open_source(place), reading)
-
-
-def _in_threads(numbers: list[int], files: list[str], size: tuple[int, int]) -> Iterator[tuple[int, np.ndarray]]:
-    with ThreadPoolExecutor(4) as pool:
-        # In chunks, because pool.map reads all of its input ahead.
-        for start in range(0, len(files), 100):
-            chunk = slice(start, start + 100)
-            load = pool.map(lambda file: decode(Path(file).read_bytes(), size, file=file), files[chunk])
-            yield from zip(numbers[chunk], load, strict=True)
-
-
-def _clips_of_source(source: Source, reading: Reading) -> Iterator[Clip]:
-    table = source.table
-    rows = table.rows(reading.part)
-    for video in sorted(set(table.videos[rows].tolist()), key=natural):
-        mine = rows[table.videos[rows] == video]
-        mine = mine[np.argsort(table.frames[mine], kind="stable")]
-        yield Clip(video, table.fps, ((int(table.frames[row]), source[row]) for row in mine))
 
 
 def collect(
@@ -153,10 +39,11 @@ def collect(
     Raises:
         FormatError: if two videos have the same name, or their frame numbers have different rates.
     """
-    check_inputs(inputs)
+    check_inputs(inputs, features=reading.features)
     arrays: dict[str, np.ndarray] = {}
+    read = _features_of if reading.features else open_clips
     for place in inputs:
-        for clip in open_clips(place, reading):
+        for clip in read(place, reading):
             suffix = clip.video.removeprefix("video")
             if f"frames_{suffix}" in arrays:
                 raise FormatError(f"{clip.video} occurs twice", file=place, fix="predict the two in separate runs")
@@ -167,11 +54,36 @@ def collect(
                     fix="predict videos of each rate in separate runs",
                 )
             try:
-                predicted = recognizer.predict(_counted(clip, show), reading.batch)
+                if isinstance(clip, VideoFeatures):
+                    show(clip.video, len(clip.frames))
+                    predicted = _decide(recognizer, clip)
+                else:
+                    predicted = recognizer.predict(_counted(clip, show), reading.batch)
             except FormatError as error:
                 raise FormatError(f"{clip.video}: {error}") from error
             arrays |= {f"{name}_{suffix}": x for name, x in predicted.items()}
     return arrays
+
+
+def _features_of(place: str, reading: Reading) -> Iterator[VideoFeatures]:
+    """Yield the videos of a file or folder of features, in natural order of their names."""
+    layout = Layout(reading.rate, reading.fps, reading.channels_first)
+    for path in find_features(place).values():
+        yield read_features(path, layout)
+
+
+def _decide(recognizer: Recognizer, features: VideoFeatures) -> dict[str, np.ndarray]:
+    """Predict a video from its features, and return its frame numbers too."""
+    values = np.asarray(features.values, np.float32)
+    if values.shape[1] != recognizer.width:
+        raise FormatError(
+            f"features with {values.shape[1]} channels, but the run was trained on {recognizer.width}",
+            file=features.path,
+            fix="extract them with the encoder of the run's features",
+        )
+    if not np.isfinite(values).all():
+        raise FormatError("features that are not finite", file=features.path, fix="extract them again")
+    return {"frames": features.frames, **recognizer.decide(values)}
 
 
 def _counted(clip: Clip, show: Callable[[str, int], None]) -> Iterator[tuple[int, np.ndarray]]:
@@ -196,7 +108,8 @@ def predict(
         FormatError: for inputs that cannot be read, and if two videos have the same name or their frame numbers have
             different rates.
     """
-    check_inputs(inputs)
+    reading = dataclasses.replace(reading, features=read_run(run).features is not None)
+    check_inputs(inputs, features=reading.features)
     recognizer = Recognizer(run, which)
     with progress(quiet) as show:
         arrays = collect(recognizer, inputs, reading, show)
@@ -229,8 +142,8 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rate",
         type=rate,
-        default=1.0,
-        help="frames per second to read from a video, or of a folder of images (1)",
+        help="frames per second to read from a video, or of a folder of images (1), or rows per second of features "
+        "without frame numbers (as in training)",
     )
     parser.add_argument(
         "--fps",
@@ -252,7 +165,20 @@ def reading_of(options: argparse.Namespace) -> Reading:
     """
     config = read_run(options.run)
     size = tuple(options.size or config.data.load or config.size)
-    return Reading(size, options.rate, options.fps, options.naming, options.part, options.batch)
+    rate = options.rate or (1.0 if config.features is None else config.data.rate)
+    features = config.features is not None
+    if features and options.part:
+        raise FormatError("files of features have no parts", file=config.features, fix="give the files of the videos")
+    return Reading(
+        size,
+        rate,
+        options.fps,
+        options.naming,
+        options.part,
+        options.batch,
+        features,
+        features and config.data.channels_first,
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

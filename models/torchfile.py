@@ -1,7 +1,8 @@
 """Read PyTorch checkpoints without PyTorch and without executing pickled code.
 
 A ``.pth`` file is a pickle that refers to raw storages. The unpickler resolves a fixed list of names, each to a
-function of this module, and rejects every other name, so a file can only build dictionaries of arrays.
+function of this module, and every other name to an empty class of its own, so a file can only build dictionaries of
+arrays, next to objects without content where a checkpoint holds, for instance, its command line.
 """
 
 import collections
@@ -12,6 +13,7 @@ import pickle
 import pickletools
 import struct
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,8 @@ _DTYPES = {
 }
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _PUTS = ("PUT", "BINPUT", "LONG_BINPUT")
+#: Keys under which training loops nest a state dict.
+_NESTED = ("state_dict", "model", "model_state_dict", "model_state")
 
 
 class _Storage:
@@ -72,6 +76,28 @@ class _Tensor:
         return np.lib.stride_tricks.as_strided(values[self.offset :], self.shape, steps).copy()
 
 
+class _Ignored:
+    """An object of a class that is not loaded; it accepts whatever a pickle does to it and keeps nothing."""
+
+    def __new__(cls, *_: Any, **__: Any) -> "_Ignored":
+        return super().__new__(cls)
+
+    def __init__(self, *_: Any, **__: Any):
+        pass
+
+    def __setstate__(self, state: Any) -> None:
+        pass
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
+
+    def append(self, value: Any) -> None:
+        pass
+
+    def extend(self, values: Any) -> None:
+        pass
+
+
 class _Unpickler(pickle.Unpickler):
     """An unpickler of one pickle in a file, which first checks the sizes that the pickle declares.
 
@@ -89,6 +115,7 @@ class _Unpickler(pickle.Unpickler):
         file.seek(start)
         super().__init__(io.BytesIO(file.read(end - start)))
         self.storages: dict[str, _Storage] = {}
+        self.ignored: list[str] = []
 
     def find_class(self, module: str, name: str) -> Any:
         # Bound methods and dtypes have no settable attributes, so a pickle cannot change them.
@@ -100,9 +127,9 @@ class _Unpickler(pickle.Unpickler):
             return self._parameter
         if module == "torch" and name in _DTYPES:
             return np.dtype(_DTYPES[name])
-        raise pickle.UnpicklingError(
-            f"refused to load {module}.{name}: only tensors are allowed. Fix: in torch, save network.state_dict()"
-        )
+        self.ignored.append(f"{module}.{name}")
+        # A new class for each name, because a pickle may set attributes of what it is given.
+        return type("Ignored", (_Ignored,), {})
 
     def persistent_load(self, saved: Any) -> _Storage:
         kind, dtype, key, _, count, *view = saved
@@ -122,28 +149,40 @@ def read_torch(path: str | Path) -> dict[str, np.ndarray]:
 
     Args:
         path: a file written by ``torch.save(network.state_dict(), path)``, or a checkpoint with the state dict under
-            ``"state_dict"`` or ``"model"``.
+            "state_dict", "model", "model_state_dict" or "model_state". Of other nested dictionaries, the keys are
+            joined by dots; objects other than tensors are left out without loading their classes.
 
     Returns:
-        Name to array, in torch's layout.
+        Name to array, in torch's layout; "tensor" to the array of a file that holds a single tensor.
 
     Raises:
-        ValueError: for any other file, and for a pickle that contains anything but tensors.
+        ValueError: for any other file, and for one that contains no tensors.
     """
     with open(path, "rb") as file:
         try:
-            loaded = _read_zip(file) if zipfile.is_zipfile(file) else _read_legacy(file)
-            for key in ("state_dict", "model"):
+            loaded, ignored = _read_zip(file) if zipfile.is_zipfile(file) else _read_legacy(file)
+            for key in _NESTED:
                 if isinstance(loaded, dict) and isinstance(loaded.get(key), dict):
                     loaded = loaded[key]
-            if isinstance(loaded, dict) and all(isinstance(value, _Tensor) for value in loaded.values()):
-                return {str(name): tensor.array() for name, tensor in loaded.items()}
+            found = {name: tensor.array() for name, tensor in _tensors(loaded, "")}
         except Exception as error:  # damaged bytes make zipfile, zlib and pickle raise almost anything
             raise ValueError(f"{path} is not a torch file of tensors: {str(error) or type(error).__name__}") from error
-    raise ValueError(f"{path} contains no state dict. Fix: in torch, save network.state_dict()")
+    if found or loaded == {}:
+        return found
+    refused = f" (refused to load {ignored[0]}: only tensors are allowed)" if ignored else ""
+    raise ValueError(f"{path} is not a torch file of tensors{refused}. Fix: in torch, save network.state_dict()")
 
 
-def _read_zip(file: Any) -> Any:
+def _tensors(loaded: Any, name: str) -> Iterator[tuple[str, _Tensor]]:
+    """Yield the tensors of nested dictionaries, by the keys joined by dots."""
+    if isinstance(loaded, _Tensor):
+        yield name or "tensor", loaded
+    elif isinstance(loaded, dict):
+        for key, value in loaded.items():
+            yield from _tensors(value, f"{name}.{key}" if name else str(key))
+
+
+def _read_zip(file: Any) -> tuple[Any, list[str]]:
     length = os.fstat(file.fileno()).st_size
     with zipfile.ZipFile(file) as archive:
         members = {info.filename.partition("/")[2]: info for info in archive.infolist()}
@@ -163,19 +202,24 @@ def _read_zip(file: Any) -> Any:
         loaded = unpickler.load()
         for key, storage in unpickler.storages.items():
             storage.fill(read(f"data/{key}"))
-    return loaded
+    return loaded, unpickler.ignored
 
 
-def _read_legacy(opened: Any) -> Any:
+def _read_legacy(opened: Any) -> tuple[Any, list[str]]:
     # A memory map never reads past the end of the file, whatever length the file declares.
     with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as file:
         return _legacy_parts(file)
 
 
-def _legacy_parts(file: mmap.mmap) -> Any:
-    magic, _version, _system = (_Unpickler(file).load() for _ in range(3))
+def _legacy_parts(file: mmap.mmap) -> tuple[Any, list[str]]:
+    head = _Unpickler(file)
+    magic = head.load()
+    if head.ignored:
+        raise pickle.UnpicklingError(f"refused to load {head.ignored[0]}: only tensors are allowed")
     if magic != _LEGACY_MAGIC:
         raise pickle.UnpicklingError("the magic number of a torch file is missing")
+    for _ in ("version", "system"):
+        _Unpickler(file).load()
     unpickler = _Unpickler(file)
     loaded = unpickler.load()
     for key in _Unpickler(file).load():
@@ -184,4 +228,4 @@ def _legacy_parts(file: mmap.mmap) -> Any:
         if count < 0 or count != storage.count:
             raise pickle.UnpicklingError("a storage has an unexpected length")
         storage.fill(file.read(count * storage.dtype.itemsize))
-    return loaded
+    return loaded, unpickler.ignored

@@ -54,7 +54,7 @@ def _check_places(config: Config, *, resume: bool) -> None:
         if not getattr(config.data, name):
             raise ValueError(
                 f"data.{name} is not set. Fix: give a cache that models.data.cache wrote, such as "
-                f"data.{name}=caches/m2cai16"
+                f"data.{name}=caches/m2cai16, or with features=FOLDER also labels, such as data.{name}=cholec80:FOLDER"
             )
     runs = {"frozen": config.frozen, "start": None if resume else config.start}
     for name, folder in runs.items():
@@ -63,6 +63,8 @@ def _check_places(config: Config, *, resume: bool) -> None:
                 read_run(folder)
             except FormatError as error:
                 raise ValueError(f"{name}={folder}: {error.cause}. Fix: give the folder of a trained run") from error
+    if config.features is not None and not Path(config.features).exists():
+        raise FileNotFoundError(f"features={config.features}: no such folder. Fix: give a folder of features")
     # Weights that a checkpoint replaces need not exist any more.
     replaced = resume or config.start is not None
     files = {"pretrained": None if replaced else config.pretrained, "loss.hmm_model": config.loss.hmm_model}

@@ -41,7 +41,11 @@ class Annotation:
 
 
 def annotate(
-    recording: Recording, sampling: Sampling, phase_names: tuple[str, ...], tool_names: tuple[str, ...]
+    recording: Recording,
+    sampling: Sampling,
+    phase_names: tuple[str, ...],
+    tool_names: tuple[str, ...],
+    available: np.ndarray | None = None,
 ) -> Annotation:
     """Read and join the annotation of a recording, see `models.data.collections.Collection.annotation`.
 
@@ -50,6 +54,8 @@ def annotate(
         sampling: gives the used frames.
         phase_names: L names; may be empty.
         tool_names: K names; may be empty.
+        available: numbers of the frames that a recording without complete tracks has; None looks at its images or
+            video.
     """
     step = sampling.step(recording)
     tracks = _read_tracks(recording, phase_names, tool_names)
@@ -58,7 +64,7 @@ def annotate(
         frames = _common_frames(recording, sampling, tracks, notices)
     else:
         # A partial track does not give the video's length, but the images or the video do.
-        frames = sampling.select(own_frames(recording, sampling), step)
+        frames = sampling.select(own_frames(recording, sampling) if available is None else available, step)
         for track in tracks.values():
             notices += _unused_labels(track, frames, step)
     if not len(frames):

@@ -15,15 +15,14 @@ from pathlib import Path
 
 import numpy as np
 
-from hmmjax.data.splits import CHOLEC80_SPLITS, cholec80_split
+from hmmjax.data.splits import CHOLEC80_SPLITS
 from hmmjax.io import FormatError, write_atomically
 from hmmjax.io.atomic_write import remove_partial_files
 from models.data.annotation import Annotation
-from models.data.cholec80 import cholec80
 from models.data.collections import Collection
-from models.data.collections_manifest import read_manifest
 from models.data.frames import FrameTable, Source, read_packed
 from models.data.m2cai_source import m2cai16_locations
+from models.data.places import common_rate, open_collection, table_of
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -90,26 +89,10 @@ def write_collection(
     Raises:
         FormatError: if the videos have different frame rates: a cache has a single one.
     """
-    rates = {recording.fps for recording in collection.recordings}
-    if len(rates) != 1:
-        raise FormatError(
-            f"the videos of {collection.name} have {len(rates)} frame rates "
-            f"({', '.join(f'{rate:g}' for rate in sorted(rates))} fps), but a cache has one",
-            fix="write a manifest and a cache for the videos of each rate",
-        )
+    common_rate(collection)
     annotations = [collection.annotation(video) for video in collection.ids]
-    lengths = [len(annotation) for annotation in annotations]
-    table = FrameTable(
-        videos=np.repeat(collection.ids, lengths),
-        frames=np.concatenate([annotation.frames for annotation in annotations]),
-        phases=np.concatenate([annotation.phases for annotation in annotations]),
-        tools=np.concatenate([annotation.tools for annotation in annotations]),
-        parts=np.repeat([recording.part for recording in collection.recordings], lengths),
-        phase_names=collection.phase_names,
-        tool_names=collection.tool_names,
-        fps=rates.pop(),
-    )
-    starts = np.cumsum([0, *lengths[:-1]]).tolist()
+    table = table_of(collection, annotations)
+    starts = np.cumsum([0, *map(len, annotations[:-1])]).tolist()
 
     def decode(images: np.ndarray, annotation: Annotation, start: int) -> None:
         pictures = collection.pictures(annotation.id, annotation.frames, size=size, crop=crop, progress=progress)
@@ -231,30 +214,6 @@ def _decoded(source: Source, workers: int, progress: bool) -> Iterator[tuple[int
         yield from images
 
 
-def _collection(place: str, split: str | None) -> Collection | None:
-    """Open a collection of videos named on the command line, or return None for a source of frames.
-
-    Raises:
-        FormatError: for anything else, and for a split of a source that is not Cholec80.
-    """
-    kind, _, folder = place.partition(":")
-    if kind == "cholec80":
-        return cholec80(folder, split=None if split is None else cholec80_split(split))
-    if split is not None:
-        raise FormatError(
-            "--split applies only to Cholec80", file=place, fix="give cholec80:FOLDER as the source, or omit --split"
-        )
-    if Path(place).suffix.lower() in (".yaml", ".yml", ".csv"):
-        return read_manifest(place)
-    if kind != "m2cai16" and not place.endswith(".npz") and not (Path(place) / "table.npz").exists():
-        raise FormatError(
-            "neither a source of frames nor a manifest",
-            file=place,
-            fix="give m2cai16:FOLDER, cholec80:FOLDER, a packed .npz, or a manifest of videos (.yaml, .csv)",
-        )
-    return None
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line: write a cache; a FormatError is one line on stderr and exit code 2.
 
@@ -280,7 +239,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     size = (options.size[0], options.size[1])
     try:
-        if (collection := _collection(options.source, options.split)) is not None:
+        if (collection := open_collection(options.source, options.split)) is not None:
             cache = write_collection(collection, options.cache, size, crop=options.crop, progress=True)
         else:
             source = open_source(options.source, size)

@@ -81,7 +81,7 @@ class Collection:
             )
         return found
 
-    def annotation(self, video: str) -> Annotation:
+    def annotation(self, video: str, available: np.ndarray | None = None) -> Annotation:
         """Return the phases and tools of one video at the used frames, joined on frame numbers.
 
         Used are the frames that all complete tracks have. At frames that a partial track lacks, its labels are -1.
@@ -89,13 +89,15 @@ class Collection:
 
         Args:
             video: its name.
+            available: numbers of the frames that a video without complete tracks has; None looks at its images or
+                video.
 
         Raises:
             FormatError: for damaged files; for gaps in a track that is not declared partial, or if it ends seconds
                 before or after its video; for rows or images that are not spaced as `rate` requires; for a video with
                 another frame rate than the recording's.
         """
-        return annotate(self[video], self.sampling, self.phase_names, self.tool_names)
+        return annotate(self[video], self.sampling, self.phase_names, self.tool_names, available)
 
     def pictures(
         self,

@@ -33,7 +33,8 @@ from models.data.cholec80 import cholec80
 from models.data.simsurg import write_cholec80
 from models.demo.outcomes import conventions, score, stabilize, table
 from models.demo.plots import draw_moments, draw_videos
-from models.predict import Reading, predict
+from models.inputs import Reading
+from models.predict import predict
 from models.settings import read_config
 from models.training.loop import fit
 

@@ -14,26 +14,37 @@ class Data:
 
     Attributes:
         train: frames to train on: a cache folder, a packed ``.npz``, or ``m2cai16:FOLDER`` for
-            m2cai16-tool-locations.
+            m2cai16-tool-locations. For a run on `features`, only labels are read from it, and it may also be
+            ``cholec80:FOLDER`` or a manifest (.yaml, .csv).
         val: frames to validate on, in the same forms.
+        split: the split of ``cholec80:FOLDER`` into parts: "32/8/40" or "40/8/32".
         train_part: the part of `train` to use, such as "train"; None uses all of it.
         val_part: the part of `val` to use; None uses all of it.
         fold: (i, n) trains on every n-th video of `train_part` only, in order of name and starting with the i-th, such
             as a frozen backbone on [0, 2] and a temporal model on [1, 2], whose features the backbone has not fitted.
         load: (height, width) that images are decoded to; None keeps the size of the cache or pack.
         workers: threads of the Grain loader; 0 reads in the training process, which is enough for caches.
+        rate: rows of features per second, in files without frame numbers.
+        slack: rows of features that may be missing or surplus at the end of a video; a video of Cholec80 ends one frame
+            after its last second with tools.
+        channels_first: features are (channels, frames), as those of MS-TCN.
     """
 
     train: str = ""
     val: str = ""
+    split: str | None = None
     train_part: str | None = "train"
     val_part: str | None = "val"
     fold: tuple[int, int] | None = None
     load: tuple[int, int] | None = None
     workers: int = 0
+    rate: float = 1.0
+    slack: int = 1
+    channels_first: bool = False
 
     def __post_init__(self) -> None:
-        check_bounds(self, {"load": _COUNT, "workers": _NATURAL}, "data.")
+        bounds = {"load": _COUNT, "workers": _NATURAL, "rate": "(0, inf)", "slack": _NATURAL}
+        check_bounds(self, bounds, "data.")
         if self.fold is not None and not 0 <= self.fold[0] < self.fold[1]:
             raise ValueError(f"data.fold is {list(self.fold)}. Fix: give [i, n], with i from 0 to n - 1")
 
@@ -74,7 +85,8 @@ class Optimizer:
     Attributes:
         name: "adamw" or "adam".
         learning_rate: peak learning rate of the heads and the temporal model.
-        backbone_scale: learning rate of the backbone, as a multiple of `learning_rate`.
+        backbone_scale: learning rate of the backbone, as a multiple of `learning_rate`; None takes a tenth with
+            `pretrained` or `start`, and 1 for random weights.
         weight_decay: of AdamW; only kernels of dense and convolutional layers decay.
         warmup_epochs: length of the linear warm-up.
         final_scale: learning rate at the end of the cosine, as a fraction of the peak.
@@ -83,7 +95,7 @@ class Optimizer:
 
     name: str = "adamw"
     learning_rate: float = 1e-3
-    backbone_scale: float = 0.1
+    backbone_scale: float | None = None
     weight_decay: float = 0.05
     warmup_epochs: float = 5.0
     final_scale: float = 0.0
@@ -179,11 +191,13 @@ class Config:
         system: a key of `models.systems.SYSTEMS`.
         backbone: a key of `models.backbones.BACKBONES`; None for the system's default.
         options: of the backbone, such as ``{remat: true}``.
-        pretrained: torchvision weights for the backbone, ``.pth`` or ``.safetensors``.
+        pretrained: file of published weights for the backbone, see `models.weights`.
         temporal: a key of `models.temporal.TEMPORAL`; None for the system's default, which may be none.
         temporal_options: of the temporal model, such as ``{width: 128}``.
         frozen: a run whose backbone is used unchanged. Its features of whole videos are kept on disk; only the
             temporal model and the heads are trained, with `batch` videos per update.
+        features: a folder with one file of features per video, see `models.data.feature_files`, instead of images and a
+            backbone; only the temporal model and the heads are trained, with `batch` videos per update.
         start: a run of the same system whose best parameters are the initial ones.
         clip: number of neighboring frames in a training sequence, for a temporal model that is trained together with
             its backbone; `batch` then counts clips.
@@ -222,6 +236,7 @@ class Config:
     temporal: str | None = None
     temporal_options: dict[str, Any] = dataclasses.field(default_factory=dict)
     frozen: str | None = None
+    features: str | None = None
     start: str | None = None
     clip: int = 1
     size: tuple[int, int] = (224, 224)
@@ -261,8 +276,25 @@ class Config:
                 f"batch={self.batch} cannot be divided into accumulate={self.accumulate} equal parts. Fix: make batch "
                 "a multiple of accumulate"
             )
+        if self.optimizer.backbone_scale is None:
+            known = self.pretrained is not None or self.start is not None
+            settled = dataclasses.replace(self.optimizer, backbone_scale=0.1 if known else 1.0)
+            object.__setattr__(self, "optimizer", settled)
+        if self.features is not None:
+            self._check_features()
         if self.frozen is not None and self.clip > 1:
             raise ValueError(
                 f"clip={self.clip} cannot be combined with frozen={self.frozen}: a frozen backbone is used on whole "
                 "videos. Fix: set frozen or clip, not both"
+            )
+
+    def _check_features(self) -> None:
+        """Raise ValueError for settings of images in a run on features."""
+        given = ((name, getattr(self, name)) for name in ("backbone", "pretrained", "frozen"))
+        wrong = [f"{name}={value}" for name, value in given if value is not None]
+        wrong += [f"clip={self.clip}"] if self.clip > 1 else []
+        if wrong:
+            raise ValueError(
+                f"{wrong[0]} cannot be combined with features={self.features}, which take the place of images and "
+                f"backbone. Fix: leave {wrong[0].partition('=')[0]} out"
             )

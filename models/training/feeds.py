@@ -124,7 +124,8 @@ class Sequences:
     def batch(self, videos: np.ndarray) -> Arrays:
         """Return features, mask and labels of some videos; -1 gives a video of padding."""
         rows = np.where(videos[:, None] >= 0, self.rows[videos], -1)
-        found = self.features(np.maximum(rows, 0).reshape(-1))
+        # Padding takes the features of a frame of the part, because others may have none.
+        found = self.features(np.where(rows >= 0, rows, self.rows[0, 0]).reshape(-1))
         found = found.reshape(*rows.shape, found.shape[-1])
         mask = rows >= 0
         features = np.where(mask[..., None], found, 0).astype(np.float32)

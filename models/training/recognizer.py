@@ -20,7 +20,7 @@ from models.systems import Outputs, System, make_system, probabilities
 from models.training.augment import resize
 from models.training.checkpoint import Checkpoints
 from models.training.feeds import video_rows
-from models.training.run import read_classes, read_run
+from models.training.run import read_classes, read_run, read_width
 
 T = TypeVar("T")
 
@@ -56,6 +56,8 @@ class Recognizer:
         self._frozen = Recognizer(run / "frozen") if self.config.frozen is not None else None
         sizes = (len(self.names["phases"]), len(self.names["tools"]))
         read = {} if self._frozen is None else {"width": self._frozen.width, "cells": self._frozen.cells}
+        if self.config.features is not None:
+            read = {"width": read_width(run)}
         # The checkpoint replaces pretrained weights, so their file is not needed any more.
         system = make_system(self.config, *sizes, pretrained=False, **read)
         checkpoints = Checkpoints(run / "checkpoints", write=False)
@@ -225,7 +227,7 @@ def predict_cached(
 
     Args:
         run: folder of the training run.
-        source: the frames.
+        source: the frames; for a run on precomputed features, `models.data.features.FeatureRows`.
         parts: of the source; all frames of every video with a frame in one of them are predicted.
         tracks: the tracks to return.
 
@@ -235,7 +237,9 @@ def predict_cached(
     recognizer, table = Recognizer(run), source.table
     videos = [rows for part in parts for rows in video_rows(table, part)]
     batch = recognizer.config.eval_batch
-    if recognizer.temporal or recognizer.config.frozen is not None:
+    if recognizer.config.features is not None:
+        predicted = _predict_features(recognizer, source, videos)
+    elif recognizer.temporal or recognizer.config.frozen is not None:
         # The features of a frozen backbone are in the folder of its own run, which its training has filled.
         features = cached_features(recognizer.config.frozen or run, source, batch=batch)
         predicted = _predict_features(recognizer, features, videos)
@@ -260,9 +264,7 @@ def _predict_images(
     return [{name: x[number] for name, x in split.items()} for number in range(len(videos))]
 
 
-def _predict_features(
-    recognizer: Recognizer, features: np.ndarray, videos: list[np.ndarray]
-) -> list[dict[str, np.ndarray]]:
+def _predict_features(recognizer: Recognizer, features: Any, videos: list[np.ndarray]) -> list[dict[str, np.ndarray]]:
     """Predict some videos from the features (n, D) of all frames, a few videos at a time: maps are large."""
     if not recognizer.temporal:
         return [recognizer.decide(np.asarray(features[rows], np.float32)) for rows in videos]

@@ -53,6 +53,28 @@ def read_classes(folder: str | Path) -> dict[str, list[str]]:
         ) from error
 
 
+def write_width(folder: str | Path, width: int) -> None:
+    """Write the length of the features that take the place of a backbone in a run."""
+    write_text(Path(folder) / "features.json", json.dumps({"width": width}) + "\n")
+
+
+def read_width(folder: str | Path) -> int:
+    """Read the length of the features that take the place of a backbone in a run.
+
+    Raises:
+        FormatError: for a run that does not read features, or a damaged file.
+    """
+    path = Path(folder) / "features.json"
+    try:
+        return int(json.loads(path.read_text(encoding="utf-8"))["width"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FormatError(
+            f"the width of the run's features cannot be read ({type(error).__name__})",
+            file=path,
+            fix="give a run with features=FOLDER, or train it again",
+        ) from error
+
+
 class Record:
     """The written record of a run.
 

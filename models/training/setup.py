@@ -11,13 +11,17 @@ from jax.sharding import Mesh
 
 from hmmjax.io import FormatError, load_params
 from models.data.cache import open_source
+from models.data.feature_files import Layout
+from models.data.features import join_features
 from models.data.frames import FrameTable, Source
+from models.data.labels import read_labels
 from models.settings import Config
 from models.systems import SYSTEMS, System, make_system
 from models.training.checkpoint import Checkpoints, any_checkpoint
 from models.training.feeds import Feed, make_feed
 from models.training.losses import class_weights
 from models.training.recognizer import Recognizer, cached_features
+from models.training.run import read_width, write_width
 from models.training.step import (
     Program,
     TrainState,
@@ -70,7 +74,7 @@ def set_up(config: Config, *, resume: bool) -> Setup:
         raise FileExistsError(
             f"{folder} already holds a run. Fix: choose another run=..., or continue it with --resume"
         )
-    source, val = open_source(config.data.train, config.data.load), open_source(config.data.val, config.data.load)
+    source, val = _open(config)
     source = _one_fold(source, config)
     table = source.table
     _check_parts(config, table, val.table, folder if resume else None)
@@ -81,7 +85,7 @@ def set_up(config: Config, *, resume: bool) -> Setup:
                 f"{name}: {count} frames cannot be divided evenly among {mesh.size} devices. Fix: make it a "
                 f"multiple of {mesh.size}"
             )
-    read = {} if config.frozen is None else _copy_frozen(config, resume)
+    read = _read_sizes(config, source, resume)
     # Weights that a checkpoint replaces need not exist any more.
     pretrained = not resume and config.start is None
     system = make_system(config, len(table.phase_names), len(table.tool_names), pretrained=pretrained, **read)
@@ -192,14 +196,55 @@ def _check_sequences(config: Config, system: System) -> None:
             f"loss.hmm is defined on sequences, but {config.system} decides each frame alone. Fix: set temporal, or "
             "loss.hmm=0"
         )
-    if system.temporal is not None and config.clip == 1 and config.frozen is None:
+    if system.temporal is not None and config.clip == 1 and config.frozen is None and config.features is None:
         raise ValueError(
             f"{config.system} learns from sequences, and none are configured. Fix: set frozen to a run of single "
-            "frames, or clip to 2 or more"
+            "frames, features to a folder of features, or clip to 2 or more"
         )
 
 
-def _frozen_features(config: Config, source: Source, val: Source) -> tuple[np.ndarray, np.ndarray] | None:
+def _open(config: Config) -> tuple[Any, Any]:
+    """Open the frames to train and to validate on, or the labels and features that take their place."""
+    data = config.data
+    if config.features is None:
+        if data.split is not None:
+            raise ValueError(
+                "data.split is for runs on features; a cache has parts. Fix: give --split to models.data.cache"
+            )
+        return open_source(data.train, data.load), open_source(data.val, data.load)
+    layout = Layout(data.rate, channels_first=data.channels_first)
+    places = {data.train, data.val}
+    tables = {place: read_labels(place, data.split, config.features, layout) for place in places}
+    pairs = ((data.train, data.train_part), (data.val, data.val_part))
+    source, val = (
+        join_features(config.features, tables[place], part, layout, slack=data.slack) for place, part in pairs
+    )
+    return source, val
+
+
+def _read_sizes(config: Config, source: Any, resume: bool) -> dict[str, Any]:
+    """Return the sizes of features that take the place of a backbone, for `make_system`; empty if there is one.
+
+    Raises:
+        ValueError: for features of another width than those that a resumed or earlier run was trained on.
+    """
+    if config.frozen is not None:
+        return _copy_frozen(config, resume)
+    if config.features is None:
+        return {}
+    for run in (config.run if resume else None, config.start):
+        if run is not None and (width := read_width(run)) != source.width:
+            raise ValueError(
+                f"the features in {config.features} have {source.width} channels, and {run} was trained on {width}. "
+                "Fix: give features of the same encoder"
+            )
+    write_width(config.run, source.width)
+    return {"width": source.width}
+
+
+def _frozen_features(config: Config, source: Any, val: Any) -> tuple[Any, Any] | None:
+    if config.features is not None:
+        return source, val
     if config.frozen is None:
         return None
     first, second = (cached_features(config.frozen, x, batch=config.eval_batch) for x in (source, val))

@@ -73,7 +73,8 @@ def make_optimizer(config: Optimizer, learning_rate: optax.Schedule) -> optax.Gr
     parts.append(optax.scale_by_adam())
     if config.name == "adamw":
         parts.append(optax.add_decayed_weights(config.weight_decay, mask=_kernels))
-    parts += [_scale_backbone(config.backbone_scale), optax.scale_by_learning_rate(learning_rate)]
+    scale = 1.0 if config.backbone_scale is None else config.backbone_scale
+    parts += [_scale_backbone(scale), optax.scale_by_learning_rate(learning_rate)]
     return optax.chain(*parts)
 
 

@@ -22,6 +22,7 @@ from models.data.cache import write_cache
 from models.data.simsurg import write_cholec80
 from models.detect import main as detect_main
 from models.experiment.__main__ import main as experiment_main
+from models.inputs import Reading
 from models.predict import main as predict_main
 from models.selftrain import main as selftrain_main
 from models.train import main as train_main
@@ -138,7 +139,7 @@ def test_detectors_refuse_counters_of_two_rates(tmp_path, monkeypatch):
         def predict(self, pictures, batch):
             return {"frames": np.array([number for number, _ in pictures])}
 
-    reading = models.predict.Reading((20, 28))
+    reading = Reading((20, 28))
     with pytest.raises(ValueError, match=r"b counts 30 frames per second, others 25\. Fix: "):
         models.predict.collect(Blind(), [str(tmp_path / "a"), str(tmp_path / "b")], reading, lambda *_: None)
 

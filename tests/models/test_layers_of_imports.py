@@ -10,14 +10,14 @@ ROOT = Path(__file__).parents[2]
 
 #: From the bottom to the top: a package or module of models/ imports itself and those on lines above it.
 ORDER = (
-    ("settings", "torchfile", "commands"),
+    ("settings", "torchfile", "published", "commands"),
     ("data",),
     ("backbones",),
     ("weights", "temporal"),
     ("detection",),
     ("systems",),
-    ("training",),
-    ("stabilize", "predict", "train"),
+    ("inputs", "training"),
+    ("stabilize", "predict", "train", "extract"),
     ("detect", "experiment", "demo"),
     ("selftrain",),
 )

@@ -84,7 +84,7 @@ def test_dumped_pictures_replace_videos(layout, tmp_path):
 
 
 def test_prediction_names_videos_as_the_annotations_do(layout):
-    from models.predict import Reading, open_clips
+    from models.inputs import Reading, open_clips
 
     root, surgeries = layout
     clips = list(open_clips(str(root / "videos" / "video02.mp4"), Reading((24, 32))))

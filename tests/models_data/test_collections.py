@@ -345,8 +345,8 @@ def test_an_unknown_naming_rule_is_found_when_the_manifest_is_read(folder):
 
 
 def test_prediction_rejects_a_wrong_naming_rule(folder):
-    pytest.importorskip("flax", reason="models.predict needs the vision extra")
-    from models.predict import Reading, open_clips
+    pytest.importorskip("flax", reason="models.inputs needs the vision extra")
+    from models.inputs import Reading, open_clips
 
     pictures_named(folder / "frames" / "wrong", range(0, 250, 25))
     with pytest.raises(FormatError, match="naming"):
