@@ -1,14 +1,17 @@
 """Networks that compute features of frames; `build` makes one by name."""
 
 from collections.abc import Callable
+from functools import partial
 
 from flax import nnx
 
+from models.backbones import convnext
 from models.backbones.base import Backbone, Features
 from models.backbones.plain import alexnet, vgg16
 from models.backbones.resnet import resnet18, resnet34, resnet50
 from models.backbones.small import SmallNet
 from models.backbones.swin import swin_b, swin_s, swin_t
+from models.backbones.vit import vit
 
 BACKBONES: dict[str, Callable[..., Backbone]] = {
     "alexnet": alexnet,
@@ -20,6 +23,22 @@ BACKBONES: dict[str, Callable[..., Backbone]] = {
     "swin_t": swin_t,
     "swin_s": swin_s,
     "swin_b": swin_b,
+    "convnext_tiny": convnext.convnext_tiny,
+    "convnext_small": convnext.convnext_small,
+    "convnext_base": convnext.convnext_base,
+    "convnext_large": convnext.convnext_large,
+    "convnextv2_tiny": convnext.convnextv2_tiny,
+    "convnextv2_base": convnext.convnextv2_base,
+    "convnextv2_large": convnext.convnextv2_large,
+    "vit_small": partial(vit, "small"),
+    "vit_base": partial(vit, "base"),
+    "vit_large": partial(vit, "large"),
+    "dinov2_small": partial(vit, "small", "dinov2"),
+    "dinov2_base": partial(vit, "base", "dinov2"),
+    "dinov2_large": partial(vit, "large", "dinov2"),
+    "dinov3_small": partial(vit, "small", "dinov3"),
+    "dinov3_base": partial(vit, "base", "dinov3"),
+    "dinov3_large": partial(vit, "large", "dinov3"),
 }
 
 

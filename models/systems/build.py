@@ -65,7 +65,7 @@ def build_system(
         options: of the backbone, such as `remat` and `drop_path`.
         phases: number of phases L.
         tools: number of tools K.
-        pretrained: path of a torchvision state dict for the backbone, ``.pth`` or ``.safetensors``.
+        pretrained: path of published weights for the backbone, see `models.weights`; what is left out is printed.
         temporal: a key of `models.temporal.TEMPORAL`, or a model; None takes the system's default, which may be none.
         temporal_options: of the temporal model, such as `width`.
         detection: sizes and thresholds of Faster R-CNN; None takes the defaults.
