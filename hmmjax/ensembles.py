@@ -42,7 +42,9 @@ class Ensemble:
         threshold: probability at or above which a tool is present, for members that observe labels while the
             observations are probabilities.
 
-    A video that is impossible under a member is left to the others.
+    A video that is impossible under a member is left to the others. In a stream, a member that finds a frame impossible
+    takes it as unobserved and has no weight in the result of that step; the weights of the others are divided by their
+    sum. A tool of which only such members have weight keeps their prediction from the frames before.
 
     Source: linear opinion pools (Stone 1961).
     """
@@ -271,6 +273,18 @@ def _spread(weights: Array, possible: Array, like: Array) -> Array:
     weights = weights.reshape(len(weights), *[1] * (like.ndim - 1 - per_state), *weights.shape[1:])
     weights = jnp.where(possible.reshape(*possible.shape, 1, 1), weights, 0)
     return (weights / jnp.maximum(weights.sum(0), 1e-30)).astype(like.dtype)
+
+
+def among(weights: np.ndarray, voting: np.ndarray) -> np.ndarray:
+    """Return weights among the members that vote, which sum to one; unchanged where none of them has weight.
+
+    Args:
+        weights: (N,) or (N, K).
+        voting: (N,) bool.
+    """
+    kept = weights * voting.reshape(-1, *[1] * (weights.ndim - 1))
+    total = kept.sum(0)
+    return np.where(total > 0, kept / np.where(total > 0, total, 1), weights).astype(weights.dtype)
 
 
 def decode_frames(found: Posterior) -> Decoded:

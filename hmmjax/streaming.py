@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmmjax import ensembles
-from hmmjax._core import lowering, validation
+from hmmjax._core import running, validation
 from hmmjax._core import stream as recursions
 from hmmjax._core.arrays import native
 from hmmjax._core.batch import Batch, canonical, collect
@@ -31,6 +31,11 @@ from hmmjax.ensembles import Ensemble
 from hmmjax.types import Labels, Observations, Params, Posterior
 
 __all__ = ["Moment", "Stream", "StreamState", "start", "step"]
+
+_IMPOSSIBLE = (
+    "frame {} is impossible given those before it: it needs a transition or an output of probability zero. "
+    "Learn with pseudo-counts (hmmjax.Priors), or call step() to skip the frame."
+)
 
 
 def start(params: Params, lag: int = 0) -> StreamState:
@@ -102,8 +107,16 @@ class Stream:
         check_size(params.num_phases, params.num_tools, lag + 1)
         self.params: Any = canonical(params)  # type: ignore[arg-type]
         self.lag = lag
-        self._chain = recursions.chain_tables(self.params, in_logs=not lowering.scaled_is_exact(self.params))
-        self.state = recursions.start(self.params, self._chain, lag)
+        self._run = running.run(self.params, lag)
+
+    @property
+    def state(self) -> StreamState:
+        """Everything that the stream remembers. Streams of the same model and lag may be given each other's."""
+        return self._run.state
+
+    @state.setter
+    def state(self, state: StreamState) -> None:
+        self._run.state = state
 
     def step(self, obs: Observations | None = None) -> Moment:
         """Process one frame.
@@ -119,17 +132,19 @@ class Stream:
         Returns:
             The result for this frame, as NumPy arrays.
         """
-        batch = self._frame(Observations() if obs is None else obs)
-        observed = recursions.observe(self.params, batch, self.state.past)
-        state, moment = recursions.step(self.params, self._chain, self.state, observed)
-        moment = jax.tree.map(np.asarray, moment)
+        moment, after = self._look(self._frame(obs))
         if moment.log_likelihood == -np.inf:
-            raise ValueError(
-                f"frame {int(moment.frame)} is impossible given those before it: it needs a transition or an output of "
-                "probability zero. Learn with pseudo-counts (hmmjax.Priors), or call step() to skip the frame."
-            )
-        self.state = state
+            raise ValueError(_IMPOSSIBLE.format(int(moment.frame)))
+        self._run.keep(after)
         return moment
+
+    def _look(self, batch: Batch) -> tuple[Moment, Any]:
+        """Return the result for a frame, and what the stream keeps of it."""
+        try:
+            return self._run.step(batch)
+        except running.OutOfRangeError:  # of the first frame
+            self._run = running.run(self.params, self.lag, in_logs=True)
+            return self._run.step(batch)
 
     def finish(self) -> Posterior:
         """Return results for the last frames, which the lag still withholds, given all frames.
@@ -138,11 +153,8 @@ class Stream:
             `Posterior` with phases (n, L) and tools (n, K) of the last n frames, n the lag or the number of frames if
             that is smaller, and log_likelihood () of all frames. The stream may be continued afterwards.
         """
-        marginals = recursions.finish(self.params, self._chain, self.state)
-        n = min(self.lag, int(self.state.frames))
-        last = slice(self.lag - n, None)
-        phases, tools, *logs = (None if x is None else np.asarray(x)[last] for x in marginals)
-        return Posterior(phases, tools, np.asarray(self.state.log_likelihood.sum()), *logs)
+        phases, tools, *logs = (None if x is None else np.asarray(x) for x in self._run.finish())
+        return Posterior(phases, tools, self._run.log_likelihood, *logs)
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
         """Write the state, without the model, to an NPZ. The file is written atomically and needs no pickle.
@@ -194,15 +206,15 @@ class Stream:
             )
         for name, want in wanted.items():
             have = arrays[name]
-            if have.shape != want.shape or have.dtype != want.dtype or np.isnan(have).any():
+            if have.shape != want.shape or have.dtype.kind != want.dtype.kind or np.isnan(have).any():
                 raise ValueError(
                     f"{os.fspath(path)} is not a saved stream ({name} is damaged); pass a file written by Stream.save."
                 )
-        leaves = [jnp.asarray(arrays[name]) for name in wanted]
-        stream.state = jax.tree.unflatten(jax.tree.structure(stream.state), leaves)
+        stream.state = jax.tree.unflatten(jax.tree.structure(stream.state), [arrays[name] for name in wanted])
         return stream
 
-    def _frame(self, obs: Observations) -> Batch:
+    def _frame(self, obs: Observations | None) -> Batch:
+        obs = Observations() if obs is None else obs
         validation.check_observations(obs)
 
         def add_axes(name: str, x: Any) -> Any:
@@ -229,7 +241,7 @@ class Stream:
 class _EnsembleStream(Stream):
     """One stream per member of an ensemble, and the averages of their results.
 
-    A frame that a member finds impossible is refused, as by a stream of that member alone.
+    A member that finds a frame impossible takes it as unobserved and has no weight in the result of that step.
     """
 
     def __init__(self, params: Params | Ensemble, *, lag: int = 0) -> None:
@@ -246,27 +258,33 @@ class _EnsembleStream(Stream):
         return tuple(stream.state for stream in self._streams)
 
     @state.setter
-    def state(self, states: tuple[StreamState, ...]) -> None:
-        for stream, state in zip(self._streams, states, strict=True):
-            stream.state = state
+    def state(self, state: tuple[StreamState, ...]) -> None:
+        for stream, own in zip(self._streams, state, strict=True):
+            stream.state = own
 
     def step(self, obs: Observations | None = None) -> Moment:
-        obs, before = Observations() if obs is None else obs, self.state
-        try:
-            found = [stream.step(self.params.observed_by(stream.params, obs)) for stream in self._streams]
-        except Exception:
-            self.state = before
-            raise
+        obs = Observations() if obs is None else obs
+        frames = [stream._frame(self.params.observed_by(stream.params, obs)) for stream in self._streams]
+        found = [stream._look(frame) for stream, frame in zip(self._streams, frames, strict=True)]
+        votes = np.array([moment.log_likelihood > -np.inf for moment, _ in found])
+        if not votes.any():
+            raise ValueError(_IMPOSSIBLE.format(int(found[0][0].frame)))
+        for i in np.flatnonzero(~votes):
+            found[i] = self._streams[i]._look(self._streams[i]._frame(None))
+        for stream, (_, after) in zip(self._streams, found, strict=True):
+            stream._run.keep(after)
+        moments = [moment for moment, _ in found]
 
         def average(name: str, weights: Any) -> Any:
-            parts = [(w, getattr(x, name)) for w, x in zip(weights, found, strict=True)] if weights is not None else []
-            return sum(w * x for w, x in parts if x is not None) if parts else None
+            parts = [getattr(moment, name) for moment in moments]
+            if weights is None:
+                return None
+            return sum(w * x for w, x in zip(ensembles.among(weights, votes), parts, strict=True) if x is not None)
 
         phases, tools = (average(name, w) for name, w in zip(("phases", "tools"), self._weights, strict=True))
-        lagged = (average(f"lagged_{name}", w) for name, w in zip(("phases", "tools"), self._weights, strict=True))
-        value = np.asarray(sum(w * x.log_likelihood for w, x in zip(self._shares, found, strict=True)))
-        first = found[0]
-        return Moment(phases, tools, value, first.frame, next(lagged), next(lagged), first.lagged_frame)
+        late = (average(f"lagged_{name}", w) for name, w in zip(("phases", "tools"), self._weights, strict=True))
+        value, first = np.asarray(average("log_likelihood", self._shares)), moments[0]
+        return Moment(phases, tools, value, first.frame, next(late), next(late), first.lagged_frame)
 
     def finish(self) -> Posterior:
         return jax.tree.map(np.asarray, ensembles.mix(self.params, [stream.finish() for stream in self._streams]))

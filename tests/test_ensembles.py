@@ -116,6 +116,32 @@ def test_a_stream_filters_saves_and_resumes(ensemble, members, tmp_path):
         np.testing.assert_array_equal(a, b)
 
 
+def test_a_member_that_finds_a_frame_impossible_has_no_vote_in_it():
+    """It takes the frame as unobserved, and votes again on the next one."""
+    plain = hmmjax.init_params(2, 0, emissions="confusion", stay=0.8)
+    never = hmmjax.emissions.PhaseConfusion(jnp.array([[1.0, 0.0], [1.0, 0.0]]))
+    never = dataclasses.replace(plain, phases=dataclasses.replace(plain.phases, emission=never))
+    ensemble = Ensemble((plain, never, plain), phase_weights=[0.2, 0.5, 0.3])
+    stream, alone, other = Stream(ensemble), Stream(plain), Stream(never)
+    labels = [0, 1, 0]
+    for label in labels:
+        now, own = (s.step(Observations(np.int32(label))) for s in (stream, alone))
+        silent = other.step(None if label else Observations(np.int32(label)))
+        expected = own.phases if label else 0.5 * own.phases + 0.5 * silent.phases
+        assert_allclose(now.phases, expected, atol=1e-6)
+        value = own.log_likelihood if label else (own.log_likelihood + silent.log_likelihood) / 2
+        assert_allclose(now.log_likelihood, value, rtol=1e-5)
+    with pytest.raises(ValueError, match="frame 1 is impossible"):
+        both = Stream(Ensemble((never, never)))
+        both.step(Observations(np.int32(0)))
+        both.step(Observations(np.int32(1)))
+    assert both.step(Observations(np.int32(0))).frame == 1
+    # If no other member has weight, the prediction from the frames before remains.
+    only = Stream(Ensemble((plain, never), phase_weights=[0.0, 1.0]))
+    only.step(Observations(np.int32(0)))
+    assert_allclose(only.step(Observations(np.int32(1))).phases.sum(), 1, atol=1e-6)
+
+
 def test_the_recognizer_alone_comes_back_unchanged():
     rng = np.random.default_rng(0)
     phases = rng.dirichlet(np.ones(4), (2, 5)).astype(np.float32)

@@ -9,12 +9,14 @@ import jax.numpy as jnp
 from hmmjax._core import lowering
 from hmmjax._core import numerics as num
 from hmmjax._core.batch import Batch, dtype_of
+from hmmjax._core.interpreter import interpretable
 from hmmjax._core.memory import blank_past, push_past
 from hmmjax._core.pytree import pytree
 from hmmjax._core.tables import fill_masked, tabulate
 from hmmjax._core.typing import Array, ArrayLike
 from hmmjax.messages import online
 from hmmjax.messages.online import Chain
+from hmmjax.messages.potentials import Potentials
 from hmmjax.types import Params
 
 
@@ -69,6 +71,13 @@ class Moment:
     lagged_frame: ArrayLike
 
 
+@interpretable
+def tables(params: Params) -> tuple[Array, Array, tuple[Array, ...]]:
+    """Return initial probabilities, transition and blocks of the chain, stacked for independent tools."""
+    p = lowering.lower(params, tabulate(params, Batch.unobserved(1)), jnp.zeros((1,), jnp.int32))
+    return p.initial, p.transition, p.blocks
+
+
 @partial(jax.jit, static_argnames="in_logs")
 def chain_tables(params: Params, in_logs: bool) -> Chain:
     """Return the chain's tables, stacked for independent tools; with `in_logs` messages are summed in logarithms."""
@@ -85,10 +94,16 @@ def start(params: Params, chain: Chain, lag: int) -> StreamState:
         filtered=jnp.zeros((*lead, lag + 1, states, configs), first.dtype),
         phases=jnp.zeros((*lead, lag, states), first.dtype),
         configs=jnp.zeros((*lead, lag, configs), first.dtype),
-        past=tuple(blank_past(emission, (1, 1), first.dtype) for emission in _emissions(params)),
+        past=blank(params),
         log_likelihood=jnp.zeros((2,), first.dtype),
         frames=jnp.zeros((), jnp.int32),
     )
+
+
+def blank(params: Params) -> tuple[Any, Any]:
+    """Return the past of phases and tools before the first frame."""
+    phases, tools = (blank_past(emission, (1, 1), dtype_of(params)) for emission in _emissions(params))
+    return phases, tools
 
 
 # Jitted separately: fused with `step`, XLA recomputes the emission family's log-gammas for every joint state.
@@ -98,13 +113,35 @@ def observe(params: Params, batch: Batch, past: tuple) -> tuple[tuple[Array, Arr
 
     The former are (S,) and (C,), or (K, 2) and (K, 1) of independent tools. `past` is that of the phases and the tools.
     """
-    p = lowering.lower(params, tabulate(params, batch, past), batch.lengths).joined()
+    p, following = _observe(params, batch, past)
+    p = p.joined()
+    return (p.phases[..., 0, 0, :], p.configs[..., 0, 0, :]), following
+
+
+def observe_flat(phases: Any, tools: Any, past: tuple, observed: Array, params: Params) -> tuple[Array, tuple]:
+    """Return a frame's emission log-likelihoods as one vector, and the past of the next frame.
+
+    The vector holds those of phases (S,) or independent tools (K, 2), of other tools (K, 2) and of configurations (C,)
+    if they have any, one after another: what `hmmjax.native.streams.Streams` takes.
+
+    Args:
+        phases: as in `Batch`.
+        tools: as in `Batch`.
+        past: of the phases and the tools.
+        observed: (1, 1) bool.
+        params: the model.
+    """
+    p, following = _observe(params, Batch(phases, tools, observed, None, None), past)
+    return jnp.concatenate([jnp.ravel(x) for x in (p.phases, p.tools, p.configs) if x is not None]), following
+
+
+def _observe(params: Params, batch: Batch, past: tuple) -> tuple[Potentials, tuple]:
     filled = (fill_masked(x, batch.observed, dtype_of(params)) for x in (batch.phases, batch.tools))
     following = tuple(
         push_past(emission, own, x, batch.observed)
         for emission, own, x in zip(_emissions(params), past, filled, strict=True)
     )
-    return (p.phases[..., 0, 0, :], p.configs[..., 0, 0, :]), following
+    return lowering.lower(params, tabulate(params, batch, past), batch.lengths), following
 
 
 def _emissions(params: Params) -> tuple[Any, Any]:

@@ -25,6 +25,16 @@ class Backward {
 
   double run();
 
+  // Writes the marginals of the frames 0 ... count - 1 given all of them, or of the first alone, from the filter's messages:
+  // at(t) has the frame and the message of frame t.
+  template <class At>
+  void smooth(int64_t count, bool all, At at) {
+    for (int64_t t = count - 1; t >= 0; --t) {
+      if (t + 1 < count) step(t + 1, at(t + 1).frame, at(t).message, nullptr);
+      weigh_frame(t, at(t).frame, at(t).message, t + 1 < count, all || t == 0);
+    }
+  }
+
   // Whether numbers may have been lost that matter: only of models that are not safe.
   bool is_lost() const { return lost; }
 

@@ -46,27 +46,31 @@ class ToolSums {
   Buffer high, low, sums, values;
 };
 
+// Writes a frame's marginals from its message, of which the sum is returned.
+Total write_filtered(const Message& now, ToolSums& tools, double* weights, const Marginals& out, int64_t t) {
+  const Model& m = tools.m;
+  const Total total(now.scale, now.totals, weights, m.Lp);
+  if (total.value == 0) return total;
+  for (long q = 0; q < m.L; ++q) put(out.phases, t * m.L + q, now.totals[q] * weights[q]);
+  if (m.K) {
+    tools.add_up(now.rows);
+    tools.write(weights, out.tools, t);
+  }
+  return total;
+}
+
 double filter(const void* model, const Video& v, const Marginals& out) {
   const Model& m = *static_cast<const Model*>(model);
-  const long L = m.L, K = m.K;
   if (v.length <= 0) return 0;
   if (!m.is_safe || starts_far(m, v)) return WideVideo(m, v).filter(out);
   Steps steps(m, v);
   ToolSums tools(m);
   Buffer weights(m.Lp);
   return forward(steps, [&](int64_t t, const Message&, const Message& now) {
-    const Total total(now.scale, now.totals, weights, m.Lp);
-    if (total.value == 0) {
-      for (int64_t i = 0; i < t * L; ++i) put(out.phases, i, 0);
-      for (int64_t i = 0; i < t * K * 2; ++i) put(out.tools, i, 0);
-      return false;
-    }
-    for (long q = 0; q < L; ++q) put(out.phases, t * L + q, now.totals[q] * weights[q]);
-    if (K) {
-      tools.add_up(now.rows);
-      tools.write(weights, out.tools, t);
-    }
-    return true;
+    if (write_filtered(now, tools, weights, out, t).value > 0) return true;
+    for (int64_t i = 0; i < t * m.L; ++i) put(out.phases, i, 0);
+    for (int64_t i = 0; i < t * m.K * 2; ++i) put(out.tools, i, 0);
+    return false;
   });
 }
 

@@ -5,7 +5,6 @@
 //
 // Frames of videos lie in rows of equal size, or all in a single row, one video after another.
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -20,23 +19,6 @@ namespace hmmjax {
 namespace {
 
 namespace ffi = xla::ffi;
-
-// The fastest recursions that this processor runs; HMMJAX_NATIVE names others, for tests.
-const Recursions& recursions() {
-  static const Recursions& chosen = [&]() -> const Recursions& {
-    const char* wanted = std::getenv("HMMJAX_NATIVE");
-    const auto allowed = [&](const Recursions* r) { return r && (!wanted || !std::strcmp(wanted, r->name)); };
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (allowed(avx512()) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("fma"))
-      return *avx512();
-    if (allowed(avx2()) && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return *avx2();
-#endif
-    return *baseline();
-  }();
-  return chosen;
-}
 
 // The shapes of a call: models x videos x frames, and how to find each operand's part.
 class Shapes {
@@ -141,7 +123,7 @@ ffi::Error check(const Operands& o) {
 // logs: whether models are prepared for paths.
 ffi::Error for_each_video(ffi::ThreadPool& pool, const Operands& o, const Shapes& s,
                           const std::function<void(const void*, const Video&, int64_t)>& work, bool logs = false) {
-  const Recursions& r = recursions();
+  const Recursions& r = fastest();
   const int64_t models = s.models(), total = models * s.videos, L = s.phases(), C = s.configs;
   const int64_t K = s.dimension(o.tools, 2), per_phase = s.dimension(o.blocks, 1), joint = s.dimension(o.configs, 2);
   std::vector<std::shared_ptr<void>> prepared(models);
@@ -182,7 +164,7 @@ ffi::Error log_normalizer(ffi::ThreadPool pool, Buffer initial, Buffer transitio
   const Operands o{initial, transition, blocks, phases, tools, configs, lengths, sizes};
   if (auto error = check(o); error.failure()) return error;
   return for_each_video(pool, o, shapes_of(o), [&](const void* model, const Video& v, int64_t i) {
-    put(at(value, i), recursions().log_normalizer(model, v));
+    put(at(value, i), fastest().log_normalizer(model, v));
   });
 }
 
@@ -208,7 +190,7 @@ ffi::Error gradient(ffi::ThreadPool pool, Buffer initial, Buffer transition, Buf
       out.transition = at(d_transition, i * L * L);
       out.blocks = at(d_blocks, i * L * per_phase);
     }
-    put(at(value, i), recursions().gradient(model, v, out));
+    put(at(value, i), fastest().gradient(model, v, out));
   });
 }
 
@@ -221,7 +203,7 @@ ffi::Error filter(ffi::ThreadPool pool, Buffer initial, Buffer transition, Buffe
   const int64_t L = s.phases(), K = s.dimension(*m_tools, 2);
   return for_each_video(pool, o, s, [&](const void* model, const Video& v, int64_t i) {
     const Marginals out{at(m_phases, s.start(i) * L), at(m_tools, s.start(i) * K * 2)};
-    put(at(value, i), recursions().filter(model, v, out));
+    put(at(value, i), fastest().filter(model, v, out));
   });
 }
 
@@ -234,7 +216,7 @@ ffi::Error viterbi(ffi::ThreadPool pool, Buffer initial, Buffer transition, Buff
   return for_each_video(pool, o, s, [&](const void* model, const Video& v, int64_t i) {
     int32_t* p = static_cast<int32_t*>(path_phases->untyped_data()) + s.start(i);
     int32_t* c = static_cast<int32_t*>(path_configs->untyped_data()) + s.start(i);
-    put(at(value, i), recursions().viterbi(model, v, p, c));
+    put(at(value, i), fastest().viterbi(model, v, p, c));
   }, true);
 }
 
@@ -271,6 +253,6 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(hmmjax_filter, hmmjax::filter,
 XLA_FFI_DEFINE_HANDLER_SYMBOL(hmmjax_viterbi, hmmjax::viterbi,
                               hmmjax::operands().Ret<hmmjax::Buffer>().Ret<hmmjax::Buffer>().Ret<hmmjax::Buffer>());
 
-extern "C" const char* hmmjax_instruction_set() { return hmmjax::recursions().name; }
+extern "C" const char* hmmjax_instruction_set() { return hmmjax::fastest().name; }
 
 #pragma GCC visibility pop

@@ -2,6 +2,7 @@
 // reads and writes outside of arrays, which are exactly as large as needed, end the program.
 //
 //     fuzz RUNS, compiled with -DISA=avx512, avx2 or baseline
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -46,6 +47,8 @@ void fill_logs(Array& a, double scale, double impossible) {
   for (size_t i = 0; i < a.size; ++i) a.set(i, uniform() < impossible ? -INFINITY : scale * log(uniform() + 1e-300) + 3);
 }
 
+hmmjax::Stream::~Stream() = default;
+
 bool failed = false;
 
 void compare(const char* what, double have, Real want, double tolerance) {
@@ -54,6 +57,55 @@ void compare(const char* what, double have, Real want, double tolerance) {
   if (have == w || fabs(have - w) <= tolerance * (1 + fabs(w))) return;
   fprintf(stderr, "%s: %.17g instead of %.17g\n", what, have, w);
   failed = true;
+}
+
+// Runs the video frame by frame, with a pause in which the state is written to other memory. Wanted are the filter's
+// marginals, and the smoother's where there are any.
+void run_stream(const Recursions& r, const void* model, const Video& video, long L, long K, long C, const Array& f_phases,
+                const Array& f_tools, const Array& g_phases, const Array& g_tools, Real value) {
+  const bool d = f_phases.is_double;
+  const int64_t lag = below(4), pause = below(video.length);
+  std::unique_ptr<Stream> stream(r.stream(model, lag));
+  if (!stream) return;
+  const auto frame = [&](const In& x, int64_t at) -> In {
+    if (!x.data) return {};
+    return {static_cast<const char*>(x.data) + at * (x.is_double ? sizeof(double) : sizeof(float)), x.is_double};
+  };
+  const size_t size = stream->slot_size() * (lag + 2);
+  std::unique_ptr<double[]> memory(new double[size]);
+  Array phases(L, d), tools(2 * K, d), late_phases(L, d), late_tools(2 * K, d);
+  const double tolerance = d ? 1e-11 : 2e-6;
+  double total = 0;
+  for (int64_t t = 0; t < video.length; ++t) {
+    const Video now{1, 1, frame(video.phases, t * L), frame(video.tools, t * 2 * K), frame(video.configs, t * C)};
+    if (below(3) == 0) {  // an observation that is taken back
+      Array zeros(L, d);
+      stream->step(memory.get(), t, {1, 1, zeros.in(), {}, {}}, {phases.out(), tools.out()}, {late_phases.out(), late_tools.out()});
+    }
+    total = stream->step(memory.get(), t, now, {phases.out(), tools.out()}, {late_phases.out(), late_tools.out()});
+    if (t == 0 && std::isnan(total)) return;
+    for (long q = 0; q < L; ++q) compare("phase of a stream", phases.get(q), f_phases.get(t * L + q), tolerance);
+    for (long k = 0; k < 2 * K; ++k) compare("tool of a stream", tools.get(k), f_tools.get(t * 2 * K + k), tolerance);
+    if (t != pause) continue;
+    std::unique_ptr<double[]> other(new double[size]);
+    Table filtered(L * C), of_phases(L), of_configs(C);
+    for (int64_t i = std::max<int64_t>(t - lag, 0); i <= t; ++i) {
+      stream->read(memory.get(), i, filtered.data(), of_phases.data(), of_configs.data());
+      stream->write(other.get(), i, filtered.data(), of_phases.data(), of_configs.data(), stream->log_likelihood(memory.get(), i));
+    }
+    compare("log-likelihood that was kept", stream->log_likelihood(other.get(), t), total, 1e-11);
+    memory.swap(other);
+  }
+  compare("log-likelihood of a stream", total, value, 1e-11);
+  const int64_t count = std::min<int64_t>(lag + 1, video.length), first = video.length - count;
+  Array s_phases(count * L, d), s_tools(count * 2 * K, d);
+  stream->smooth(memory.get(), video.length, count, {s_phases.out(), s_tools.out()});
+  for (long i = 0; i < count * L; ++i) compare("smoothed phase", s_phases.get(i), g_phases.get(first * L + i), tolerance);
+  for (long i = 0; i < count * 2 * K && g_tools.size; ++i)
+    compare("smoothed tool", s_tools.get(i), g_tools.get(first * 2 * K + i), tolerance);
+  if (lag == 0 || count <= lag) return;
+  for (long q = 0; q < L; ++q) compare("lagged phase", late_phases.get(q), s_phases.get(q), tolerance);
+  for (long k = 0; k < 2 * K; ++k) compare("lagged tool", late_tools.get(k), s_tools.get(k), tolerance);
 }
 
 void run(const Recursions& r) {
@@ -151,6 +203,8 @@ void run(const Recursions& r) {
   compare("gradient's log-normalizer", r.gradient(model, video, g), possible ? value : -INFINITY, 1e-12);
   std::vector<int32_t> path_phases(T), path_configs(T);
   const double best = r.viterbi(model, video, path_phases.data(), path_configs.data());
+  if (possible && length)
+    run_stream(r, model, video, L, K, C, f_phases, f_tools, g_phases, g_tools, value);
   r.release(model);
   if (!possible || length == 0) {
     compare("path of an impossible or empty video", best, possible ? 0 : -INFINITY, 0);

@@ -59,7 +59,7 @@ def _suits(leaves: list[Any]) -> bool:
     With a folder of compiled programs, compilation is paid once and not in every process.
     """
     config: Any = jax.config
-    if _chosen is False or config.jax_disable_jit or config.jax_debug_nans or not is_concrete(leaves):
+    if not _is_allowed() or not is_concrete(leaves):
         return False
     if _chosen is None and (
         config.jax_compilation_cache_dir or sum(getattr(x, "nbytes", 8) for x in leaves) > MAX_BYTES
@@ -67,6 +67,11 @@ def _suits(leaves: list[Any]) -> bool:
         return False
     on_one = all(len(x.sharding.device_set) == 1 for x in leaves if isinstance(x, jax.Array))
     return on_one and jax.default_backend() == "cpu"
+
+
+def _is_allowed() -> bool:
+    config: Any = jax.config
+    return not (_chosen is False or config.jax_disable_jit or config.jax_debug_nans)
 
 
 class _Run:
@@ -101,6 +106,33 @@ def without_compiling(function: Callable[[], Any]) -> Any | None:
     run = _Interpretable(function, ())
     program = _Run(run.compiled.trace().jaxpr).take() if _suits([]) else None
     return None if program is None else run.evaluate(program, run.compiled.trace(), [])
+
+
+def without_jax(function: Callable, varying: tuple, fixed: tuple) -> Callable:
+    """Return a function of trees like `varying` (and of nothing else) that computes `function(*varying, *fixed)`.
+
+    It is interpreted whatever it costs, because calls of compiled programs take longer than a few numbers do; compiled
+    if an operation has no rule, or if interpretation is switched off. What depends on `fixed` alone is computed once.
+
+    Args:
+        function: a function of trees of arrays.
+        varying: arguments of the shapes and types that later calls will have.
+        fixed: the other arguments.
+    """
+    compiled = jax.jit(function)
+    if not _is_allowed():
+        return lambda *inputs: compiled(*inputs, *fixed)
+    traced = compiled.trace(*varying, *fixed)
+    try:
+        program = Program(traced.jaxpr).folded([to_numpy(x) for x in jax.tree.leaves(fixed)])
+    except UnsupportedError:
+        return lambda *inputs: compiled(*inputs, *fixed)
+
+    def run(*inputs: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return jax.tree.unflatten(traced.out_tree, program(jax.tree.leaves(inputs)))
+
+    return run
 
 
 class _Interpretable:

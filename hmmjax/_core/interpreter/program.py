@@ -1,5 +1,6 @@
 """Programs as JAX traces them, turned into lists of NumPy calls."""
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -63,6 +64,24 @@ class Program:
                 for i, x in zip(given, result, strict=True):
                     values[i] = x
         return [values[i] for i in self._outputs]
+
+    def folded(self, last: Sequence[Any]) -> "Program":
+        """Return the program with the last inputs fixed; what depends on them alone is computed now."""
+        out = copy.copy(self)
+        out._inputs = range(len(self._inputs) - len(last))
+        values = out._start = self._start.copy()
+        values[len(out._inputs) : len(self._inputs)] = last
+        known, out._calls = {i for i, x in enumerate(values) if x is not None}, []
+        with np.errstate(all="ignore"):
+            for function, taken, given in self._calls:
+                if not known.issuperset(taken):
+                    out._calls.append((function, taken, given))
+                    continue
+                result = function(*[values[i] for i in taken])
+                for i, x in [(given, result)] if type(given) is int else zip(given, result, strict=True):
+                    values[i] = x
+                    known.add(i)
+        return out
 
     def _slot(self, aval: Any) -> int:
         dtype = aval.dtype
