@@ -1,6 +1,6 @@
 """Predict the cells of an experiment's plan by many processes on the accelerators of one machine, until time is up.
 
-    python benchmarks/grid.py models/experiment/plans/simsurg.yaml --processes 28 --gpus 2 --seconds 520 --pack $OUT
+    python benchmarks/grid.py models/experiment/plans/simsurg.yaml --processes 28 --gpus 2 --seconds 540 --pack $OUT
 
 Cells start in the order of the plan's seeds, scenarios and systems, each as soon as those that it depends on are done.
 The same command continues where the last one stopped: a process that is stopped resumes from its last checkpoint.

@@ -192,7 +192,7 @@ def learn_hmm(lessons: Lessons, emissions: str) -> tuple[Params, dict[str, Any]]
         The model; and for the record, the "method" in words and the "powers" by track.
     """
     if lessons.dynamics is None and lessons.tracks == ["tools"] and families_named(emissions)[1].accepts_anchor:
-        videos, count = _all_videos(lessons, emissions), lessons.sizes["tools"]
+        videos, count = all_videos(lessons, emissions), lessons.sizes["tools"]
         learned = learn_from_single_frames(videos, num_tools=count, emissions=emissions)
         return learned.params, {"method": learned.method, "powers": {}}
     learned = learn_model(
@@ -217,7 +217,7 @@ def learn_hmm(lessons: Lessons, emissions: str) -> tuple[Params, dict[str, Any]]
 VERSIONS = {"M_H": (True, False), "M_H counted": (False, False), "M_H online": (False, True)}
 
 
-def _all_videos(lessons: Lessons, emissions: str) -> Examples:
+def all_videos(lessons: Lessons, emissions: str) -> Examples:
     """Return the tools of validation and unlabeled videos in one batch."""
     parts = [part for part in (lessons.val, lessons.unlabeled) if part is not None]
     length = max(part.mask.shape[1] for part in parts)

@@ -31,7 +31,7 @@ from hmmjax.types import Labels
 from models.data.cache import write_collection
 from models.data.cholec80 import cholec80
 from models.data.simsurg import write_cholec80
-from models.demo.outcomes import conventions, score, stabilize, table
+from models.demo.outcomes import conventions, lost_phases, score, stabilize, table
 from models.demo.plots import draw_moments, draw_videos
 from models.inputs import Reading
 from models.predict import predict
@@ -125,6 +125,9 @@ def run(out: Path, scale: Scale = FULL, *, seed: int = 0) -> dict[str, dict[str,
         draw_moments(out / "moments.png", index, truth, (outcomes[0], outcomes[-1]), tested, seed, SIZE)
         note(f"{len(parts['test'])} timelines and moments.png, in {out}")
     tell(console, results, truth, scale)
+    lost = lost_phases(index.ids, truth[0], outcomes[0].phases, outcomes[-1].phases)
+    for line in lost or ["M_H shows all phases of the test videos."]:
+        console.print(line)
     console.print(f"The demo took {time.perf_counter() - begin:.0f} seconds.")
     return results
 

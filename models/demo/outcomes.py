@@ -87,7 +87,34 @@ def score(phases: Sequence[np.ndarray], tools: Sequence[np.ndarray], outcome: Ou
         "phase accuracy": metrics.accuracy(phases, outcome.phases),
         "phase Jaccard": metrics.jaccard(phases, outcome.phases, names=PHASES),
         "phase changes": metrics.phase_changes(outcome.phases),
+        "phases lost": metrics.phases_lost(phases, outcome.phases, names=PHASES),
     }
+
+
+def lost_phases(
+    ids: Sequence[str], truth: Sequence[np.ndarray], raw: Sequence[np.ndarray], kept: Sequence[np.ndarray]
+) -> list[str]:
+    """Return one sentence per phase and video of which stabilized predictions hit no second, with the reason.
+
+    Args:
+        ids: names of the videos.
+        truth: true phases (n,) of each video, one row per second.
+        raw: what M predicts.
+        kept: what M_H predicts.
+    """
+    found = []
+    for video, known, said, shown in zip(ids, truth, raw, kept, strict=True):
+        for phase in np.setdiff1d(known, known[shown == known]):
+            rows = known == phase
+            right = said[rows] == phase
+            edges = np.flatnonzero(np.diff(np.concatenate([[0], right, [0]])))
+            longest = int((edges[1::2] - edges[::2]).max(initial=0))
+            instead = PHASES[np.bincount(shown[rows]).argmax()]
+            found.append(
+                f"{PHASES[phase]} of {video} ({rows.sum()} seconds) is {instead} in M_H: M recognizes {right.sum()} "
+                f"seconds of it, at most {longest} in a row"
+            )
+    return found
 
 
 def table(results: dict[str, dict[str, Metric]]) -> Any:

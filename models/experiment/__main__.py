@@ -7,10 +7,11 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from models.commands import count, reported
 from models.data.scenarios import Scenario
-from models.experiment.cell import predict_cell, read_result, stabilize_cell
+from models.experiment.cell import missing, predict_cell, read_result, stabilize_cell
 from models.experiment.plan import Cell, Plan, read_plan
 from models.experiment.report import write_report
 from models.experiment.videos import label, prepare_videos, write_view
@@ -47,7 +48,7 @@ def predict(plan: Plan, cells: Sequence[Cell], *, workers: int = 1) -> None:
 
 def stabilize(plan: Plan, cells: Sequence[Cell], *, wait: float = 0.0) -> None:
     """Stabilize and measure the predicted cells; wait up to `wait` seconds for those that are not predicted yet."""
-    begin, left = time.perf_counter(), [cell for cell in cells if not (cell.folder / "result.json").exists()]
+    begin, left = time.perf_counter(), [cell for cell in cells if missing(plan, _result_of(cell))]
     while left:
         ready = [cell for cell in left if (cell.folder / "predicted.json").exists()]
         if not ready:
@@ -63,6 +64,11 @@ def stabilize(plan: Plan, cells: Sequence[Cell], *, wait: float = 0.0) -> None:
             shown = [f"{key} {result[version][key]:.3f}" for key in ("mAP", "accuracy") if key in result[version]]
             words.append(f"{version}: {', '.join(shown)}")
         print("  ".join(words), flush=True)
+
+
+def _result_of(cell: Cell) -> dict[str, Any] | None:
+    path = cell.folder / "result.json"
+    return read_result(path) if path.exists() else None
 
 
 def _shard(text: str) -> tuple[int, int]:

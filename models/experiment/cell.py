@@ -13,8 +13,9 @@ from hmmjax.io import save_npz, save_params
 from models.data.cache import read_cache
 from models.data.frames import FrameTable
 from models.data.scenarios import Scenario
+from models.experiment.choice import choose, gains
 from models.experiment.measure import measure, truth_changes
-from models.experiment.plan import Cell, Plan
+from models.experiment.plan import AUTO, Cell, Plan
 from models.settings import Config, read_config
 from models.stabilize import Predictions, apply_hmm, gather_lessons, learn_hmm, pad, unpad, videos_of
 from models.systems import SYSTEMS
@@ -80,24 +81,34 @@ def average(cell: Cell, table: FrameTable, tracks: Sequence[str]) -> tuple[Predi
 
 
 def stabilize_cell(plan: Plan, cell: Cell, view: Path) -> dict[str, Any]:
-    """Stabilize and measure the predictions of `predict_cell`; a finished cell is read back.
+    """Stabilize and measure the predictions of `predict_cell`; versions that a finished cell has are kept.
 
     Returns:
-        The contents of ``result.json``: cost, seconds, and metrics by version ("M", and by emission family "M_H" and
-        "M_H online").
+        The contents of ``result.json``: cost, seconds, commit, and metrics by version ("M", and by emission family
+        "M_H" and "M_H online").
     """
     kept = cell.folder / "result.json"
-    if kept.exists():
-        return read_result(kept)
+    done = read_result(kept) if kept.exists() else None
+    families = missing(plan, done)
+    if done is not None and not families:
+        return done
     about = json.loads((cell.folder / "predicted.json").read_text(encoding="utf-8"))
     with np.load(view / "table.npz", allow_pickle=False) as arrays:
         table = FrameTable.from_arrays(dict(arrays))
     begin = time.perf_counter()
     predicted = _load(cell.folder / "predictions.npz", table, about["tracks"])
-    result = about | stabilize(table, predicted, about["tracks"], plan.emissions, plan.dynamics)
-    result["stabilize_seconds"] = round(time.perf_counter() - begin, 2)
+    found = stabilize(table, predicted, about["tracks"], families, plan.dynamics)
+    took, before = time.perf_counter() - begin, done or {}
+    result = {**about, **before, **found, "hmm": {**before.get("hmm", {}), **found["hmm"]}}
+    result["stabilize_seconds"] = round(before.get("stabilize_seconds", 0.0) + took, 2)
+    result["stabilize_commits"] = {**before.get("stabilize_commits", {}), **dict.fromkeys(families, commit())}
     _write(kept, result)
     return result
+
+
+def missing(plan: Plan, result: dict[str, Any] | None) -> list[str]:
+    """Return the families of a plan with which a cell, whose result is given if it has one, is not stabilized yet."""
+    return [family for family in plan.emissions if result is None or f"M_H, {family}" not in result]
 
 
 def read_result(path: Path) -> dict[str, Any]:
@@ -154,7 +165,7 @@ def stabilize(
         table: labels as the scenario knows them, and all labels of the test videos.
         predicted: the network's predictions of the validation and test videos.
         tracks: the tracks that the network learned.
-        families: of emissions.
+        families: of emissions, or "auto".
         others: annotations of other videos in which transitions are counted, see `models.experiment.plan.Plan`.
 
     Returns:
@@ -166,6 +177,13 @@ def stabilize(
     lessons = gather_lessons(table, predicted, tracks, others)
     batch = pad(table, test, predicted, lessons.tracks)
     for family in families:
+        if family == AUTO:
+            chosen, how = choose(table, predicted, tracks, test, others)
+            found["hmm"][family] = {"method": how, "gains": {}}
+            for name, values in chosen.items():
+                found[f"{name}, {family}"] = measure(values, table, tracks)
+                found["hmm"][family]["gains"][name] = gains(raw, values, table, tracks)
+            continue
         params, how = learn_hmm(lessons, family)
         found["hmm"][family] = how
         for name, posterior in apply_hmm(params, batch, family).items():

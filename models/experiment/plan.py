@@ -11,6 +11,8 @@ from models.systems import SYSTEMS
 
 SCENARIOS = ("S_C", "S_D", "S_C+D")
 EMISSIONS = ("confusion", "probability")
+AUTO = "auto"
+"""The entry of `Plan.emissions` that leaves the model to inner folds, as ``hmmjax stabilize`` does."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Plan:
             cache with the parts whole, single, val and test, or with ``parts: {whole: [video67], ...}``, which assigns
             its videos to them.
         scenarios: by name, options of `models.experiment.videos.label`, and `train`, settings of frame-wise runs.
-        emissions: families of the hidden Markov model, of `EMISSIONS`.
+        emissions: families of the hidden Markov model, of `EMISSIONS`, or `AUTO`.
         systems: by name in the table: `system`; `frozen`, the name of the system whose backbone it uses; `hmm`, the
             name of the system from whose predictions the model of its HMM loss is learned (with `loss: {hmm: 1}`);
             `mean`, the names of systems whose predictions it averages, instead of training (for cross-fitting);
@@ -155,7 +157,7 @@ def _check_names(plan: Plan, path: str | Path) -> None:
     """Raise ValueError for a name that does not exist."""
     for kind, given, allowed in (
         ("scenario", plan.scenarios, SCENARIOS),
-        ("emission family", plan.emissions, EMISSIONS),
+        ("emission family", plan.emissions, (*EMISSIONS, AUTO)),
         ("system", [spec.get("system") for spec in plan.systems.values()], SYSTEMS),
         ("scenario", [s for spec in plan.systems.values() for s in spec.get("scenarios", ())], plan.scenarios),
     ):

@@ -11,7 +11,7 @@ from rich.console import Console
 from hmmjax.io import BatchIndex
 from hmmjax.simulate import simulate_surgeries
 from models.demo import __main__ as demo
-from models.demo.outcomes import Outcome, conventions, score, table
+from models.demo.outcomes import Outcome, conventions, lost_phases, score, table
 from models.demo.plots import choose_moments, draw_moments, draw_videos
 
 pytest.importorskip("matplotlib")
@@ -52,7 +52,21 @@ def test_the_table_fits_and_every_metric_states_its_convention(played, tmp_path)
         assert convention in text
     demo.write_metrics(tmp_path / "figures.json", results)
     records = json.loads((tmp_path / "figures.json").read_text())
-    assert len(records) == 18 and all(r["convention"] for r in records)
+    assert len(records) == 21 and all(r["convention"] for r in records)
+
+
+def test_lost_phases_are_named_with_the_reason():
+    truth = [np.repeat([0, 3, 4], [9, 9, 6]), np.repeat([0, 3], [9, 9])]
+    raw = [np.where(np.arange(24) == 19, 4, truth[0]), truth[1]]
+    raw[0] = np.where(np.isin(np.arange(24), (18, 21, 22)), 5, raw[0])  # 4 in seconds 19, 20 and 23
+    kept = [np.repeat([0, 3, 5], [9, 9, 6]), np.repeat([0, 4], [9, 9])]
+    packaging, dissection = lost_phases(["video01", "video02"], truth, raw, kept)
+    assert packaging.startswith("GallbladderPackaging of video01 (6 seconds) is CleaningCoagulation in M_H")
+    assert packaging.endswith("M recognizes 3 seconds of it, at most 2 in a row")
+    assert dissection.startswith("GallbladderDissection of video02") and dissection.endswith(
+        "9 seconds of it, at most 9 in a row"
+    )
+    assert lost_phases(["video01"], truth[:1], raw[:1], truth[:1]) == []
 
 
 def test_moments_show_corrected_and_remaining_errors(played):
