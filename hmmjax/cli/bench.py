@@ -64,7 +64,7 @@ def bench(
         stages("timing", len(jobs), len(jobs))
     device = jax.devices()[0]
     answer = {
-        "device": f"{device.platform} {device.device_kind}, {os.cpu_count()} cores ({platform.machine()})",
+        "device": describe_device(device.platform, device.device_kind),
         "backend": hmmjax.diagnostics.backend(),
         "versions": {"python": platform.python_version(), **{p: version(p) for p in ("jax", "numpy")}},
         "model": "7 phases, 7 tools, confusion emissions",
@@ -85,6 +85,12 @@ def bench(
         for r in rows
     ]
     console.answer(answer, "\n".join(lines), common.json)
+
+
+def describe_device(name: str, kind: str) -> str:
+    """Describe the device that JAX uses, and the processor; JAX calls the kind of every CPU "cpu"."""
+    own = name if kind.lower() == name.lower() else f"{name} {kind}"
+    return f"{own}, {os.cpu_count()} cores ({platform.machine()})"
 
 
 def _time(job: Callable[[], Any]) -> float:

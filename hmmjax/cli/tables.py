@@ -61,14 +61,16 @@ def print_ranking(ranking: Ranking, title: str) -> None:
     table = Table(title=title, title_justify="left", title_style="bold")
     titles, *rows = ranking.rows()
     for i, column in enumerate(titles):
-        table.add_column(column, justify="right" if i else "left", no_wrap=not i)
+        # Titles wrap between words, and are never cut.
+        longest = max(map(len, column.split()))
+        table.add_column(column, justify="right" if i else "left", no_wrap=not i, min_width=longest)
     for row in rows[:-1]:
         table.add_row(*row)
     table.add_section()
     table.add_row(*rows[-1])
     out = Console(highlight=False, soft_wrap=True)
     # Lines that the terminal wraps are better than numbers that are cut off.
-    out.width = max(out.width, out.measure(table, options=out.options.update(max_width=10_000)).maximum)
+    out.width = max(out.width, out.measure(table, options=out.options.update(max_width=10_000)).minimum)
     out.print(table)
     for line in (
         "conditional: log-probability of the labels given the predictions, with calibrated powers; uncalibrated: with "

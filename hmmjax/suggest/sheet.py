@@ -22,12 +22,12 @@ _EXPLAIN = {
     "uncertain": "the stabilized result is uncertain",
 }
 _STYLE = """
-body{font:15px/1.4 system-ui,sans-serif;margin:2rem;color:#222;background:#fafafa}
+body{font:15px/1.4 system-ui,sans-serif;margin:0;padding:1rem clamp(.8rem,4vw,2rem);color:#222;background:#fafafa}
 h1{font-size:1.4rem}h2{font-size:1.1rem;margin:2rem 0 .6rem}
 .cards{display:grid;grid-template-columns:repeat(auto-fill,minmax(230px,1fr));gap:.8rem}
 figure{margin:0;background:#fff;border:1px solid #ddd;border-radius:6px;overflow:hidden}
-img,.none{display:block;width:100%;aspect-ratio:16/9;object-fit:contain;background:#111}
-.none{color:#999;display:flex;align-items:center;justify-content:center}
+img,.none{display:block;width:100%;aspect-ratio:16/9;object-fit:contain;background:#f0f0f0}
+.none{color:#666;display:flex;align-items:center;justify-content:center}
 figcaption{padding:.5rem .7rem}b{font-weight:600}small{color:#666}
 """
 
@@ -87,20 +87,23 @@ def write_sheet(
     for s in suggestions:
         groups.setdefault((s.reason, s.name if s.track == "tools" else "phase"), []).append(s)
     frames = {(s.video, s.frame) for s in suggestions}
+    bare = picture is None
     parts = [
-        "<!doctype html><html lang='en'><meta charset='utf-8'><title>Frames to label</title>",
-        f"<style>{_STYLE}</style><h1>Frames to label</h1>",
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>Frames to label</title>",
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>",
+        f"<style>{_STYLE}</style></head><body><main><h1>Frames to label</h1>",
         f"<p>{len(suggestions)} questions about {len(frames)} frames. Fill in answers.csv in the folder of this page: "
         "it has one row per frame and a ? for each question. Replace the ?, or leave it if you are unsure. You may "
         "fill in other cells too.</p>",
         *_explain(suggestions),
+        *(["<p>There are no pictures: open the videos at the times below, or pass --pictures.</p>"] if bare else []),
     ]
     for (reason, name), members in groups.items():
         parts.append(f"<h2>{html.escape(name)}: {_EXPLAIN[reason]}</h2><div class='cards'>")
         parts += [_card(s, picture, width) for s in members]
         parts.append("</div>")
     with write_atomically(path, force=force) as temporary:
-        Path(temporary).write_text("\n".join([*parts, "</html>"]), encoding="utf-8")
+        Path(temporary).write_text("\n".join([*parts, "</main></body></html>"]), encoding="utf-8")
 
 
 def _explain(suggestions: Sequence[Suggestion]) -> list[str]:
@@ -116,7 +119,7 @@ def _explain(suggestions: Sequence[Suggestion]) -> list[str]:
 def _card(s: Suggestion, picture: Picture | None, width: int) -> str:
     shown = None if picture is None else picture(s.video, s.frame)
     minutes, seconds = divmod(s.second, 60)
-    image = "<div class='none'>no picture</div>"
+    image = "" if picture is None else "<div class='none'>no picture</div>"
     if shown is not None:
         source = f"data:image/jpeg;base64,{_jpeg(shown, width)}"
         image = f"<img alt='frame {s.frame} of {html.escape(s.video)}' src='{source}'>"

@@ -1,5 +1,6 @@
 """The demo's plots: a timeline of every test video, and moments at which the network or the HMM errs."""
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from models.demo.outcomes import Outcome
 Truth = tuple[Sequence[np.ndarray], Sequence[np.ndarray]]
 
 _RIGHT, _WRONG, _FAINT = "#222222", "#C1272D", "#767676"
+_MOST = 42  # letters of a list of tools that fit below a picture
 _LINES = 240  # height in pixels of the frames in the plot of moments
 
 
@@ -100,7 +102,7 @@ def draw_moments(
         return
     columns = 4
     rows = -(-len(moments) // columns)
-    wide, high, top = 16.0, 3.05, 0.78
+    wide, high, top = 16.0, 3.55, 0.78
     figure = Figure(figsize=(wide, top + high * rows), facecolor="white")
     height = top + high * rows
     title = "Single moments: the truth, the network's prediction from this frame, and the HMM's"
@@ -130,23 +132,25 @@ def draw_moments(
             "network": (raw.phases[n][row], _present(raw.tools[n][row])),
             "HMM": (best.phases[n][row], _present(best.tools[n][row])),
         }
-        for k, (name, x, text, color) in enumerate(_lines(shown, real)):
-            y = bottom + high - tall - 0.37 - 0.16 * (k // 3)
-            figure.text((left + x) / wide, y / height, text, size=8.5, va="center", color=color, weight=name)
+        for weight, x, line, text, color in _lines(shown, real):
+            y = bottom + high - tall - 0.37 - 0.16 * line
+            figure.text((left + x) / wide, y / height, text, size=8.5, va="center", color=color, weight=weight)
     save_figure(figure, path, force=True)
 
 
-def _lines(shown: dict[str, tuple], real: tuple) -> Iterator[tuple[str, float, str, str]]:
-    """Yield name, phase and tools of each system: (weight, inches from the left, text, color)."""
-    for name, (phase, tools) in shown.items():
+def _lines(shown: dict[str, tuple], real: tuple) -> Iterator[tuple[str, float, int, str, str]]:
+    """Yield name, phase and tools of each system: (weight, inches from the left, line, text, color).
+
+    Tools have a line of their own: next to the phase, three of them reach into the next picture.
+    """
+    for n, (name, (phase, tools)) in enumerate(shown.items()):
         seen = ", ".join(words(TOOLS[k]) for k in np.flatnonzero(tools)) or "no tool"
-        yield "normal", 0.0, name, _FAINT
-        yield _style(phase == real[0], 0.62, words(PHASES[phase]))
-        yield _style(bool((tools == real[1]).all()), 2.32, seen)
-
-
-def _style(right: bool, x: float, text: str) -> tuple[str, float, str, str]:
-    return "normal" if right else "bold", x, text, _RIGHT if right else _WRONG
+        yield "normal", 0.0, 2 * n, name, _FAINT
+        for line, right, text in (
+            (2 * n, phase == real[0], words(PHASES[phase])),
+            (2 * n + 1, bool((tools == real[1]).all()), textwrap.shorten(seen, _MOST, placeholder=" ...")),
+        ):
+            yield "normal" if right else "bold", 0.62, line, text, _RIGHT if right else _WRONG
 
 
 def _present(probabilities: np.ndarray) -> np.ndarray:

@@ -84,15 +84,26 @@ def test_moments_show_corrected_and_remaining_errors(played):
     assert [row < len(surgeries[n]) // 2 for n, row in moments] == [True] * 3 + [False] * 2
 
 
-def test_plots(played, tmp_path):
+def test_plots(played, tmp_path, monkeypatch):
+    import pages
     from PIL import Image
 
+    from models.demo import plots
+
+    def save_and_measure(figure, path, **options):
+        save_figure(figure, path, **options)
+        found[path.name] = pages.overlapping_texts(figure)
+
+    found = {}
+    save_figure = plots.save_figure
+    monkeypatch.setattr(plots, "save_figure", save_and_measure)
     index, truth, raw, best, surgeries = played
     draw_videos(tmp_path, index, truth, [raw, best, best])
     draw_moments(tmp_path / "moments.png", index, truth, (raw, best), surgeries, seed=0, size=(64, 112))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["moments.png", "video03.png", "video04.png"]
     with Image.open(tmp_path / "moments.png") as image:
         assert image.width == 1600
+    assert found == {"moments.png": [], "video03.png": [], "video04.png": []}
 
 
 def test_parts_are_numbered_consecutively():
