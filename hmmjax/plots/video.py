@@ -18,7 +18,7 @@ _ROW, _BAND = 0.42, 0.58  # inches per phase row and per tool
 
 
 def plot_video(
-    seconds: Any,
+    seconds: Any = None,
     *,
     phases: Mapping[str, Any] | None = None,
     tools: Mapping[str, Any] | None = None,
@@ -32,16 +32,19 @@ def plot_video(
     """Plot phase ribbons above tool timelines, with the number of changes of each row in the margin.
 
     Args:
-        seconds: (n,) times of the frames in seconds, increasing; gaps are left empty.
+        seconds: (n,) times of the frames in seconds, increasing; gaps are left empty. None starts at 0 and takes one
+            row per `step`.
         phases: rows from top to bottom, for instance ``{"truth": ..., "raw": ..., "stabilized": ...}``, each (n,) int
-            labels; -1 is unlabeled and hatched. None omits the ribbon.
-        tools: rows of each tool from top to bottom, each (n, K) presence 0, 1 or -1 (unlabeled). None omits them.
+            labels, or (n, L) scores, of which the largest is shown; -1 and NaN are unlabeled and hatched. None omits
+            the ribbon.
+        tools: rows of each tool from top to bottom, each (n, K) presence 0, 1 or -1 (unlabeled), or probabilities,
+            shown as present from 0.5. None omits them.
         tool_posterior: (n, K) probabilities, drawn as an area behind the last row of each tool.
         phase_names: (L,) phase names.
         tool_names: (K,) tool names.
         title: the title, for instance the name of the video.
         note: text after the title, for instance metrics.
-        step: seconds per frame; None takes the smallest distance between frames, or 1 s for a single frame.
+        step: seconds per frame; None takes the smallest distance between frames, or 1 s if there is none.
 
     Returns:
         A matplotlib figure, 1600 pixels wide at 100 dots per inch.
@@ -51,9 +54,12 @@ def plot_video(
     """
     from matplotlib.figure import Figure
 
+    rows = {name: _phase_labels(native(f"phases[{name!r}]", values)) for name, values in (phases or {}).items()}
+    bands = {name: _presence(native(f"tools[{name!r}]", values)) for name, values in (tools or {}).items()}
+    if seconds is None:
+        count = len(next(iter((*rows.values(), *bands.values())), ()))
+        seconds = np.arange(count) * (1.0 if step is None else step)
     seconds = as_floats("seconds", seconds)
-    rows = {name: np.asarray(native(f"phases[{name!r}]", values)) for name, values in (phases or {}).items()}
-    bands = {name: np.asarray(native(f"tools[{name!r}]", values)) for name, values in (tools or {}).items()}
     if seconds.ndim != 1 or seconds.size == 0 or not (rows or bands):
         raise ValueError(
             f"there is nothing to plot: seconds has shape {seconds.shape}; pass seconds (n,), and phases or tools"
@@ -86,6 +92,28 @@ def plot_video(
     for axis in axes:
         _finish(axis, seconds, step, last=axis is axes[-1])
     return figure
+
+
+def _phase_labels(values: Any) -> np.ndarray:
+    """Return labels (n,), of scores (n, L) the positions of the largest; -1 where missing."""
+    values = np.asarray(values)
+    if values.ndim == 2:
+        missing = np.isnan(values).any(-1)
+        return np.where(missing, -1, np.where(missing[:, None], 0, values).argmax(-1))
+    return _whole(values)
+
+
+def _presence(values: Any) -> np.ndarray:
+    """Return presence (n, K) 0, 1 or -1, of probabilities those at or above 0.5."""
+    values = np.asarray(values)
+    if values.dtype.kind == "f":
+        return np.where(np.isnan(values) | (values < 0), -1, (values >= 0.5).astype(int))
+    return _whole(values)
+
+
+def _whole(values: np.ndarray) -> np.ndarray:
+    """Return labels as integers; NaN becomes -1."""
+    return np.where(np.isnan(values), -1, values).astype(int) if values.dtype.kind == "f" else values.astype(int)
 
 
 def changes(labels: Any) -> int:

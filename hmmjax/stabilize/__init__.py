@@ -9,6 +9,7 @@ Example::
 """
 
 from hmmjax._core.deprecation import renamed
+from hmmjax.stabilize.arrays import stabilize_arrays
 from hmmjax.stabilize.evaluate import evaluate_predictions
 from hmmjax.stabilize.examples import Examples
 from hmmjax.stabilize.folds import ENOUGH_VIDEOS, preview_folds
@@ -22,7 +23,7 @@ from hmmjax.stabilize.results import read_results
 from hmmjax.stabilize.settings import PRIORS, Settings
 from hmmjax.stabilize.sparse import learn_from_single_frames
 from hmmjax.stabilize.table import Row, System, compare_systems, finite_or_none
-from hmmjax.stabilize.write import as_json, records, result_tracks, write_results
+from hmmjax.stabilize.write import as_json, plot_result, records, result_tracks, write_results
 
 __all__ = [
     "ENOUGH_VIDEOS",
@@ -44,6 +45,7 @@ __all__ = [
     "learn_model",
     "numpy_posterior",
     "originals",
+    "plot_result",
     "prepare_inputs",
     "prepare_ranking",
     "preview_folds",
@@ -52,6 +54,7 @@ __all__ = [
     "records",
     "result_tracks",
     "stabilize",
+    "stabilize_arrays",
     "write_results",
 ]
 

@@ -6,7 +6,7 @@ import os
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from hmmjax.stabilize.pipeline import Stabilized
 from hmmjax.stabilize.settings import Progress, ignore_progress
 from hmmjax.stabilize.table import Row, System, as_phases, as_tools
 from hmmjax.stabilize.warnings import MIN_DROP, video_score
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 #: Layout of inferred phases for which there are no prediction files: that of Cholec80's annotations.
 _CHOLEC80 = Layout("text", "labels", header="Frame\tPhase", header_columns=2, columns=(1,))
@@ -210,18 +213,27 @@ def as_json(table: Sequence[Row], notices: Sequence[str]) -> str:
     return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
 
 
-def picture(result: Stabilized, i: int, path: Path, *, online: bool = False, force: bool = False) -> None:
-    """Draw one video and save the picture.
+def plot_result(result: Stabilized, video: int | str, *, online: bool = False) -> "Figure":
+    """Plot one video of a result: truth, recognizers and stabilized predictions, phases above tools.
 
     Args:
-        result: from `stabilize`.
-        i: the video's position.
-        path: the PNG file.
+        result: from `stabilize` or `stabilize_arrays`.
+        video: the video's name or position.
         online: also draw the online filter.
-        force: overwrite an existing file.
-    """
-    from hmmjax.plots import plot_video, save_figure
 
+    Returns:
+        A matplotlib figure, see `hmmjax.plots.plot_video`; save it with `hmmjax.plots.save_figure`.
+
+    Raises:
+        ValueError: there is no such video.
+    """
+    from hmmjax.plots import plot_video
+
+    if isinstance(video, str) and video not in result.ids:
+        raise ValueError(f"there is no video {video!r}: pass one of {', '.join(result.ids)}, or a position")
+    i = result.ids.index(video) if isinstance(video, str) else video
+    if not 0 <= i < len(result.ids):
+        raise ValueError(f"there is no video {i}: positions are 0 to {len(result.ids) - 1}")
     names = ["raw", *(f"raw {i}" for i, _ in enumerate(result.fused, 2))]
     shown = [*zip(names, result.recognizers, strict=True), *([("online", result.filtered)] if online else [])]
     shown += [("stabilized", result.smoothed)]
@@ -235,7 +247,7 @@ def picture(result: Stabilized, i: int, path: Path, *, online: bool = False, for
             phases[name] = as_phases(system.phases[i])
         if system.tools is not None:
             tools[name] = as_tools(system.tools[i])
-    figure = plot_video(
+    return plot_video(
         result.frames[i] / result.fps,
         # The truth alone is not worth a row: there is nothing to compare it with.
         phases=phases if set(phases) - {"truth"} else None,
@@ -247,7 +259,21 @@ def picture(result: Stabilized, i: int, path: Path, *, online: bool = False, for
         note=_score_note(result, i),
         step=result.step_seconds,
     )
-    save_figure(figure, path, force=force)
+
+
+def picture(result: Stabilized, i: int, path: Path, *, online: bool = False, force: bool = False) -> None:
+    """Draw one video and save the picture.
+
+    Args:
+        result: from `stabilize`.
+        i: the video's position.
+        path: the PNG file.
+        online: also draw the online filter.
+        force: overwrite an existing file.
+    """
+    from hmmjax.plots import save_figure
+
+    save_figure(plot_result(result, i, online=online), path, force=force)
 
 
 def _score_note(result: Stabilized, i: int) -> str:
