@@ -319,6 +319,7 @@ def test_frame_numbers_that_do_not_rise_are_refused():
 def test_padding_does_not_change_phase():
     batch = np.array([[0, 1, 1, 1], [0, 0, -1, -1], [-1, -1, -1, -1]])
     result = metrics.phase_changes(batch.tolist())
+    assert math.isnan(result.spread) and "±" not in str(result)  # a total has no spread over videos
     assert result.value == 1 and result.per_video[:2] == (1, 0) and math.isnan(result.per_video[2])
     assert (result.n_videos, result.n_frames) == (2, 6) and result.left_out == ("1 videos: no frame",)
     gap = metrics.phase_changes(np.array([0, -1, 1, 2]))

@@ -8,16 +8,19 @@ import shutil
 import cases
 import numpy as np
 import oracles
+import pages
 import pytest
 
 import hmmjax
 from hmmjax import io, report
 from hmmjax import stabilize as job
 from hmmjax._core.occupancy import occupancy_variance
+from hmmjax.report import sentences, summary
 from hmmjax.report.delays import delays, later
+from hmmjax.report.figures import pictures
 from hmmjax.report.latex import latex
 from hmmjax.report.minutes import Minutes
-from hmmjax.report.reasons import describe
+from hmmjax.report.reasons import describe, reasons_in_words
 from hmmjax.stabilize.table import System, compare_systems
 
 P, T = ("Alpha", "Beta<b>", "Gamma"), ("Knife", "Fork_1")
@@ -109,8 +112,9 @@ def test_everything_promised_is_there(written):
     assert all(f.is_file() and f.stat().st_size for f in files) and files[0] == folder / "report.html"
     assert {f for f in folder.rglob("*") if f.is_file()} == set(files)
     names = {f.name for f in files}
-    assert {"main.csv", "main.tex", "changes.csv", "minutes_phases.csv", "confusion_phases.svg", "calibration.png",
-            "transitions_tools.svg", "emission_tools.png", "costs.svg", "precision_recall.csv"} <= names  # fmt: skip
+    assert {"main.csv", "main.tex", "summary.csv", "changes.csv", "minutes_phases.csv", "confusion_phases.svg",
+            "calibration.png", "transitions_tools.svg", "emission_tools.png", "costs.svg",
+            "precision_recall.csv"} <= names  # fmt: skip
 
 
 def test_the_page_needs_nothing_else_and_escapes_what_it_is_given(written):
@@ -218,15 +222,17 @@ def test_what_got_worse_comes_first(result, tmp_path):
     bad = worsened(result)
     report.write_report(bad, tmp_path, intervals=False, videos=False)
     text = (tmp_path / "report.html").read_text()
-    first = text[: text.index("<nav>")]
-    assert "What got worse" in first and "phase accuracy, pooled 1.000 to" in first
-    assert "3 of 3 phases are recognized less well" in first and "in 2 of 2 videos (frame accuracy: video" in first
-    assert "better in 0 of 2 videos; mean difference per video -0." in first
+    first = text[text.index('id="summary"') : text.index('id="what"')]
+    assert re.search(r"In [12] of 2 videos the phase is wrong for longer: video0\d 0\.0 → 0\.\d of", first)
+    assert re.search(r"Better in 0 of 2 videos; on average over videos \d+\.\d more wrong minutes per hour", first)
+    assert "accuracy" not in first and "nats" not in text
+    statistics = text[text.index('id="figures"') : text.index('id="videos"')]
+    assert "phase accuracy, pooled 1.000 to" in statistics
+    assert "3 of 3 phases are recognized less well" in statistics and "in 2 of 2 videos (frame accuracy: video" in text
     assert 'class="worse">accuracy 1.000 →' in text and re.search(r'class="worse">-0\.\d+ worse</td>', text)
-    assert (
-        "What got worse" not in (tables_page := _page(result, tmp_path))
-        and "does not mean statistically significant" in tables_page
-    )
+    good = _page(result, tmp_path)
+    assert "No video and no class by more than 1 %" in good and "Metrics that got worse" not in good
+    assert "does not mean statistically significant" in good
 
 
 def _page(result, folder):
@@ -264,6 +270,64 @@ def test_delays_are_of_the_same_changes(result):
     assert (smooth.median, smooth.close) == (10, 1)
     assert later([raw, smooth]) == ["phase changes shown within 10 s of the annotated ones: 2 to 1 of 2"]
     assert later([smooth]) == [] == later([])
+
+
+def test_the_summary_counts_minutes_and_segments(result):
+    """Computed by hand, at one minute per frame."""
+    import dataclasses
+
+    truth = runs((0, 20), (1, 20), (2, 20))
+    raw = runs((0, 10), (2, 3), (0, 7), (1, 8), (2, 32))  # a false segment, and phase 1 for 8 of 20 minutes
+    smooth = runs((0, 21), (1, 39))  # phase 2 is lost, phase 1 is gained
+    sure = np.where(np.arange(60) < 30, 0.95, 0.8)[:, None]
+    posterior = np.where(np.eye(3)[smooth] == 1, sure, (1 - sure) / 2).astype(np.float32)
+    own = dataclasses.replace(
+        result, ids=("a",), frames=(1500 * np.arange(60),), step_seconds=60.0, truth_phases=[truth], truth_tools=None,
+        raw=System("M", [raw]), smoothed=System("M_H", [posterior]), filtered=System("M_H online", [posterior]),
+    )  # fmt: skip
+    b, d = summary.balance(own, "phases", P), summary.difference(own, "phases")
+    np.testing.assert_allclose(b.annotated, [20, 20, 20])
+    np.testing.assert_allclose([b.raw.missed, b.raw.wrong], [[3, 12, 0], [0, 0, 15]])
+    np.testing.assert_allclose([b.stabilized.missed, b.stabilized.wrong], [[0, 1, 20], [1, 20, 0]])
+    np.testing.assert_allclose(b.wrong, [[15, 21]])
+    assert (b.corrected, b.spoiled) == (3 + 12, 1 + 20)
+    assert list(b.raw.found) == [True, False, True] and list(b.stabilized.found) == [True, True, False]
+    assert list(b.raw.extra) == [0, 0, 1]
+    assert list(b.stabilized.extra) == [0, 1, 0]  # of the 39 minutes of phase 1, 19 are right
+    assert [(s.kind, s.start, s.minutes) for s in b.lost] == [(2, 2400, 20)] and [s.kind for s in b.gained] == [1]
+    assert b.right_if_sure == pytest.approx(29 / 30) and b.right_if_unsure == pytest.approx(10 / 30)
+    assert (d.minutes, d.changed, d.changes, d.true_changes, d.sure) == (60, int((raw != smooth).sum()), (4, 1), 2, 0.5)
+    assert "1 annotated phase lost: Gamma in a at 40:00 (20.0 minutes)." in sentences.got_worse(b, own.ids, [])
+    assert summary.balance(dataclasses.replace(own, truth_phases=None), "phases", P) is None
+    # A video of which half the frames are annotated counts these frames only.
+    half = dataclasses.replace(own, truth_phases=[np.where(np.arange(60) < 30, truth, -1)])
+    assert summary.balance(half, "phases", P).minutes == [30]
+    assert summary.difference(half, "phases").true_changes is None
+
+
+def test_reasons_are_words(result):
+    change = report.longest_changes(result)[0]
+    assert reasons_in_words(change) == (
+        "For: the order and the usual length of phases (clearly). Against: the recognizer's outputs (strongly)."
+    )
+
+
+def test_texts_of_pictures_do_not_overlap():
+    full = pages.full_result()
+    minutes = {
+        track: report.estimate_minutes(full, track, names, intervals=False)
+        for track, names in (("phases", full.phase_names), ("tools", full.tool_names))
+    }
+    costs = [{"name": "all frames", "cost": 10, "value": 0.7}, {"name": "one in ten", "cost": 2, "value": 0.6}]
+    drawn = pictures(full, full.phase_names, full.tool_names, minutes, costs)
+    assert len(drawn) > 8
+    found = {p.name: pages.overlapping_texts(p.figure) for p in drawn}
+    found |= {video: pages.overlapping_texts(job.plot_result(full, video, online=True)) for video in full.ids}
+    assert not {name: pairs for name, pairs in found.items() if pairs}
+    # The measurement finds what overlaps.
+    bad = drawn[0].figure
+    bad.text(0.5, 0.5, "over"), bad.text(0.5, 0.5, "under")
+    assert ("over", "under") in pages.overlapping_texts(bad)
 
 
 def test_latex_is_balanced_and_escaped(result):

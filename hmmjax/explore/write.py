@@ -12,7 +12,7 @@ from hmmjax import io, plots
 from hmmjax.explore.count import Exploration
 from hmmjax.plots import words
 from hmmjax.report.picture import Picture, matrix_rows
-from hmmjax.report.render import embed, render
+from hmmjax.report.render import asset, css_width, embed, render
 from hmmjax.report.write import save_pictures
 from hmmjax.stabilize import finite_or_none
 
@@ -52,11 +52,19 @@ def write_exploration(
         subtitle=f"{len(found.ids)} video{'s' * (len(found.ids) != 1)}, {int(found.frames.sum()):,} annotated frames, "
         f"{found.frames.sum() * found.step_seconds / 3600:.1f} hours, one frame per {found.step_seconds:g} s",
         pictures=[
-            {"caption": p.caption, "source": embed(p.figure), "title": p.section, "csv": f"tables/{p.name}.csv"}
+            {
+                "name": p.name,
+                "caption": p.caption,
+                "source": embed(p.figure),
+                "width": css_width(p.figure),
+                "title": p.section,
+                "csv": f"tables/{p.name}.csv",
+            }
             for p in drawn
         ],
         orders=_orders(found),
         notices=found.notices,
+        script=asset("page.js"),
         version=hmmjax.__version__,
     )
     with io.write_atomically(page, force=True) as temporary:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hmmjax.metrics.metric import Metric, check_threshold, nan_std
+from hmmjax.metrics.metric import Metric, check_threshold
 from hmmjax.metrics.videos import all_names, as_videos, check_labels, same_classes
 
 
@@ -17,7 +17,7 @@ def phase_changes(predicted: Any) -> Metric:
         predicted: int labels, one (n_i,) array per video or a single array; -1 is unknown (for instance padding).
 
     Returns:
-        The total number of changes between frames that are both known; ± over videos.
+        The total number of changes between frames that are both known, and `per_video`. A total has no ±.
 
     Raises:
         TypeError: if labels are not integers.
@@ -38,8 +38,6 @@ def phase_changes(predicted: Any) -> Metric:
         convention=f"total over videos{_between(known)}",
         value=float(np.nansum(counts)) if sum(frames) else math.nan,
         unit="changes",
-        spread=nan_std(counts),
-        spread_over="videos",
         n_videos=sum(n > 0 for n in frames),
         n_frames=sum(frames),
         left_out=_without_frames(frames),
@@ -57,7 +55,7 @@ def tool_changes(scores: Any, *, threshold: float = 0.5, names: Sequence[str] | 
         names: (K,) tool names.
 
     Returns:
-        The total number of changes between frames that are both known; ± over videos.
+        The total number of changes between frames that are both known, and `per_video`. A total has no ±.
 
     Raises:
         ValueError: if scores are not (n, K) arrays of the same tools, the number of names is not K, or the threshold
@@ -77,8 +75,6 @@ def tool_changes(scores: Any, *, threshold: float = 0.5, names: Sequence[str] | 
         convention=f"on at or above {threshold:g}; total over tools and videos{_between(known)}",
         value=float(counts.sum()) if sum(frames) else math.nan,
         unit="changes",
-        spread=nan_std(per_video),
-        spread_over="videos",
         n_videos=sum(n > 0 for n in frames),
         n_frames=sum(frames),
         n_classes=len(labels),

@@ -26,7 +26,7 @@ class Metric:
         convention: the exact definition, which distinguishes it from other definitions of the same name.
         value: the value; NaN if nothing could be measured.
         unit: "" for a fraction between 0 and 1, else "seconds", "changes", "phases" or "ratio".
-        spread: sample standard deviation (n - 1) over `spread_over`; NaN for fewer than two items.
+        spread: sample standard deviation (n - 1) over `spread_over`; NaN for fewer than two items and for totals.
         spread_over: the items of `spread`: "videos", "phases", "tools", "transitions" or "" (no spread).
         n_videos: number of videos that entered.
         n_frames: number of frames of all videos that entered.

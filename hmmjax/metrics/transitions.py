@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hmmjax.metrics.metric import Metric, check_rate, nan_std
+from hmmjax.metrics.metric import Metric, check_rate
 from hmmjax.metrics.segments import delays_of, known_videos, segments
 from hmmjax.metrics.videos import phase_videos
 
@@ -24,7 +24,7 @@ def changes_found(truth: Any, predicted: Any, *, fps: float = 1.0, within: float
         within: largest delay in seconds, early or late.
 
     Returns:
-        The number of changes over all videos; ± over videos. Flicker is not penalized: a phase that is shown for a
+        The number of changes over all videos, and `per_video`. Flicker is not penalized: a phase that is shown for a
         moment counts. `change_f1` penalizes it.
 
     Raises:
@@ -43,8 +43,6 @@ def changes_found(truth: Any, predicted: Any, *, fps: float = 1.0, within: float
         convention=f"of {total} true changes, those whose new phase is shown within {within:g} s; total over videos",
         value=sum(counts) if videos else math.nan,
         unit="changes",
-        spread=nan_std(counts),
-        spread_over="videos",
         n_videos=len(videos),
         n_frames=sum(len(a) for a, _ in videos),
         left_out=(f"{missed} of {total} transitions: phase never predicted in its segment",) if missed else (),
@@ -96,7 +94,7 @@ def phases_lost(truth: Any, predicted: Any, *, names: Sequence[str] | None = Non
         names: names of the phases.
 
     Returns:
-        The number of lost phases, summed over videos, with the counts of each phase and each video; ± over videos.
+        The number of lost phases, summed over videos, with the counts of each phase and each video.
 
     Raises:
         TypeError: if labels are not integers.
@@ -116,7 +114,7 @@ def phases_gained(truth: Any, predicted: Any, *, names: Sequence[str] | None = N
         names: names of the phases.
 
     Returns:
-        The number of such phases, summed over videos, with the counts of each phase and each video; ± over videos.
+        The number of such phases, summed over videos, with the counts of each phase and each video.
 
     Raises:
         TypeError: if labels are not integers.
@@ -165,8 +163,6 @@ def _count_phases(what: str, meaning: str, truth: Any, predicted: Any, names: Se
         convention=f"{meaning}; total over videos",
         value=float(np.nansum(per_video)) if known.any() else math.nan,
         unit="phases",
-        spread=nan_std(per_video),
-        spread_over="videos",
         n_videos=int(known.sum()),
         n_frames=sum(len(a) for a, _ in videos),
         class_names=labels,

@@ -1,51 +1,18 @@
-"""Format metrics for the page: table rows, tables of classes, and the tiles at the top."""
+"""Format metrics for the page: table rows and tables of classes."""
 
 import math
 from collections.abc import Sequence
 from typing import Any
 
+from hmmjax.metrics import Metric
+from hmmjax.metrics.metric import nan_mean, nan_std
 from hmmjax.plots import words
-from hmmjax.report.tables import Pair, convention
+from hmmjax.report.tables import convention
 from hmmjax.stabilize import Row
 from hmmjax.stabilize.warnings import MIN_DROP
 
 DASH = "\N{EN DASH}"
 """Stands for an undefined value."""
-#: The paired comparison over videos that belongs to a metric.
-_PAIRED = {
-    "phase accuracy, pooled": "phase accuracy",
-    "phase Jaccard, strict": "phase Jaccard",
-    "tool mAP": "tool AP",
-    "tool F1, macro": "tool F1",
-}
-
-
-def tiles(table: Sequence[Row], pairs: Sequence[Pair]) -> list[dict[str, str]]:
-    """Return up to four metrics to show first: raw, stabilized, and their paired comparison over videos."""
-    by_video = {p.figure: _paired(p) for p in pairs}
-    wanted = ("phase accuracy, pooled", "phase Jaccard, strict", "tool mAP", "tool F1, macro", "phase changes",
-              "tool on/off changes")  # fmt: skip
-    rows = {row.figure: row for row in table if "M_H" in row.metrics}
-    with_raw = [n for n in wanted if n in rows and "M" in rows[n].metrics]
-    chosen = (with_raw + [n for n in wanted if n in rows and n not in with_raw])[:4]
-    chosen = [n for n in wanted if n in chosen]
-    return [
-        {
-            "figure": name + ("" if "M" in rows[name].metrics else ", inferred from tools"),
-            "raw": format_value(rows[name], "M") if "M" in rows[name].metrics else "",
-            "stabilized": format_value(rows[name], "M_H"),
-            "truth": "" if rows[name].truth is None else f"{rows[name].truth:,.0f}",
-            "paired": by_video.get(_PAIRED.get(name, ""), "") if "M" in rows[name].metrics else "",
-        }
-        for name in chosen
-    ]
-
-
-def _paired(p: Pair) -> str:
-    text = f"better in {p.better} of {p.videos} videos; mean difference per video {p.difference:+.3f}"
-    if math.isnan(p.low):
-        return text
-    return f"{text}, 95 % interval [{p.low:+.3f}, {p.high:+.3f}]{', which includes 0' if p.low <= 0 <= p.high else ''}"
 
 
 def format_value(row: Row, system: str) -> str:
@@ -64,17 +31,23 @@ def table_row(row: Row, systems: Sequence[str]) -> dict[str, Any]:
     cells = []
     for name in systems:
         metric = row.metrics.get(name)
-        spread = ""
-        if metric is not None and math.isfinite(metric.spread):
-            spread = f"{metric.spread:.3f}" if not metric.unit else f"{metric.spread:,.1f}"
         unit = f" {metric.unit}" if metric is not None and metric.unit == "seconds" else ""
-        cells.append({"value": format_value(row, name) + unit, "spread": spread, "best": name == best})
+        cells.append({"value": format_value(row, name) + unit, "spread": _spread(metric), "best": name == best})
     return {
         "figure": row.figure,
         "cells": cells,
         "truth": "" if row.truth is None else f"{row.truth:,.0f}",
         "convention": convention(row),
     }
+
+
+def _spread(metric: Metric | None) -> str:
+    """Format what follows the value: ± of a mean; of a total, the mean per video and its ±."""
+    if metric is not None and metric.unit in ("changes", "phases") and metric.n_videos > 1:
+        return f"{nan_mean(metric.per_video):,.1f} ± {nan_std(metric.per_video):,.1f} per video"
+    if metric is None or not math.isfinite(metric.spread):
+        return ""
+    return f"± {metric.spread:.3f}" if not metric.unit else f"± {metric.spread:,.1f}"
 
 
 def _best(row: Row) -> str | None:
@@ -88,7 +61,7 @@ def _best(row: Row) -> str | None:
         goal = {n: -abs(v - row.truth) for n, v in values.items()}
     elif unit == "ratio":
         goal = {n: -abs(v - 1) for n, v in values.items()}
-    elif unit == "seconds":
+    elif unit in ("seconds", "phases"):
         goal = {n: -abs(v) for n, v in values.items()}
     elif unit:
         return None

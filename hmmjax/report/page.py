@@ -7,20 +7,21 @@ from typing import Any
 
 import hmmjax
 from hmmjax.plots import PHASE_COLORS, ROW_COLORS, words
-from hmmjax.report import cells, ribbons, sections
+from hmmjax.report import cells, ribbons, sections, sentences
 from hmmjax.report.delays import CLOSE, Delay
 from hmmjax.report.frames import Frames
 from hmmjax.report.minutes import Minutes
 from hmmjax.report.picture import Picture
 from hmmjax.report.reasons import Change
-from hmmjax.report.render import asset, embed, render, script_json
+from hmmjax.report.render import asset, css_width, embed, render, script_json
+from hmmjax.report.summary import Balance, Difference
 from hmmjax.report.tables import TITLES, Pair
 from hmmjax.stabilize import Row, Stabilized
 
 SHADE = "#CFC0E8"
 """Color of probabilities behind a tool's stabilized row."""
 _CONTENTS = (
-    ("figures", "Metrics"), ("videos", "Videos"), ("changes", "Changes"), ("errors", "Errors"),
+    ("summary", "In short"), ("figures", "Metrics"), ("videos", "Videos"), ("changes", "Changes"), ("errors", "Errors"),
     ("minutes", "Minutes"), ("calibration", "Calibration"), ("model", "Operations"), ("recognizer", "Recognizer"),
     ("costs", "Costs"),
 )  # fmt: skip
@@ -40,7 +41,9 @@ class Content:
         classes: metrics of each class.
         pairs: paired comparisons over videos.
         delays: delays of phase changes.
-        warnings: sentences about what became worse.
+        warnings: sentences about metrics that became worse.
+        differences: how raw and stabilized predictions differ, per inferred track.
+        balances: what both show of the annotations, per inferred and annotated track.
         changes: the longest runs that the model changed.
         minutes: minutes of "phases" and "tools"; None if a track was not inferred.
         pictures: the pictures.
@@ -57,6 +60,8 @@ class Content:
     pairs: Sequence[Pair]
     delays: Sequence[Delay]
     warnings: Sequence[str]
+    differences: Sequence[Difference]
+    balances: Sequence[Balance]
     changes: Sequence[Change]
     minutes: dict[str, Minutes | None]
     pictures: Sequence[Picture]
@@ -89,12 +94,12 @@ def page(content: Content) -> str:
         ],
     }
     shown = {
-        "figures": bool(content.table), "videos": True, "changes": bool(content.changes),
+        "summary": True, "figures": bool(content.table), "videos": True, "changes": bool(content.changes),
         "errors": values["has"]["confusion"] or values["has"]["curves"], "minutes": bool(values["minutes"]),
         **{key: values["has"][key] for key in ("calibration", "model", "recognizer", "costs")},
     }  # fmt: skip
     contents = [(key, name) for key, name in _CONTENTS if shown[key]]
-    return render("report.html.j2", script=asset("viewer.js"), contents=contents, **values)
+    return render("report.html.j2", script=asset("page.js") + asset("viewer.js"), contents=contents, **values)
 
 
 def _summary(content: Content) -> dict[str, Any]:
@@ -102,13 +107,30 @@ def _summary(content: Content) -> dict[str, Any]:
     return {
         "title": content.title,
         "subtitle": _subtitle(result),
-        "headline": cells.tiles(content.table, content.pairs),
+        "tiles": sentences.tiles(content.differences, content.balances),
+        "tracks": [_track(content, d) for d in content.differences],
         "frames": f"{sum(map(len, result.frames)):,}",
         "protocol": result.protocol,
         "warnings": content.warnings,
         "notices": [n for n in result.notices if n not in content.warnings],
         "version": hmmjax.__version__,
         "model": str(result.model.metadata.get("method", "")) or "given",
+    }
+
+
+def _track(content: Content, d: Difference) -> dict[str, Any]:
+    """Return the summary of one track."""
+    result = content.result
+    b = next((b for b in content.balances if b.track == d.track), None)
+    pair = next((p for p in content.pairs if p.figure == "phase accuracy"), None) if d.track == "phases" else None
+    return {
+        "title": d.track.capitalize(),
+        "changed": sentences.what_changed(d, b, content.delays),
+        "sure": sentences.how_sure(d, b, pair, result.protocol),
+        "compared": b is not None and b.raw is not None,
+        "worse": [] if b is None else sentences.got_worse(b, result.ids, content.delays),
+        "annotated": b is not None,
+        "rows": [] if b is None else sentences.class_rows(b),
     }
 
 
@@ -193,6 +215,7 @@ def _pictures(content: Content) -> dict[str, Any]:
                 "section": p.section,
                 "caption": p.caption,
                 "source": embed(p.figure),
+                "width": css_width(p.figure),
                 "csv": f"tables/{p.name}.csv" if p.rows else "",
             }
             for p in content.pictures

@@ -223,6 +223,10 @@ def _driven(log: np.ndarray, phases: np.ndarray, tools: np.ndarray) -> float:
     return log[k, phases[1:, None], tools[:-1], tools[1:]].sum()
 
 
+#: Log-odds in nats from which a reason counts, and the word for its strength: odds of 3, 20 and 20,000 to one.
+_STRENGTHS = ((10.0, "strongly"), (3.0, "clearly"), (1.0, "weakly"))
+
+
 def describe(change: Change, phase_names: Sequence[str], tool_names: Sequence[str]) -> tuple[str, str]:
     """Describe a change in one sentence, and the reasons for it in numbers.
 
@@ -239,14 +243,11 @@ def describe(change: Change, phase_names: Sequence[str], tool_names: Sequence[st
     if change.track == "phases":
         raw, out = words(phase_names[change.raw]), words(phase_names[change.stabilized])
         text = f"{start}predicted {raw}; the model infers {out} {sure}"
-        reason = "the order and the usual length of phases"
     else:
         name = words(tool_names[change.tool])
         seen, inferred = ("detected", "absent") if change.raw else ("did not detect", "present")
         text = f"{start}{seen} {name}; the model infers that it is {inferred} {sure}"
-        reason = "how rarely the tool appears and disappears"
-    weights = {"the recognizer's outputs": change.frames_say, reason: change.moves_say, "the tools": change.tools_say}
-    known = {name: weight for name, weight in weights.items() if not np.isnan(weight)}
+    known = _weights(change)
     if known:
         best = max(known, key=lambda name: known[name])
         text += (
@@ -255,3 +256,28 @@ def describe(change: Change, phase_names: Sequence[str], tool_names: Sequence[st
     else:
         text += "."
     return text, "; ".join(f"{name} {weight:+.1f}" for name, weight in known.items())
+
+
+def reasons_in_words(change: Change) -> str:
+    """Describe how strongly each reason favors a change or opposes it, without numbers.
+
+    Args:
+        change: from `longest_changes`.
+
+    Returns:
+        One or two sentences; empty if no reason counts.
+    """
+    sides: dict[str, list[str]] = {"For": [], "Against": []}
+    for name, weight in _weights(change).items():
+        strength = next((word for least, word in _STRENGTHS if abs(weight) >= least), None)
+        if strength:
+            sides["For" if weight > 0 else "Against"].append(f"{name} ({strength})")
+    return " ".join(f"{side}: {', '.join(names)}." for side, names in sides.items() if names)
+
+
+def _weights(change: Change) -> dict[str, float]:
+    """Return the known log-likelihood ratios of a change by reason, in nats."""
+    phases = change.track == "phases"
+    reason = "the order and the usual length of phases" if phases else "how rarely the tool appears and disappears"
+    weights = {"the recognizer's outputs": change.frames_say, reason: change.moves_say, "the tools": change.tools_say}
+    return {name: weight for name, weight in weights.items() if not np.isnan(weight)}

@@ -33,6 +33,11 @@ def embed(figure: Any) -> str:
     return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
 
 
+def css_width(figure: Any) -> int:
+    """Return the width of a matplotlib figure in CSS pixels."""
+    return round(96 * figure.get_size_inches()[0])
+
+
 def script_json(value: Any) -> str:
     """Return JSON that is safe inside a script element."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=True, allow_nan=False).replace("<", "\\u003c")

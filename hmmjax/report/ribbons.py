@@ -13,7 +13,7 @@ from hmmjax.stabilize.table import as_phases, as_tools
 #: Fields of `Stabilized`, and names of their rows in the viewer, from top to bottom.
 ROWS = (("raw", "raw"), ("filtered", "online"), ("smoothed", "stabilized"))
 #: Heights in the overview: of a row of phases, and of the space below a tool, which leaves room for its name.
-PHASE, GAP = 9, 2.5
+PHASE, GAP = 11, 4.0
 #: Maximum number of probabilities per video in the viewer; longer videos are thinned, their labels are not.
 MOST_SHADES = 20_000
 
@@ -122,13 +122,7 @@ def count_changes(result: Stabilized, i: int, track: str) -> dict[str, int]:
     }
 
 
-def axis(longest: float, width: int = 760) -> str:
-    """Draw the common time axis of the strips, in minutes."""
-    step = next((s for s in (1, 2, 5, 10, 20, 30, 60) if longest / 60 / s <= 10), 120)
-    parts = []
-    for minute in range(0, int(longest / 60) + 1, step):
-        x = minute * 60 / longest * width
-        parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="4" stroke="#999"/>')
-        end = ' text-anchor="end"' if x > width - 12 else ' text-anchor="middle"' if minute else ""
-        parts.append(f'<text x="{x:.1f}" y="14" font-size="10" fill="#666"{end}>{minute}</text>')
-    return f'<svg viewBox="0 0 {width} 18" aria-hidden="true">{"".join(parts)}</svg>'
+def axis(longest: float) -> list[tuple[int, float]]:
+    """Return the labels of the common time axis of the strips: minutes, and their places in percent of the width."""
+    step = next((s for s in (1, 2, 5, 10, 20, 30, 60) if longest / 60 / s <= 8), 120)
+    return [(m, 100 * 60 * m / longest) for m in range(0, int(longest / 60) + 1, step)]

@@ -11,7 +11,7 @@ from hmmjax.report import ribbons
 from hmmjax.report.cells import DASH
 from hmmjax.report.frames import Frames
 from hmmjax.report.minutes import Minutes
-from hmmjax.report.reasons import Change, describe
+from hmmjax.report.reasons import Change, describe, reasons_in_words
 from hmmjax.stabilize import Stabilized, System
 from hmmjax.stabilize.warnings import MIN_DROP, video_score
 
@@ -50,7 +50,7 @@ def change_row(
     result: Stabilized, c: Change, phase_names: Sequence[str], tool_names: Sequence[str], frames: Frames | None
 ) -> dict[str, Any]:
     """Format one change of the model."""
-    text, weights = describe(c, phase_names, tool_names)
+    text, _ = describe(c, phase_names, tool_names)
     thumbs = []
     if frames is not None:
         numbers = result.frames[c.video]
@@ -66,7 +66,7 @@ def change_row(
         "start": c.start,
         "end": c.end,
         "text": text,
-        "weights": weights,
+        "reasons": reasons_in_words(c),
         "right": right,
         "thumbs": thumbs,
     }

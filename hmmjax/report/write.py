@@ -22,6 +22,7 @@ from hmmjax.report.minutes import Minutes, estimate_minutes
 from hmmjax.report.page import Content, page
 from hmmjax.report.picture import Picture
 from hmmjax.report.reasons import describe, longest_changes
+from hmmjax.report.summary import balance, balance_rows, difference
 from hmmjax.stabilize import Row, Stabilized, records
 from hmmjax.stabilize.settings import Progress, ignore_progress
 from hmmjax.stabilize.write import picture
@@ -48,7 +49,7 @@ def write_report(
     - ``report.html``: everything on one page, which needs no network and no other file;
     - ``pictures/``: each picture as PNG and SVG, and ``pictures/videos/<video>.png``;
     - ``tables/``: ``main.csv`` and ``.tex``, ``more.csv``, ``classes.csv``, ``pairs.csv``, ``delays.csv``,
-      ``changes.csv``, ``minutes_*.csv``, and the numbers in each picture.
+      ``summary.csv``, ``changes.csv``, ``minutes_*.csv``, and the numbers in each picture.
 
     Args:
         result: from `hmmjax.stabilize.stabilize` or `hmmjax.stabilize.read_results`.
@@ -105,9 +106,10 @@ def _compute(
     classes, pairs, late = tables.per_class(result), tables.pairs(result), delays(result)
     tell("report", 1, 4)
     changes = longest_changes(result, most_changes)
+    named = {"phases": phase_names, "tools": tool_names}
     minutes = {
         track: estimate_minutes(result, track, names, intervals=intervals, progress=tell)
-        for track, names in (("phases", phase_names), ("tools", tool_names))
+        for track, names in named.items()
     }
     tell("report", 2, 4)
     drawn = pictures(result, phase_names, tool_names, minutes, costs)
@@ -123,6 +125,8 @@ def _compute(
         pairs=pairs,
         delays=late,
         warnings=[*tables.harm(result, [*table, *more]), *later(late)],
+        differences=[x for x in (difference(result, track) for track in named) if x is not None],
+        balances=[x for x in (balance(result, track, names) for track, names in named.items()) if x is not None],
         changes=changes,
         minutes=minutes,
         pictures=drawn,
@@ -146,6 +150,7 @@ def _write_tables(content: Content, folder: Path) -> list[Path]:
         "more": _metrics(content.more),
         "classes": tables.class_records(content.classes),
         "pairs": [{k: _nan_to_none(v) for k, v in dataclasses.asdict(p).items()} for p in content.pairs],
+        "summary": [row for b in content.balances for row in balance_rows(b)],
         "delays": [{**dataclasses.asdict(d), "unit": "seconds"} for d in content.delays],
         "changes": change_rows,
         **{f"minutes_{track}": _minutes_rows(result, m) for track, m in content.minutes.items() if m is not None},

@@ -6,7 +6,8 @@
   const canvas = document.getElementById("canvas");
   const readout = document.getElementById("readout");
   const heading = document.getElementById("viewer-title");
-  const LEFT = 148, RIGHT = 10, AXIS = 26;
+  const RIGHT = 10, AXIS = 26;
+  let LEFT = 148;
   let video = null, from = 0, to = 1, cursor = null, drawn = [];
 
   const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
@@ -75,6 +76,8 @@
     canvas.height = Math.round(height * scale);
     canvas.style.height = `${height}px`;
     const c = canvas.getContext("2d");
+    c.font = "12px system-ui, sans-serif";
+    LEFT = Math.ceil(Math.max(...list.map((r) => c.measureText(r.name || "").width))) + 14;
     c.scale(scale, scale);
     c.fillStyle = "#fff";
     c.fillRect(0, 0, width, height);
@@ -173,19 +176,26 @@
   }
 
   function axis(c, y, width) {
-    const span = to - from;
-    const step = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1200, 3600].find((s) => span / s <= 12) || 7200;
+    const span = to - from, room = width - LEFT - RIGHT;
+    const half = c.measureText(clock(to)).width / 2;
+    const steps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400];
+    const step = steps.find((s) => (s / span) * room >= 2 * half + 12) || 28800;
     c.strokeStyle = "#999";
     c.fillStyle = "#444";
     c.textAlign = "center";
     c.beginPath();
     c.moveTo(LEFT, y + 1);
     c.lineTo(width - RIGHT, y + 1);
+    const labels = [];
     for (let t = Math.ceil(from / step) * step; t <= to; t += step) {
       c.moveTo(x(t, width), y + 1);
       c.lineTo(x(t, width), y + 6);
-      c.fillText(clock(t), x(t, width), y + 15);
+      // The last label stays on the canvas.
+      const middle = Math.min(x(t, width), width - half - 1);
+      c.fillText(clock(t), middle, y + 15);
+      labels.push([middle - half, middle + half].map((e) => Math.round(10 * e) / 10));
     }
+    canvas.dataset.labels = JSON.stringify(labels);
     c.stroke();
     c.textAlign = "left";
   }
@@ -197,7 +207,8 @@
 
   function tell() {
     if (cursor === null) {
-      readout.textContent = "Point at the picture to read labels and probabilities. Zoom with the wheel or + and −, drag to move, double-click for the entire video.";
+      readout.textContent = "Point at the picture, or use the arrow keys on it, to read labels and probabilities. Zoom with the wheel or + and −, drag to move, double-click for the entire video.";
+      spoken();
       return;
     }
     const parts = [];
@@ -227,6 +238,22 @@
       parts.push("tools: " + (seen.join(", ") || "none"));
     }
     readout.textContent = `${clock(cursor)}  ·  ${parts.join("  ·  ")}`;
+    spoken();
+  }
+
+  // The picture is a slider along time: screen readers read its value.
+  function spoken() {
+    canvas.setAttribute("aria-valuemin", video.start.toFixed(1));
+    canvas.setAttribute("aria-valuemax", video.end.toFixed(1));
+    canvas.setAttribute("aria-valuenow", (cursor === null ? from : cursor).toFixed(1));
+    canvas.setAttribute("aria-valuetext", readout.textContent);
+  }
+
+  // The cursor moves by a hundredth of what is shown, with Shift by a tenth; the picture follows it.
+  function point(direction, coarse) {
+    const by = direction * (to - from) / (coarse ? 10 : 100);
+    cursor = Math.min(Math.max((cursor === null ? (from + to) / 2 : cursor) + by, video.start), video.end - 0.01);
+    if (cursor < from) move(cursor - from); else if (cursor > to) move(cursor - to); else draw();
   }
 
   function zoom(factor, center) {
@@ -271,7 +298,7 @@
   for (const button of dialog.querySelectorAll("button")) button.addEventListener("click", () => actions[button.dataset.do]());
   dialog.addEventListener("keydown", (e) => {
     const span = to - from;
-    const keys = { "+": actions.in, "=": actions.in, "-": actions.out, 0: actions.whole, ArrowLeft: () => move(-span / 5), ArrowRight: () => move(span / 5), n: actions.next, p: actions.previous };
+    const keys = { "+": actions.in, "=": actions.in, "-": actions.out, 0: actions.whole, ArrowLeft: () => point(-1, e.shiftKey), ArrowRight: () => point(1, e.shiftKey), PageUp: () => move(-span / 2), PageDown: () => move(span / 2), n: actions.next, p: actions.previous };
     if (keys[e.key]) { e.preventDefault(); keys[e.key](); }
   });
   for (const card of document.querySelectorAll("[data-video]")) {
@@ -281,6 +308,4 @@
       card.dataset.end === undefined ? undefined : Number(card.dataset.end),
     ));
   }
-  // On paper everything is unfolded.
-  window.addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((d) => { d.open = true; }));
 })();
