@@ -113,10 +113,11 @@ def test_columns_without_a_header_are_what_the_names_say(tmp_path):
     assert "--tool-names" in error and "track=" not in error
 
 
-def test_half_a_label_and_a_folder_of_pickles(tmp_path):
-    halves = put(tmp_path, "video01.txt", "Frame\tGrasper\tHook\n0\t0\t0.5\n")
-    with pytest.raises(io.FormatError, match=r"label 0.5 is not a whole number.*write -1"):
-        io.read_annotations(halves, tool_names=("Grasper", "Hook"))
-    put(tmp_path, "pickles/train.pickle", "x")
-    with pytest.raises(io.FormatError, match=r"train.pickle.*pickles can execute"):
-        io.read_annotations(tmp_path / "pickles")
+def test_half_a_label_is_unknown(tmp_path):
+    """CATARACTS: 0.5 where annotators disagree; other fractions are errors."""
+    halves = put(tmp_path, "video01.txt", "Frame\tGrasper\tHook\n0\t0\t0.5\n25\t1\t0\n")
+    (found,) = io.read_annotations(halves, tool_names=("Grasper", "Hook"))
+    assert found.values.tolist() == [[0, -1], [1, 0]] and "1 label(s) of 0.5" in found.notices[0]
+    scores = put(tmp_path, "scores/video01.txt", "Frame\tGrasper\tHook\n0\t0\t0.3\n")
+    with pytest.raises(io.FormatError, match=r"label 0.3 is not a whole number.*write -1"):
+        io.read_annotations(scores, tool_names=("Grasper", "Hook"))

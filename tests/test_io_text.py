@@ -116,7 +116,7 @@ def test_spreadsheets_dialects(tmp_path):
         (HEAD + "0\tinf\n", 2, "inf is not a number"),
         (HEAD + "0\t1\n25\tPreparation\n", 2, "the number '1' among phase names"),
         ("Time\tPhase\n0\t1\n", 1, "0 Frame columns"),
-        ("Frame\tStep\n0\t1\n", 1, "unknown tool 'Step'"),
+        ("Frame\tMood\n0\t1\n", 1, "unknown tool 'Mood'"),
         ("0\n25\n", 1, "one column"),
         ("0\t1\t0\n", 1, "a frame number and 2 columns, and no header"),
         (TOOLS + "0\t1\t0\t0\t0\t0\t0\n", 2, "expected 8 columns as in the header, found 7"),

@@ -59,6 +59,10 @@ def friendly(command: Callable[..., None]) -> Callable[..., None]:
 
 #: Arguments as the library's messages name them, and the options of the command line that stand for them.
 _SPELLINGS = (
+    (
+        re.compile(r"pass track='phases' or track='tools'"),
+        "give the file with --phases or --tools, or name its classes",
+    ),
     (re.compile(r"strict=False \(--lenient\)"), "--lenient"),
     (re.compile(r"folds=None \(--leave-one-out\)"), "--leave-one-out"),
     (re.compile(r"rename=\{'([^']+)': '([^']+)'\}"), r"--rename \1=\2"),

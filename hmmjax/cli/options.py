@@ -76,13 +76,16 @@ Kind = Annotated[
 PhaseNames = Annotated[
     str | None,
     _read(
-        help="Phase classes, in the order of indices if files have no names: cholec80, tf-cholec80, m2cai16, a "
-        "comma-separated list, or a file with one name per line."
+        help="Phase classes, in the order of indices if files have no names: cholec80, tf-cholec80, m2cai16, "
+        "autolaparo, cataracts, pitvis, a comma-separated list, or a file with one name per line."
     ),
 ]
 ToolNames = Annotated[
     str | None,
-    _read(help="Tool classes: cholec80, cholect50, a comma-separated list, or a file with one name per line."),
+    _read(
+        help="Tool classes: cholec80, cholect50, cataracts, pitvis, a comma-separated list, or a file with one name "
+        "per line."
+    ),
 ]
 
 
@@ -144,7 +147,7 @@ class PredictionFiles:
 
     predictions: Annotated[
         list[Path] | None,
-        typer.Argument(help="Prediction files or folders (txt, csv, npz, npy), of phases, tools or both."),
+        typer.Argument(help="Prediction files or folders (txt, csv, npz, npy, pkl), of phases, tools or both."),
     ] = None
     phases: Annotated[list[Path] | None, _read("--phases", help="Files or folders of phases.")] = None
     tools: Annotated[list[Path] | None, _read("--tools", help="Files or folders of tools.")] = None

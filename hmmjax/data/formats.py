@@ -9,7 +9,7 @@ class Format(NamedTuple):
     Attributes:
         name: the data set or program.
         file: name of the example's file.
-        lines: the beginning of a file.
+        lines: the beginning of a file; of a pickle, the Python code that writes one.
         options: options of the commands that such files need.
         note: what to know about it.
     """
@@ -26,7 +26,6 @@ class Format(NamedTuple):
         return " ".join(("hmmjax explore", self.file, *self.options, "--out explored"))
 
 
-_AUTOLAPARO = '"Preparation,Ligament,Vessels,Vagina,Specimen,Suturing,Washing"'
 _GESTURES = "G1,G2,G3"
 
 FORMATS: tuple[Format, ...] = (
@@ -41,7 +40,7 @@ FORMATS: tuple[Format, ...] = (
         "video01-tool.txt",
         "Frame\tGrasper\tBipolar\tHook\tScissors\tClipper\tIrrigator\tSpecimenBag\n0\t1\t0\t0\t0\t0\t0\t0\n"
         "25\t1\t0\t1\t0\t0\t0\t0\n50\t0\t0\t1\t0\t0\t0\t0\n",
-        note="every 25th frame; the same for M2CAI16-tool",
+        note="every 25th frame",
     ),
     Format(
         "M2CAI16-workflow",
@@ -50,11 +49,54 @@ FORMATS: tuple[Format, ...] = (
         ("--phase-names m2cai16",),
     ),
     Format(
+        "M2CAI16-tool",
+        "tool_video_01.txt",
+        "Frame\tGrasper\tBipolar\tHook\tScissors\tClipper\tIrrigator\tSpecimenBag\t\n0\t1\t0\t0\t0\t0\t0\t0\t\n"
+        "25\t1\t0\t1\t0\t0\t0\t0\t\n50\t0\t0\t1\t0\t0\t0\t0\t\n",
+        note="where names differ from those of other files: --rename tool_video_11=video61",
+    ),
+    Format(
+        "CholecT50",
+        "VID01.json",
+        '{"fps": 1, "categories": {"instrument": {"0": "grasper", "1": "bipolar", "2": "hook"},\n'
+        ' "phase": {"0": "preparation", "1": "carlot-triangle-dissection"}}, "annotations": {\n'
+        ' "0": [[17, 0, 1, 0.1, 0.2, 0.3, 0.4, 1, 0, 1, -1, -1, -1, -1, 0]],\n'
+        ' "1": [[60, 2, 1, 0.1, 0.2, 0.3, 0.4, 2, 0, 1, -1, -1, -1, -1, 1],\n'
+        "       [94, -1, 0, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 1]]}}\n",
+        note="instruments and phases, these with Cholec80's names; verbs and targets are not read",
+    ),
+    Format(
+        "CholecT45",
+        "VID01.txt",
+        "0,1,0,0,0,0,0\n1,1,0,1,0,0,0\n2,0,0,1,0,0,0\n",
+        ("--tool-names cholect50", "--fps 1"),
+        "the folder instrument/; triplets, verbs and targets are not read",
+    ),
+    Format(
         "AutoLaparo",
         "label_01.txt",
         "Frame\tPhase\n1\t1\n2\t1\n3\t2\n4\t2\n",
-        (f"--phase-names {_AUTOLAPARO}", "--fps 1", "--first-index 1"),
+        ("--phase-names autolaparo", "--fps 1", "--first-index 1"),
         "seconds and phases are both numbered from 1",
+    ),
+    Format(
+        "PitVis",
+        "annotations_01.csv",
+        "int_video,int_time,int_step,int_instrument1,int_instrument2\n1,0,-1,-1,-2\n1,1,1,0,-2\n1,2,1,13,16\n1,3,2,16,-2\n",
+        note="seconds; steps are read as phases, and outside of the patient (-1) both are unknown",
+    ),
+    Format(
+        "CATARACTS, tools",
+        "train01.csv",
+        "Frame,biomarker,Charleux cannula,hydrodissection cannula\n1,0,0,0\n2,0,1,0\n3,0,0.5,0\n4,0,1,1\n",
+        ('--tool-names "biomarker,Charleux cannula,hydrodissection cannula"', "--fps 30"),
+        "the name cataracts stands for all 21 tools of the original files; 0.5, where annotators disagree, is unknown",
+    ),
+    Format(
+        "CATARACTS, steps",
+        "train01.csv",
+        "Frame,Steps\n1,0\n2,0\n3,3\n4,3\n",
+        ("--phase-names cataracts", "--fps 30"),
     ),
     Format(
         "HeiChole, phases",
@@ -88,6 +130,23 @@ FORMATS: tuple[Format, ...] = (
         "80 284 G1 \n285 392 G2 \n393 542 G3 \n",
         (f"--phase-names {_GESTURES}", "--fps 30"),
         "first and last frame of each gesture",
+    ),
+    Format(
+        "TeCNO",
+        "video_41_1.0fps.pkl",
+        "import pickle, numpy\n"
+        "features, labels = numpy.zeros((3, 2048)), numpy.array([0, 0, 1])\n"
+        "scores = numpy.array([[3.1, -2.0], [0.4, 0.1], [-1.3, 2.2]])  # before the softmax\n"
+        'with open("video_41_1.0fps.pkl", "wb") as file:\n'
+        "    pickle.dump([features, scores, labels], file)\n",
+        ('--phase-names "Preparation,CalotTriangleDissection"',),
+        "annotations are its labels, predictions its scores (--kind logits); nothing in a pickle is executed",
+    ),
+    Format(
+        "MS-TCN",
+        "video41",
+        "### Frame level recognition: ###\nPreparation Preparation CalotTriangleDissection\n",
+        note="rows of features, --row-step frames apart; annotations with one name per line are read too",
     ),
     Format(
         "segments",

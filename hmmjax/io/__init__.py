@@ -1,4 +1,4 @@
-"""Read and write predictions, annotations and models. Needs only NumPy; pickles are never opened.
+"""Read and write predictions, annotations and models. Needs only NumPy; nothing in a file is executed.
 
 tracks = hmmjax.io.read("predictions/", phase_names="cholec80")
 videos = hmmjax.io.join(tracks)

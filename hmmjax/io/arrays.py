@@ -1,4 +1,4 @@
-"""Read NPZ and NPY files. Pickles are never opened.
+"""Read NPZ and NPY files. Python objects in them are refused.
 
 An NPZ holds one array per video and track, named ``<what>_<video>``: ``phase_01``, ``phases_41``, ``tools_41``,
 ``score_61``, ``logits_71`` ... It may also hold ``frames_<video>`` (n,) frame numbers, ``phase_names``, ``tool_names``,
@@ -55,8 +55,8 @@ def load_arrays(file: str, wanted: Callable[[str], bool] = lambda key: True) -> 
         ) from None
 
 
-def pickle_error(file: str, cause: str = "pickles can execute arbitrary code when they are opened") -> FormatError:
-    """Return the error for a pickle, with the way to convert it."""
+def pickle_error(file: str, cause: str) -> FormatError:
+    """Return the error for a pickle of anything but plain data, with the way to convert it."""
     return FormatError(
         cause,
         file=file,
@@ -72,8 +72,22 @@ def read_arrays(file: str, spec: Spec) -> list[Track]:
         FormatError: if the file is damaged or ambiguous; the message names file, array, row, cause and fix.
     """
     arrays = load_arrays(file, _is_used)
-    if "" in arrays:
-        return [_track(file, "", video_id(file), _npy_track(file, arrays[""], spec), arrays, {}, spec)]
+    return (
+        [array_track(file, arrays[""], video_id(file), spec)] if "" in arrays else tracks_of_arrays(file, arrays, spec)
+    )
+
+
+def array_track(file: str, values: np.ndarray, video: str, spec: Spec) -> Track:
+    """Return the track of one array, of which only the file's name or the options tell what it holds."""
+    return _track(file, "", video, _npy_track(file, values, spec), {"": values}, {}, spec)
+
+
+def tracks_of_arrays(file: str, arrays: Mapping[str, np.ndarray], spec: Spec) -> list[Track]:
+    """Return the tracks of arrays under the names that the module's docstring lists.
+
+    Raises:
+        FormatError: if no array holds predictions, or one is ambiguous.
+    """
     names = {_NAMES[key]: _strings(file, key, arrays[key]) for key in arrays if key in _NAMES}
     chosen, ignored = [], []
     for key in arrays:
@@ -193,7 +207,7 @@ def _track(
         raise FormatError("the array has no frames", file=place, fix="leave this video out")
     frames, frames_key, fps, notices = _frames(file, key, arrays, len(values), spec)
     check_frames(frames, lambda row: row + 1, place)
-    classes = _class_names(file, track, names, spec)
+    classes = class_names(file, track, names, spec)
     if classes is not None and values.ndim == 2 and values.shape[1] != len(classes):
         raise FormatError(
             f"the array has {values.shape[1]} columns, but there are {len(classes)} class names",
@@ -221,7 +235,7 @@ def _track(
     return Track(video, track, frames, checked, classes, fps, layout, file, tuple(notices))
 
 
-def _class_names(file: str, track: str, names: Mapping[str, tuple[str, ...]], spec: Spec) -> tuple[str, ...] | None:
+def class_names(file: str, track: str, names: Mapping[str, tuple[str, ...]], spec: Spec) -> tuple[str, ...] | None:
     """Return the file's class names, spelled as declared if names are declared, else the declared order."""
     own, declared = names.get(track), spec.names.get(track)
     if own is None or declared is None:

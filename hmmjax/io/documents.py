@@ -1,4 +1,4 @@
-"""Read annotations in JSON and XML: Label Studio, ELAN (.eaf), CVAT and MultiBypass140."""
+"""Read annotations in JSON and XML: Label Studio, ELAN (.eaf), CVAT, MultiBypass140 and CholecT50."""
 
 import json
 import xml.etree.ElementTree as ElementTree
@@ -8,6 +8,7 @@ from hmmjax.io.errors import FormatError
 from hmmjax.io.segments import Segment, tracks_of
 from hmmjax.io.spec import Spec
 from hmmjax.io.tracks import Track
+from hmmjax.io.triplets import read_triplets
 from hmmjax.io.videos import video_id
 
 _FIX = "export segments as csv with the columns start, end and label, or one row per frame (Frame, Phase)"
@@ -27,9 +28,13 @@ def read_document(file: str, text: str, spec: Spec) -> list[Track]:
         raise FormatError(f"the file is not valid JSON ({error})", file=file, fix="export it again") from None
     if isinstance(content, list) and content and all(isinstance(task, dict) for task in content):
         return tracks_of(file, _label_studio(file, content), spec)
+    if isinstance(content, dict) and {"annotations", "categories"} <= set(content):
+        return read_triplets(file, content, spec)
     if isinstance(content, dict) and content and all(key.isdigit() for key in content):
         return tracks_of(file, _frames(file, content), spec)
-    raise FormatError("this JSON layout is not known (Label Studio and MultiBypass140 are)", file=file, fix=_FIX)
+    raise FormatError(
+        "this JSON layout is not known (Label Studio, CholecT50 and MultiBypass140 are)", file=file, fix=_FIX
+    )
 
 
 def _label_studio(file: str, tasks: list[dict[str, Any]]) -> list[Segment]:

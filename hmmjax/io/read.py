@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from hmmjax.io.answers import ANSWERS, is_answers, read_answers
-from hmmjax.io.arrays import pickle_error, read_arrays
+from hmmjax.io.arrays import read_arrays
 from hmmjax.io.cadene import is_cadene, read_cadene
+from hmmjax.io.challenges import is_mstcn, is_pitvis, read_mstcn, read_pitvis
 from hmmjax.io.detections import is_detections, read_detections
 from hmmjax.io.errors import FormatError
 from hmmjax.io.folder import is_unfinished
@@ -27,14 +28,20 @@ _TEXT = (".txt", ".csv", ".tsv")
 _ARRAYS = (".npz", ".npy")
 _DOCUMENTS = (".json", ".xml", ".eaf")
 _PICKLES = (".pkl", ".pickle", ".p", ".pt", ".pth")
+"""Pickles of plain data; nothing in them is executed."""
 
 #: Text layouts other than plain tables: a test of the first line, and the reader. To add a layout, add its pair here.
 _LAYOUTS: tuple[tuple[Callable[[str], bool], Callable[[str, str, Spec], list[Track]]], ...] = (
     (is_answers, read_answers),
+    (is_pitvis, read_pitvis),
+    (is_mstcn, read_mstcn),
     (is_segments, read_segments),
     (is_cadene, read_cadene),
     (is_detections, read_detections),
 )
+
+_TABLES_OF_NAMES = ("map_steps.csv", "map_instruments.csv", "label_mapping.txt", "mapping.txt")
+"""Names of classes next to the annotations of PitVis, CholecT50 and MS-TCN."""
 
 RESULTS = "stabilized.npz"
 """The file of posteriors by which a folder of results is recognized."""
@@ -83,14 +90,15 @@ def _search(folder: Path) -> tuple[list[str], list[str]]:
     shown = (p for p in folder.iterdir() if p.is_file() and not p.name.startswith("."))
     inside = sorted(shown, key=lambda p: natural(p.name))
     files = [p for p in inside if p.suffix.lower() in (*_TEXT, *_ARRAYS) and "timestamp" not in p.name]
+    files = [p for p in files if p.name not in _TABLES_OF_NAMES]
     # Documents among tables are settings or results of other programs.
     files = files or [p for p in inside if p.suffix.lower() in _DOCUMENTS]
+    files = files or [p for p in inside if p.suffix.lower() in _PICKLES]
+    # MS-TCN names its predictions like the videos, without a suffix.
+    files = files or [p for p in inside if not p.suffix and p.read_bytes()[:3] == b"###"]
     if not files:
-        pickles = next((str(p) for p in inside if p.suffix.lower() in _PICKLES), None)
-        if pickles is not None:
-            raise pickle_error(pickles)
         raise FormatError(
-            "the folder has no txt, csv, tsv, npz, npy, json, xml or eaf file", file=folder, fix="check the path"
+            "the folder has no txt, csv, tsv, npz, npy, json, xml, eaf or pkl file", file=folder, fix="check the path"
         )
     ignored = [p.name for p in inside if p not in files]
     more = " ..." if len(ignored) > 5 else ""
@@ -122,15 +130,19 @@ def read(
     Args:
         paths: a file, a folder, or several of either. Layouts are detected from the content: Cholec80 and M2CAI16 txt,
             MTRCNet, TMRNet and Surgformer txt, csv with a Frame column, NPZ (`hmmjax.io.arrays`), NPY (one video per
-            file), Cadene's csv, Faster R-CNN detection csv, tables of segments or changes (`hmmjax.io.segments`), JSON
-            and XML of annotation tools (`hmmjax.io.documents`), and, among annotations, answers to `hmmjax suggest`.
+            file), Cadene's csv, Faster R-CNN detection csv, PitVis and MS-TCN (`hmmjax.io.challenges`), tables of
+            segments or changes (`hmmjax.io.segments`), JSON and XML of annotation tools (`hmmjax.io.documents`),
+            pickles and torch files of plain data (`hmmjax.io.pickles`), and, among annotations, answers to
+            `hmmjax suggest`.
         track: "phases" or "tools", if the file does not tell.
         kind: "labels", "probabilities" or "logits" (softmax over phases, sigmoid per tool), for both tracks or as
             ``{"phases": ..., "tools": ...}``. With None, whole-number tools and single columns of phases are labels;
             everything else must be probabilities in [0, 1].
         phase_names: the phase classes. For files with indices, their order; for files with names, the names to expect
-            (default: Cholec80's). A list, "cholec80", "tf-cholec80", "m2cai16", or a file with one name per line.
-        tool_names: the tool classes, as a list, "cholec80", "cholect50", or a file with one name per line.
+            (default: Cholec80's). A list, "cholec80", "tf-cholec80", "m2cai16", "autolaparo", "cataracts", "pitvis", or
+            a file with one name per line.
+        tool_names: the tool classes, as a list, "cholec80", "cholect50", "cataracts", "pitvis", or a file with one name
+            per line.
         fps: frames per second of the counter in the Frame column: 25 on Cholec80, even if only every 25th frame is
             listed; 1 if frames count seconds. None means 25, or the value stored in an NPZ.
         step: frames between rows in files without a Frame column (NPY, most NPZ, Cadene).
@@ -226,7 +238,9 @@ def _spec(
 def _read_file(file: str, spec: Spec) -> list[Track]:
     suffix = Path(file).suffix.lower()
     if suffix in _PICKLES:
-        raise pickle_error(file)
+        from hmmjax.io.pickles import read_pickled  # imports pickle, which few commands need
+
+        return read_pickled(file, spec)
     if suffix in _ARRAYS:
         return read_arrays(file, spec)
     not_text = FormatError("the file is not UTF-8 text", file=file, fix="pass txt, csv, npz or npy files")
@@ -253,7 +267,7 @@ def _shifted(track: Track, spec: Spec) -> Track:
     """Return a track with frame numbers and indices counted as declared; its layout remembers the file's own."""
     layout = dataclasses.replace(track.layout, shift=spec.shift)
     if track.track == "phases" and layout.kind == "labels" and layout.spelling is None:
-        layout = dataclasses.replace(layout, first_index=spec.first_index)
+        layout = dataclasses.replace(layout, first_index=layout.first_index or spec.first_index)
     frames = track.frames + spec.shift
     if spec.shift and frames.size and frames[0] < 0:
         raise FormatError(
@@ -292,6 +306,7 @@ def _doubtful_index(tracks: Sequence[Track], spec: Spec) -> list[str]:
     """Return a notice if phases are stored as indices, in several videos, and none is the first class."""
     own = [t for t in tracks if t.track == "phases" and t.is_labels and t.layout.spelling is None]
     own = [t for t in own if t.layout.format not in (ANSWERS, SEGMENTS) and (t.values >= 0).any()]
+    own = [t for t in own if not t.layout.first_index]
     if spec.first_index or not own or min(int(t.values[t.values >= 0].min()) for t in own) != 1:
         return []
     highest = max(int(t.values.max()) for t in own)

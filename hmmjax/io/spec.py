@@ -41,6 +41,11 @@ class Spec:
         """Frames per second of the frame counter: as declared, or 25 as on Cholec80."""
         return 25.0 if self.fps is None else self.fps
 
+    @property
+    def counted_from_0(self) -> "Spec":
+        """The options for labels that a reader has already numbered from 0."""
+        return dataclasses.replace(self, first_index=0)
+
     def row_frames(self, count: int, offset: int = 0) -> np.ndarray:
         """Return the frame numbers of `count` rows of a file without a Frame column."""
         return np.arange(count, dtype=np.int64) * self.step + (offset if self.offset is None else self.offset)

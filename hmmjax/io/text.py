@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hmmjax.io.challenges import label_rows_track
 from hmmjax.io.errors import FormatError
 from hmmjax.io.names import CHOLEC80_PHASES, CHOLEC80_TOOLS, M2CAI16_PHASES, find_name, fold, unknown_name
 from hmmjax.io.spec import Spec, check_frames, check_labels, check_scores
@@ -30,6 +31,9 @@ def read_text(file: str, text: str, spec: Spec) -> list[Track]:
         FormatError: if the file is damaged or ambiguous; the message names file, line, cause and fix.
     """
     table = split_table(file, text, spec)
+    if _is_list_of_names(table, spec):
+        labels = [str(cell) for cell in (*(table.header or ()), *table.cells[:, 0])]
+        return [label_rows_track(file, labels, 1, spec)]
     frame_column, columns = _columns(table, spec)
     frames = frame_numbers(table, frame_column)
     check_frames(frames, table.line_of, file)
@@ -48,9 +52,24 @@ def read_text(file: str, text: str, spec: Spec) -> list[Track]:
             trailing=table.trailing,
             spelling=spelling,
         )
-        read = Track(video_id(file), track, frames, values, names, spec.counter_fps, layout, file)
+        undecided = int(_is_undecided(table.cells[:, positions], track, kind, spec).sum())
+        notices = () if not undecided else (f"{file}: {undecided} label(s) of 0.5 are read as unknown",)
+        read = Track(video_id(file), track, frames, values, names, spec.counter_fps, layout, file, notices)
         tracks.append(_with_changes(read, spec) if track == "phases" and kind == "labels" else read)
     return tracks
+
+
+def _is_list_of_names(table: Table, spec: Spec) -> bool:
+    """Whether a file has one phase name per line and nothing else, as MS-TCN's annotations."""
+    first = (table.header or [""])[0]
+    return table.cells.shape[1] == 1 and find_name(first, spec.names.get("phases") or M2CAI16_PHASES) is not None
+
+
+def _is_undecided(cells: np.ndarray, track: str, kind: str | None, spec: Spec) -> np.ndarray:
+    """Return which cells are labels of 0.5: annotators disagree (CATARACTS)."""
+    if track == "tools" and kind == "labels" and spec.unknown:
+        return np.isin(cells, ("0.5", ".5", "0.50"))
+    return np.zeros(cells.shape, bool)
 
 
 def _with_changes(track: Track, spec: Spec) -> Track:
@@ -101,9 +120,12 @@ def _columns(table: Table, spec: Spec) -> tuple[int, dict[str, tuple[list[int], 
             fix="name exactly one column 'Frame', since rows are never matched by their order",
         )
     found: dict[str, tuple[list[int], list[str] | None]] = {}
+    single = len(table.header) == 2
     for position, name in enumerate(table.header):
         if position == frame[0]:
             continue
+        # The steps of CATARACTS are its phases; next to a column of phases, steps are another level.
+        name = "Phase" if single and fold(name) in ("step", "steps") else name
         track, canonical = _classify(name, table, spec)
         positions, names = found.setdefault(track, ([], []))
         positions.append(position)
@@ -185,7 +207,7 @@ def _values(
             line=1,
             fix="add the column, or declare the classes of this file",
         )
-    scores = floats(table, cells)
+    scores = floats(table, np.where(_is_undecided(cells, track, kind, spec), "-1", cells))
     if kind is None:
         whole = track == "tools" and all(re.fullmatch(r"-?\d+|nan|", cell.lower()) for cell in np.unique(cells))
         kind = "labels" if whole else "probabilities"

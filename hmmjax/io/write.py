@@ -87,6 +87,8 @@ def _target(folder: Path, source: str, members: Sequence[Track]) -> Path:
     name = Path(source).name
     if members[0].layout.format in ("detections", "segments"):
         name = f"{Path(source).stem}.csv"
+    elif members[0].layout.format in ("npz", "npy") and Path(source).suffix.lower() not in (".npz", ".npy"):
+        name = f"{Path(source).stem}.{members[0].layout.format}"  # pickles are not written
     return folder / (tracks.pop() if len(tracks) == 1 else "both") / name
 
 
@@ -150,7 +152,7 @@ def _cells(track: Track) -> list[list[str]]:
     rows = track.values if track.values.ndim == 2 else track.values[:, None]
     if track.is_labels:
         offset = 1 if track.layout.format == "cadene" else track.layout.first_index
-        return [[str(v + offset) for v in row] for row in rows.tolist()]
+        return [[str(v + offset if v >= 0 else v) for v in row] for row in rows.tolist()]
     return [[f"{v:.9g}" for v in row] for row in rows.tolist()]
 
 
