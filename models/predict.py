@@ -2,8 +2,9 @@
 
 An input is a video, a folder of images of one video, a cache, or any other source that `models.data.cache.open_source`
 opens; for a run on precomputed features, a file of features or a folder with one per video. The output file holds, per
-video, probabilities ``phases_<video>`` (n, L) and ``tools_<video>`` (n, K) and frame numbers ``frames_<video>`` (n,),
-and once ``phase_names``, ``tool_names`` and ``fps``. `hmmjax.io.read` and ``hmmjax stabilize`` read it.
+video, probabilities ``phases_<video>`` (n, L) and ``tools_<video>`` (n, K), frame numbers ``frames_<video>`` (n,) and
+``part_<video>``, the part that the video had in training; and once ``phase_names``, ``tool_names`` and ``fps``.
+`hmmjax.io.read` and ``hmmjax stabilize`` read it.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from models.data.feature_files import Layout, VideoFeatures, find_features, read
 from models.data.video_images import RULES
 from models.inputs import Clip, Reading, check_inputs, open_clips
 from models.training.recognizer import Recognizer
-from models.training.run import read_run
+from models.training.run import read_parts, read_run
 
 
 def collect(
@@ -113,6 +114,10 @@ def predict(
     recognizer = Recognizer(run, which)
     with progress(quiet) as show:
         arrays = collect(recognizer, inputs, reading, show)
+    # Tells `hmmjax stabilize` in which videos the network's errors are fewer than in others.
+    parts = {video.removeprefix("video"): part for video, part in read_parts(run).items()}
+    videos = [name.removeprefix("frames_") for name in arrays if name.startswith("frames_")]
+    arrays |= {f"part_{video}": np.array(parts[video]) for video in videos if video in parts}
     for track, names in recognizer.names.items():
         arrays[f"{track[:-1]}_names"] = np.array(names)
     return arrays

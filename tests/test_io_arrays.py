@@ -162,3 +162,13 @@ def test_names_that_are_none(tmp_path, names):
     np.savez(tmp_path / "p.npz", phases_01=np.zeros(4, int), phase_names=names)
     with pytest.raises(FormatError, match="phase_names"):
         io.read([tmp_path / "p.npz"])
+
+
+def test_the_part_of_a_video_in_training_is_read(tmp_path):
+    arrays = {"phases_01": np.zeros(3, int), "phases_02": np.zeros(3, int), "part_01": np.array("train")}
+    np.savez(tmp_path / "a.npz", **arrays)
+    tracks = io.read(tmp_path / "a.npz")
+    assert [(track.video, track.part) for track in tracks] == [("video01", "train"), ("video02", None)]
+    assert "part_01" not in " ".join(notice for track in tracks for notice in track.notices)
+    np.savez(tmp_path / "b.npz", **arrays | {"part_01": np.zeros(2)})
+    fails(r"part_01 is float64 \(2,\)", tmp_path / "b.npz")

@@ -236,6 +236,10 @@ class Learning:
         ),
     ] = 5
     leave_one_out: Annotated[bool, _learn("--leave-one-out", help="Hold out one video at a time.")] = False
+    training_videos: Annotated[
+        bool,
+        _learn("--training-videos", help="Learn from and score videos on which the recognizer was trained, too."),
+    ] = False
     no_hidden_phases: Annotated[
         bool, _learn("--no-hidden-phases", help="With tools only: do not infer phases; tools are independent.")
     ] = False

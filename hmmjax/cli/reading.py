@@ -31,6 +31,7 @@ def learning_settings(learning: Learning, **more: Any) -> Settings:
         priors=dataclasses.replace(PRIORS, phase_transition=pseudo_count),
         hidden_phases=not learning.no_hidden_phases,
         step=learning.time_step,
+        training_videos=learning.training_videos,
         **more,
     )
 

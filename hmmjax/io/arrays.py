@@ -2,7 +2,8 @@
 
 An NPZ holds one array per video and track, named ``<what>_<video>``: ``phase_01``, ``phases_41``, ``tools_41``,
 ``score_61``, ``logits_71`` ... It may also hold ``frames_<video>`` (n,) frame numbers, ``phase_names``, ``tool_names``,
-and ``fps``, the frames per second of the frame counter.
+``fps``, the frames per second of the frame counter, and ``part_<video>``, the part of the video in the recognizer's
+training, such as "train".
 """
 
 import dataclasses
@@ -21,7 +22,7 @@ _KEY = re.compile(r"(phases?|tools?|scores?|logits?|probs?|probabilit(?:y|ies)|l
 _NAMES = {"phase_names": "phases", "phases_names": "phases", "tool_names": "tools", "tools_names": "tools"}
 #: Keys of the library's own result files that do not hold predictions.
 _OWN_KEYS = re.compile(
-    r"(frames|log_likelihood|fold|(filtered|raw\d*|truth)_(phases|tools)|(filtered_)?(tool_log_odds|phase_log_probs))_.+"
+    r"(frames|part|log_likelihood|fold|(filtered|raw\d*|truth)_(phases|tools)|(filtered_)?(tool_log_odds|phase_log_probs))_.+"
     r"|fps|convention|step_seconds|protocol|notices"
 )
 
@@ -125,7 +126,7 @@ def tracks_of_arrays(file: str, arrays: Mapping[str, np.ndarray], spec: Spec) ->
 
 def _is_used(key: str) -> bool:
     """Whether an array of an NPZ has to be loaded; others may be of any size."""
-    return key in _NAMES or key == "fps" or key.startswith("frames_") or _KEY.fullmatch(key) is not None
+    return key in _NAMES or key == "fps" or key.startswith(("frames_", "part_")) or _KEY.fullmatch(key) is not None
 
 
 def _npy_track(file: str, values: np.ndarray, spec: Spec) -> str:
@@ -232,7 +233,18 @@ def _track(
     else:
         checked = check_scores(values, track, kind, line_of, place)
     layout = Layout(format="npz" if key else "npy", kind=kind, key=key or None, frames_key=frames_key)
-    return Track(video, track, frames, checked, classes, fps, layout, file, tuple(notices))
+    return Track(video, track, frames, checked, classes, fps, layout, file, tuple(notices), _part(file, key, arrays))
+
+
+def _part(file: str, key: str, arrays: Mapping[str, np.ndarray]) -> str | None:
+    """Return the part that an array's video had in training, or None if the file does not tell."""
+    name = f"part_{key.partition('_')[2]}"
+    if name not in arrays:
+        return None
+    value = arrays[name]
+    if value.ndim or value.dtype.kind != "U":
+        raise FormatError(f"{name} is {value.dtype} {value.shape}", file=file, fix='store one string, such as "train"')
+    return str(value)
 
 
 def class_names(file: str, track: str, names: Mapping[str, tuple[str, ...]], spec: Spec) -> tuple[str, ...] | None:

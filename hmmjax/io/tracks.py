@@ -64,6 +64,7 @@ class Track:
         layout: how the file stores the track.
         source: the file's path.
         notices: messages for the user about how the file was read.
+        part: the part that the video had in the recognizer's training, such as "train"; None if the file does not tell.
     """
 
     video: str
@@ -75,6 +76,7 @@ class Track:
     layout: Layout
     source: str
     notices: tuple[str, ...] = ()
+    part: str | None = None
 
     @property
     def is_labels(self) -> bool:

@@ -102,6 +102,7 @@ def prepare_inputs(
     settings = with_overrides(settings, overrides)
     if not predictions:
         raise FormatError("there are no predictions", fix="give at least one prediction file")
+    _refuse_training(predictions, annotations, settings)
     observed = [t for t in TRACKS if any(p.track == t for source in (predictions, *fuse) for p in source)]
     tracks = list(observed)
     if "phases" not in observed and settings.hidden_phases and can_hide_phases(annotations, transitions, model):
@@ -131,6 +132,19 @@ def prepare_inputs(
         check_order(names["phases"], metrics.TMRNET)
     examples = Examples(obs, labels, mask)
     return Prepared(names, classes, files, outputs, examples, counts, given, index, tuple(dict.fromkeys(notices)))
+
+
+def _refuse_training(predictions: Sequence[Track], annotations: Sequence[Track], settings: Settings) -> None:
+    """Raise FormatError for annotated videos that the recognizer was trained on, unless they are allowed."""
+    trained = {track.video for track in predictions if track.part == "train"} & {track.video for track in annotations}
+    if trained and not settings.training_videos:
+        listed = sorted(trained, key=io.natural)
+        raise FormatError(
+            f"the recognizer was trained on {len(listed)} of the annotated videos ({', '.join(listed[:5])}"
+            f"{', ...' * (len(listed) > 5)}): its errors there are fewer than in others, so that a model learned from "
+            "them trusts it too much",
+            fix="leave these videos out (--videos), or allow them (training_videos=True, --training-videos)",
+        )
 
 
 def _batch(

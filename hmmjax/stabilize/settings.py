@@ -62,6 +62,8 @@ class Settings:
         learn: "count" the tables in labeled frames, "calibrate" them too, "refine" them for single labels (offline
             and online apart), or "auto": what "auto" emissions choose, and for named families `calibrated`.
         metric: what "auto" emissions compare on inner folds, one of `hmmjax.selection.METRICS`.
+        training_videos: learn from and score annotated videos that the recognizer was trained on, as far as the
+            predictions tell. Otherwise they are refused, because a recognizer's errors there are fewer than elsewhere.
     """
 
     emissions: str = "confusion"
@@ -77,6 +79,7 @@ class Settings:
     relaxed: bool = False
     learn: str = "auto"
     metric: str = "log-loss"
+    training_videos: bool = False
 
     @property
     def calibrates(self) -> bool | None:

@@ -7,21 +7,24 @@ A cache is a folder with ``images.npy`` (n, H, W, 3) uint8 and ``table.npz`` (se
 
 import argparse
 import dataclasses
+import os
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from hmmjax.data.splits import CHOLEC80_SPLITS
-from hmmjax.io import FormatError, write_atomically
+from hmmjax.io import FormatError, lock, write_atomically
 from hmmjax.io.atomic_write import remove_partial_files
-from models.data.annotation import Annotation
+from models.commands import count
 from models.data.collections import Collection
 from models.data.frames import FrameTable, Source, read_packed
 from models.data.m2cai_source import m2cai16_locations
+from models.data.partial_cache import PartialCache, check_space, decode_videos, report_failures
 from models.data.places import common_rate, open_collection, table_of
 
 
@@ -80,33 +83,44 @@ def write_collection(
         folder: of the cache. An existing cache is replaced after everything is written.
         size: (height, width) to scale to.
         crop: cut off black borders first.
-        progress: show a progress bar per video; needs a single worker.
+        progress: show a progress bar.
         workers: number of threads that decode, a video each; PyAV releases Python's lock.
 
     Returns:
         The cache, opened.
 
     Raises:
-        FormatError: if the videos have different frame rates: a cache has a single one.
+        FormatError: if the videos have different frame rates: a cache has a single one; if the disk has no room; and
+            after all others are written, for videos that cannot be read. What is written is kept for the next call.
     """
     common_rate(collection)
     annotations = [collection.annotation(video) for video in collection.ids]
-    table = table_of(collection, annotations)
+    table, folder = table_of(collection, annotations), Path(folder)
     starts = np.cumsum([0, *map(len, annotations[:-1])]).tolist()
+    folder.mkdir(parents=True, exist_ok=True)
+    with lock(folder):
+        remove_partial_files(folder)
+        partly = PartialCache(folder, table, size, f"{crop}")
+        jobs = [(a, start) for a, start in zip(annotations, starts, strict=True) if a.id not in partly.done]
+        with _frames_bar(sum(len(a) for a, _ in jobs), progress) as advance:
+            failed = decode_videos(collection, jobs, partly, {"size": size, "crop": crop}, workers, advance)
+        report_failures(failed, len(annotations), folder)
+        partly.publish(table)
+    return read_cache(folder)
 
-    def decode(images: np.ndarray, annotation: Annotation, start: int) -> None:
-        pictures = collection.pictures(annotation.id, annotation.frames, size=size, crop=crop, progress=progress)
-        _fill(images, enumerate((picture for _, picture in pictures), start))
 
-    def decode_all(images: np.ndarray) -> None:
-        pool = ThreadPoolExecutor(workers)
-        try:
-            for _ in pool.map(partial(decode, images), annotations, starts):
-                pass
-        finally:
-            pool.shutdown(cancel_futures=True)
+@contextmanager
+def _frames_bar(total: int, shown: bool) -> Iterator[Callable[[], None]]:
+    """Show a progress bar of frames; yield a function to call for each, from any thread."""
+    if not shown:
+        yield lambda: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    return _write(Path(folder), table, size, decode_all)
+    columns = (TextColumn("frames"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns) as bar:
+        task = bar.add_task("frames", total=total)
+        yield lambda: bar.advance(task)
 
 
 def _fill(images: np.ndarray, pictures: Iterable[tuple[int, np.ndarray]]) -> None:
@@ -122,6 +136,7 @@ def _fill(images: np.ndarray, pictures: Iterable[tuple[int, np.ndarray]]) -> Non
 def _write(folder: Path, table: FrameTable, size: tuple[int, int], fill: Callable[[np.ndarray], None]) -> ArrayImages:
     """Write a cache, whose images (n, H, W, 3) `fill` sets."""
     remove_partial_files(folder)  # the images of a killed run may take gigabytes
+    check_space(folder, table, size)
     # An earlier cache survives a failure, and may even be the source: nothing is replaced before all is written.
     with (
         write_atomically(folder / "table.npz", force=True) as new_table,
@@ -231,7 +246,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--size", type=int, nargs=2, metavar=("HEIGHT", "WIDTH"), required=True, help="of the frames, in pixels"
     )
-    parser.add_argument("--workers", type=int, default=4, help="number of threads that decode images (4)")
+    cores = os.cpu_count() or 1
+    parser.add_argument("--workers", type=count, default=cores, help=f"number of threads that decode ({cores})")
     parser.add_argument("--crop", action="store_true", help="cut off the black borders of videos")
     parser.add_argument(
         "--split", choices=CHOLEC80_SPLITS, help="for Cholec80: the split into train, val and test videos"
@@ -240,7 +256,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     size = (options.size[0], options.size[1])
     try:
         if (collection := open_collection(options.source, options.split)) is not None:
-            cache = write_collection(collection, options.cache, size, crop=options.crop, progress=True)
+            cache = write_collection(
+                collection, options.cache, size, crop=options.crop, progress=True, workers=options.workers
+            )
         else:
             source = open_source(options.source, size)
             cache = write_cache(source, options.cache, workers=options.workers, progress=True)

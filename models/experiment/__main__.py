@@ -1,4 +1,7 @@
-"""Run an experiment: ``python -m models.experiment FILE``; the same command resumes it."""
+"""Run an experiment: ``python -m models.experiment FILE``; the same command resumes it.
+
+``python -m models.experiment cholec80 data=FOLDER`` runs `models.experiment.cholec80`.
+"""
 
 import argparse
 import dataclasses
@@ -9,8 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from models.commands import count, reported
+from models.commands import count, reported, shard
 from models.data.scenarios import Scenario
+from models.experiment import cholec80
 from models.experiment.cell import missing, predict_cell, read_result, stabilize_cell
 from models.experiment.plan import Cell, Plan, read_plan
 from models.experiment.report import write_report
@@ -71,13 +75,6 @@ def _result_of(cell: Cell) -> dict[str, Any] | None:
     return read_result(path) if path.exists() else None
 
 
-def _shard(text: str) -> tuple[int, int]:
-    first, _, every = text.partition("/")
-    if not (first.isdecimal() and every.isdecimal() and int(first) < int(every)):
-        raise ValueError(f"--shard {text} is not a shard. Fix: give i/n, with i from 0 to n - 1")
-    return int(first), int(every)
-
-
 def _stage(text: str) -> str:
     if text == "stabilise":
         print("--stage stabilise is deprecated: write --stage stabilize", file=sys.stderr)
@@ -109,7 +106,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
-    options = _parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if words[:1] == ["cholec80"]:
+        return cholec80.main(words[1:])
+    options = _parser().parse_args(words)
     with reported("stopped; the same command resumes the experiment"):
         plan = read_plan(options.plan)
         plan = dataclasses.replace(plan, out=Path(options.out or plan.out))
@@ -122,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run(plan: Plan, options: argparse.Namespace) -> None:
-    first, every = _shard(options.shard)
+    first, every = shard(options.shard)
     part = dataclasses.replace(
         plan,
         seeds=tuple(options.seeds or plan.seeds),

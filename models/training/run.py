@@ -75,6 +75,22 @@ def read_width(folder: str | Path) -> int:
         ) from error
 
 
+def write_parts(folder: str | Path, parts: Mapping[str, str]) -> None:
+    """Write the part that each video has in a run, by name of the video."""
+    write_text(Path(folder) / "parts.json", json.dumps(dict(sorted(parts.items())), indent=0) + "\n")
+
+
+def read_parts(folder: str | Path) -> dict[str, str]:
+    """Read the part that each video has in a run: "train", "val" or another; empty for runs of earlier versions."""
+    path = Path(folder) / "parts.json"
+    if not path.exists():
+        return {}
+    try:
+        return {str(video): str(part) for video, part in json.loads(path.read_text(encoding="utf-8")).items()}
+    except (ValueError, AttributeError) as error:
+        raise FormatError(f"damaged parts of videos ({error})", file=path, fix="restore it from a backup") from error
+
+
 class Record:
     """The written record of a run.
 

@@ -21,7 +21,7 @@ from models.training.checkpoint import Checkpoints, any_checkpoint
 from models.training.feeds import Feed, make_feed
 from models.training.losses import class_weights
 from models.training.recognizer import Recognizer, cached_features
-from models.training.run import read_width, write_width
+from models.training.run import read_parts, read_width, write_parts, write_width
 from models.training.step import (
     Program,
     TrainState,
@@ -86,6 +86,7 @@ def set_up(config: Config, *, resume: bool) -> Setup:
                 f"multiple of {mesh.size}"
             )
     read = _read_sizes(config, source, resume)
+    write_parts(config.run, _parts_of(config, table, val.table))
     # Weights that a checkpoint replaces need not exist any more.
     pretrained = not resume and config.start is None
     system = make_system(config, len(table.phase_names), len(table.tool_names), pretrained=pretrained, **read)
@@ -222,6 +223,17 @@ def _open(config: Config) -> tuple[Any, Any]:
     return source, val
 
 
+def _parts_of(config: Config, train: FrameTable, val: FrameTable) -> dict[str, str]:
+    """Return by video its part: "train" if the run or its frozen backbone learns from it, "val" if that chooses."""
+    known = {}
+    for table in (val, train):
+        known |= dict(zip(table.videos.tolist(), table.parts.tolist(), strict=True))
+    known |= dict.fromkeys(val.videos[val.rows(config.data.val_part)].tolist(), "val")
+    if config.frozen is not None:
+        known |= {video: part for video, part in read_parts(Path(config.run) / "frozen").items() if part == "train"}
+    return known | dict.fromkeys(train.videos[train.rows(config.data.train_part)].tolist(), "train")
+
+
 def _read_sizes(config: Config, source: Any, resume: bool) -> dict[str, Any]:
     """Return the sizes of features that take the place of a backbone, for `make_system`; empty if there is one.
 
@@ -268,7 +280,9 @@ def _copy_frozen(config: Config, resume: bool) -> dict[str, Any]:
     if not (copy / "classes.json").exists():
         best = Path("checkpoints") / "best"
         shutil.copytree(frozen / best, copy / best, ignore=shutil.ignore_patterns("optimizer"), dirs_exist_ok=True)
-        for name in ("config.yaml", "classes.json"):
-            shutil.copy(frozen / name, copy / name)
+        for name in ("config.yaml", "classes.json", "parts.json"):
+            # Runs of earlier versions have no parts.
+            if name != "parts.json" or (frozen / name).exists():
+                shutil.copy(frozen / name, copy / name)
     kept = Recognizer(copy)
     return {"width": kept.width, "cells": kept.cells}

@@ -57,7 +57,7 @@ def run(tmp_path_factory):
 def test_a_run_writes_all_files(run, capsys):
     folder, words = run
     names = {path.name for path in (folder / "run").iterdir()}
-    assert names == {"checkpoints", "classes.json", "config.yaml", "environment.json", "metrics.jsonl"}
+    assert names == {"checkpoints", "classes.json", "config.yaml", "environment.json", "metrics.jsonl", "parts.json"}
     lines = read_metrics(folder / "run")
     train = [line["train/loss"] for line in lines if "train/loss" in line]
     assert len(train) == 9 and train[-1] < train[0]

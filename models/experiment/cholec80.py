@@ -1,0 +1,170 @@
+"""Cholec80 from its folder to a table: ``python -m models.experiment cholec80 data=FOLDER out=FOLDER key=value ...``.
+
+The stages are commands that can also be run one by one; ``--show`` prints them. A stage whose output is there is
+skipped, so that the same command continues after an interruption. The hidden Markov model learns the network's errors
+from the validation videos only, and its dynamics from the labels of training and validation videos; test videos are
+scored once.
+"""
+
+import argparse
+import dataclasses
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from hmmjax.data.splits import CHOLEC80_SPLITS, cholec80_split
+from models.commands import reported
+from models.settings import parse_yaml, read_config
+from models.training.checkpoint import any_checkpoint
+
+STAGES = ("check", "cache", "train", "predict", "learn", "apply", "report")
+#: Settings of the plan itself; all others are settings of the training run.
+_OWN = {"data": "", "out": "runs/cholec80", "split": "32/8/40", "height": 256, "width": 456, "crop": True, "on_top": ""}
+_CONSOLE = "from hmmjax.cli import main; main()"
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """One command of the plan.
+
+    Attributes:
+        stage: one of `STAGES`.
+        program: a module that Python runs, or "hmmjax".
+        words: its arguments.
+        result: the file that tells that the command has finished; None runs it every time.
+    """
+
+    stage: str
+    program: str
+    words: tuple[str, ...]
+    result: Path | None = None
+
+    @property
+    def text(self) -> str:
+        """The command as it is typed."""
+        start = "hmmjax" if self.program == "hmmjax" else f"python -m {self.program}"
+        return f"{start} {shlex.join(self.words)}"
+
+    def run(self) -> int:
+        """Run the command and return its exit code."""
+        start = ["-c", _CONSOLE] if self.program == "hmmjax" else ["-m", self.program]
+        return subprocess.run([sys.executable, *start, *self.words], check=False).returncode
+
+
+def plan(words: Sequence[str]) -> list[Command]:
+    """Return the commands of a plan, in order.
+
+    Args:
+        words: ``key=value``: `data`, Cholec80's folder; `out`, the output folder; `split`, its parts; `height`, `width`
+            and `crop` of the cache; `on_top`, a temporal system that is trained on the frozen network; and settings of
+            the training run.
+
+    Raises:
+        ValueError: for words that are not settings, and without `data`.
+    """
+    given = dict(_OWN)
+    training: list[str] = []
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals:
+            raise ValueError(f"{word!r} is not a setting: write key=value")
+        if key in _OWN:
+            given[key] = parse_yaml(text, word)
+        else:
+            training.append(word)
+    if not given["data"]:
+        raise ValueError("data is not set. Fix: give data=FOLDER, the folder with videos/ and phase_annotations/")
+    parts = cholec80_split(str(given["split"]))
+    if "val" not in parts:
+        raise ValueError(f"split={given['split']} has no validation videos. Fix: choose 32/8/40 or 40/8/32")
+    data, out = Path(given["data"]), Path(given["out"])
+    cache, run = out / "cache", out / "frames"
+    common = [f"data.train={cache}", f"data.val={cache}", *training]
+    read_config(None, [f"run={run}", *common])
+    size = (str(given["height"]), str(given["width"]))
+    commands = [
+        Command("check", "hmmjax", ("data", "check", "cholec80", str(data))),
+        Command(
+            "cache",
+            "models.data.cache",
+            (f"cholec80:{data}", str(cache), "--size", *size, "--split", str(given["split"]))
+            + (("--crop",) if given["crop"] else ()),
+            cache / "table.npz",
+        ),
+        _train(run, common),
+    ]
+    if given["on_top"]:
+        top = out / "temporal"
+        own = [f"system={given['on_top']}", f"frozen={run}", "batch=4", *common[:2]]
+        commands.append(_train(top, own))
+        run = top
+    predictions = {part: out / f"predictions_{part}.npz" for part in ("val", "test")}
+    commands += [
+        Command("predict", "models.predict", (str(run), str(cache), "--part", part, "--out", str(path)), path)
+        for part, path in predictions.items()
+    ]
+    known = ("--annotations", str(data / "phase_annotations"), "--annotations", str(data / "tool_annotations"))
+    dynamics = (
+        *("--transitions-from", str(data / "phase_annotations"), "--transitions-from", str(data / "tool_annotations")),
+        *("--transition-videos", _numbers((*parts["train"], *parts["val"]))),
+    )
+    learned, results = out / "learned", out / "results"
+    model = learned / "model.npz"
+    return [
+        *commands,
+        Command(
+            "learn",
+            "hmmjax",
+            ("stabilize", str(predictions["val"]), *known, *dynamics, "--no-pictures", "--out", str(learned)),
+            model,
+        ),
+        Command(
+            "apply",
+            "hmmjax",
+            ("stabilize", str(predictions["test"]), *known, "--model", str(model), "--out", str(results)),
+            results / "table.csv",
+        ),
+        Command("report", "hmmjax", ("report", str(results)), results / "report" / "report.html"),
+    ]
+
+
+def _numbers(videos: Sequence[str]) -> str:
+    """Return the numbers of successive videos as a range, such as "1-40"."""
+    first, last = (int(video.removeprefix("video")) for video in (videos[0], videos[-1]))
+    return f"{first}-{last}"
+
+
+def _train(run: Path, settings: Sequence[str]) -> Command:
+    """Return the command that trains a run, or continues one that was interrupted."""
+    if any_checkpoint(run / "checkpoints"):
+        return Command("train", "models.train", ("--resume", str(run)))
+    return Command("train", "models.train", (f"run={run}", *settings))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; a stage that fails ends the plan with its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m models.experiment cholec80", description=(__doc__ or "").partition(":")[0]
+    )
+    parser.add_argument(
+        "settings",
+        nargs="+",
+        metavar="key=value",
+        help=f"data=FOLDER, {', '.join(key for key in _OWN if key != 'data')} (split: {', '.join(CHOLEC80_SPLITS)}), "
+        "and settings of models.train",
+    )
+    parser.add_argument("--stage", choices=STAGES, nargs="+", default=STAGES, help="run only these (all)")
+    parser.add_argument("--show", action="store_true", help="print the commands, and run nothing")
+    options = parser.parse_intermixed_args(arguments)
+    with reported("stopped; the same command continues"):
+        commands = [command for command in plan(options.settings) if command.stage in options.stage]
+        for command in commands:
+            done = command.result is not None and command.result.exists()
+            print(f"[{command.stage}] {command.text}{'  (done)' if done else ''}", flush=True)
+            if done or options.show:
+                continue
+            # Differences from the published numbers are printed, and do not end the plan: copies are reencoded.
+            if (code := command.run()) and command.stage != "check":
+                sys.exit(code)
