@@ -136,3 +136,28 @@ def test_bad_input_and_a_dry_run(world, tmp_path):
     unknown = [dataclasses.replace(t, values=np.full_like(t.values, -1)) for t in annotations]
     with pytest.raises(io.FormatError, match=r"0 predicted video\(s\) are annotated"):
         job.rank_families(predictions, unknown)
+
+
+def test_titles_are_whole_in_a_narrow_terminal(monkeypatch, capsys):
+    from hmmjax.cli.tables import print_ranking
+
+    monkeypatch.setenv("COLUMNS", "80")
+    both = Agreement(0.8, 0.7)
+    ranks = [
+        Rank(name, -i, -2.0, -1000.0, {}, both, both, ((-3.0, 10), (-4.0 * i, 12)))
+        for i, name in enumerate(("confusion", "autoregressive-logit-normal"))
+    ]
+    ranking = Ranking(ranks, both)
+    print_ranking(ranking, "phases and tools")
+    text = capsys.readouterr().out
+    head = text[: text.index("confusion")]
+    assert "\N{HORIZONTAL ELLIPSIS}" not in text and "autoregressive-logit-normal" in text
+    for word, times in (("conditional", 1), ("uncalibrated", 3), ("calibrated", 5), ("accuracy", 2), ("marginal", 1)):
+        assert head.count(word) == times
+
+
+def test_a_processor_is_named_once():
+    from hmmjax.cli.bench import describe_device
+
+    assert describe_device("cpu", "cpu").startswith("cpu, ")
+    assert describe_device("gpu", "NVIDIA H200").startswith("gpu NVIDIA H200, ")

@@ -234,6 +234,13 @@ def test_page_shows_pictures_where_there_are_some(asked, tmp_path):
     assert "http" not in page  # nothing is fetched: it can be read anywhere
 
 
+def test_page_without_pictures_has_no_empty_tiles(asked, tmp_path):
+    suggest.write_sheet(tmp_path / "index.html", asked)
+    page = (tmp_path / "index.html").read_text()
+    assert "class='none'" not in page and "<img" not in page and page.count("<figure>") == len(asked)
+    assert "There are no pictures" in page and "name='viewport'" in page
+
+
 def test_page_escapes_names(tmp_path):
     stabilized = flat(10, 0.9, 0.1)
     pair = [track(stabilized, "<b>video", names=("<script>", "Hook"))]

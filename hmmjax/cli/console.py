@@ -100,9 +100,11 @@ def _quiet_warnings() -> Iterator[None]:
 
 
 def notices(lines: Iterable[str]) -> None:
-    """Print notices to standard error."""
+    """Print notices to standard error, one for all that differ in numbers only."""
+    from hmmjax.io.notices import merge_alike
+
     console = errors_console()
-    for line in dict.fromkeys(lines):
+    for line in merge_alike(lines):
         console.print(f"[yellow]note:[/] {escape(as_options(line))}")
 
 

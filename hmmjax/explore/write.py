@@ -10,6 +10,7 @@ import numpy as np
 import hmmjax
 from hmmjax import io, plots
 from hmmjax.explore.count import Exploration
+from hmmjax.io.notices import merge_alike
 from hmmjax.plots import words
 from hmmjax.report.picture import Picture, matrix_rows
 from hmmjax.report.render import asset, css_width, embed, render
@@ -63,7 +64,7 @@ def write_exploration(
             for p in drawn
         ],
         orders=_orders(found),
-        notices=found.notices,
+        notices=merge_alike(found.notices),
         script=asset("page.js"),
         version=hmmjax.__version__,
     )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import hmmjax
+from hmmjax.io.notices import merge_alike
 from hmmjax.plots import PHASE_COLORS, ROW_COLORS, words
 from hmmjax.report import cells, ribbons, sections, sentences
 from hmmjax.report.delays import CLOSE, Delay
@@ -112,7 +113,7 @@ def _summary(content: Content) -> dict[str, Any]:
         "frames": f"{sum(map(len, result.frames)):,}",
         "protocol": result.protocol,
         "warnings": content.warnings,
-        "notices": [n for n in result.notices if n not in content.warnings],
+        "notices": merge_alike(n for n in result.notices if n not in content.warnings),
         "version": hmmjax.__version__,
         "model": str(result.model.metadata.get("method", "")) or "given",
     }
