@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from commands import run
+from commands import NAMES, run
 
 from hmmjax import io
 from hmmjax.simulate import simulate_surgeries
@@ -166,3 +166,24 @@ def test_data_check_accepts_the_real_labels(data_dir, tmp_path):
         "phase rows: 184498 found, 4612532 expected",
         "1 difference from cholec80",
     ]
+
+
+def test_suggest_takes_a_folder_of_results(world, tmp_path):
+    """What the results hold is used: predictions as read, posteriors, and labels, which are not asked again."""
+    known = [x for v in (1, 2, 3) for x in ("--annotations", world / "truth" / f"video{v:02d}-tool.txt")]
+    said = [world / "said" / f"video{v:02d}-tool.csv" for v in range(1, 6)]
+    results = tmp_path / "results"
+    run("stabilize", *said, *known, *NAMES, "--no-hidden-phases", "--no-pictures", "--out", results)
+    options = ("--count", 3, "--apart", 2, "--json")
+    answer = run("suggest", results, *options, "--out", tmp_path / "own")
+    run("suggest", *said, "--stabilized", results / "stabilized.npz", *known, *NAMES, *options,
+        "--out", tmp_path / "given")  # fmt: skip
+    assert json.loads(answer.stdout)["questions"] > 0
+    own, given = ((tmp_path / name / "answers.csv").read_text() for name in ("own", "given"))
+    assert own == given and "video04" in own and "video01" not in own
+    more = run("suggest", results, *options, "--annotations", world / "truth" / "video04-tool.txt", *NAMES,
+               "--out", tmp_path / "more")  # fmt: skip
+    assert json.loads(more.stdout)["questions"] > 0
+    assert "video04" not in (tmp_path / "more" / "answers.csv").read_text()
+    told = run("suggest", *said, "--out", tmp_path / "none", code=2).stderr
+    assert "give --stabilized results/stabilized.npz, or only the folder of results" in " ".join(told.split())

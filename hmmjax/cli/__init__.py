@@ -81,6 +81,7 @@ app.command(epilog=examples("hmmjax bench", "hmmjax bench --videos 8 --minutes 1
 )
 app.command(
     epilog=examples(
+        "hmmjax suggest results/ --pictures frames/ --out to-label/",
         "hmmjax suggest predictions/ --stabilized results/stabilized.npz --pictures frames/ --out to-label/",
     )
 )(suggest.suggest)

@@ -2,12 +2,15 @@
 
 import json as json_
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hmmjax.cli import console
 from hmmjax.cli import options as o
+
+if TYPE_CHECKING:
+    from hmmjax.io import Track
 
 REASONS = ("positive", "disagreement", "uncertain")
 """As in `hmmjax.suggest`, which would import NumPy."""
@@ -17,11 +20,19 @@ REASONS = ("positive", "disagreement", "uncertain")
 @o.expand
 def suggest(
     *,
-    predictions: Annotated[list[Path], typer.Argument(help="The recognizer's predictions; files or folders.")],
-    stabilized: Annotated[Path, typer.Option(help="The stabilized.npz that hmmjax stabilize wrote.")],
+    predictions: Annotated[
+        list[Path],
+        typer.Argument(
+            help="The recognizer's predictions, files or folders; or a folder of results, which holds everything."
+        ),
+    ],
     out: Annotated[Path, typer.Option("--out", help="Folder for index.html and answers.csv.")],
     reading: o.Names,
     common: o.Common,
+    stabilized: Annotated[
+        Path | None,
+        typer.Option(help="The stabilized.npz that hmmjax stabilize wrote; not needed with a folder of results."),
+    ] = None,
     kind: o.Kind = None,
     annotations: Annotated[
         list[Path] | None, typer.Option("--annotations", help="Labels that are already known; files or folders.")
@@ -63,11 +74,21 @@ def suggest(
         raise ValueError("--naming describes pictures, but there are none. Fix: give --pictures")
     names = reading.arguments()
     with console.Stages() as stages:
-        raw = io.read(list(predictions), kind=kind, progress=stages.files("reading predictions"), **names)
-        raw, smooth = io.select(raw, reading.videos), io.select(io.read(stabilized), reading.videos)
-        known = []
+        known: list[Track] = []
+        if stabilized is not None:
+            raw = io.read(list(predictions), kind=kind, progress=stages.files("reading predictions"), **names)
+            smooth = io.read(stabilized)
+        elif len(predictions) == 1 and (predictions[0] / "stabilized.npz").is_file():
+            raw, smooth, known = _of_results(predictions[0])
+        else:
+            raise ValueError(
+                "there are no stabilized predictions. Fix: give --stabilized results/stabilized.npz, or only the "
+                "folder of results"
+            )
+        raw, smooth = io.select(raw, reading.videos), io.select(smooth, reading.videos)
         if annotations is not None:
-            known = io.read_annotations(list(annotations), progress=stages.files("reading annotations"), **names)
+            more = io.read_annotations(list(annotations), progress=stages.files("reading annotations"), **names)
+            known = io.merge_labels([*known, *more]) if known else more
     picture = None
     if pictures is not None:
         rates = {track.video: track.fps for track in raw}
@@ -85,3 +106,13 @@ def suggest(
         print(json_.dumps(values | {"without_picture": len(missing)}, indent=1))
     else:
         print(f"{len(questions)} questions. Open {page} and fill in {answers}.")
+
+
+def _of_results(folder: Path) -> "tuple[list[Track], list[Track], list[Track]]":
+    """Return raw, stabilized and annotated tracks of a folder of results."""
+    from hmmjax import stabilize as job
+
+    found = job.read_results(folder)
+    truth = job.System("truth", found.truth_phases, found.truth_tools)
+    raw, smooth, known = (job.result_tracks(found, system) for system in (found.raw, found.smoothed, truth))
+    return raw, smooth, known
