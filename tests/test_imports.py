@@ -89,8 +89,10 @@ def test_arrows(name):
         higher = ("learning", "em", "inference", "checkpoint", "stabilize", "report", "cli", "plots", "metrics")
         assert not [x for x in imported if x.split(".")[1:2] and x.split(".")[1] in higher]
     if name.startswith("hmmjax._core"):
-        allowed = ("_core", "messages", "emissions", "transitions", "types", "priors")
+        allowed = ("_core", "messages", "native", "emissions", "transitions", "types", "priors")
         assert not [x for x in imported if x.split(".")[1] not in allowed]
+    if name.startswith("hmmjax.native"):  # below everything else
+        assert not [x for x in imported if x.split(".")[1:2] not in ([], ["native"])]
 
 
 def test_no_cycles():
