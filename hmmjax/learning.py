@@ -3,6 +3,7 @@
 import dataclasses
 import warnings
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
 import jax
@@ -15,6 +16,7 @@ from hmmjax._core import lowering
 from hmmjax._core import numerics as num
 from hmmjax._core.batch import Batch, canonical, dtype_of, prepare
 from hmmjax._core.checks import is_concrete
+from hmmjax._core.implicit import fixed_point_tangent
 from hmmjax._core.interpreter import interpretable
 from hmmjax._core.typing import Array, ArrayLike
 from hmmjax.anchoring import anchor_batch
@@ -83,11 +85,14 @@ def fit(
         `FitResult`; its objective never decreases, beyond rounding.
 
     Raises:
-        TypeError, ValueError: bad input, an unknown block, or a video that is impossible under `params`, by number.
+        TypeError, ValueError: bad input, an unknown block, a video that is impossible under `params`, by number, or a
+            derivative of a fit that has not converged.
 
     Warns:
         UserWarning: concentrations reached their cap (all outputs of a state are alike), or the starting parameters
             do not distinguish the states.
+
+    Derivatives are those of the parameters at which EM converges, see docs/how-to/differentiate.md.
 
     Source: the paper's semi-supervised EM (section 3.2 and Appendix S2.2, with misprints corrected).
     """
@@ -148,7 +153,15 @@ def _fit_traced(
     """Run the loop of `fit` inside a caller's jit: without warnings, and with histories padded with NaN."""
     if len(batch.observed) == 0:
         return _empty_result(params)
-    dtype = dtype_of(params)
+    return FitResult(*_iterate(params, (batch, priors), tolerance, freeze, limit, backend))
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(3, 4, 5))
+def _iterate(
+    params: Params, inputs: tuple[Batch, Priors], tolerance: Any, freeze: frozenset[str], limit: int, backend: str
+) -> tuple:
+    """Return the fields of `FitResult`."""
+    (batch, priors), dtype = inputs, dtype_of(params)
     nan, pseudo_frames = jnp.full((limit + 1,), jnp.nan, dtype), pseudo_frames_of(priors)
 
     def body(state: tuple) -> tuple:
@@ -165,8 +178,28 @@ def _fit_traced(
         return ~state[5] & (state[4] < limit)
 
     start = (params, params, nan, nan, jnp.array(-1, jnp.int32), jnp.array(False))
-    params, _, history, likelihoods, done, converged = lax.while_loop(unfinished, body, start)
-    return FitResult(params, history, likelihoods, done, converged)
+    params, _, *rest = lax.while_loop(unfinished, body, start)
+    return (params, *rest)
+
+
+@_iterate.defjvp
+def _(freeze: frozenset[str], limit: int, backend: str, primals: tuple, tangents: tuple) -> tuple:
+    """Differentiate the fixed point of EM. Histories count as constants."""
+    result = _iterate(*primals, freeze, limit, backend)
+    fitted, *histories, done, converged = result
+    if is_concrete(converged) and not converged:
+        raise ValueError(
+            f"EM has not converged in {int(done)} iterations, so that fit has no derivative: it is defined where "
+            "another iteration changes nothing. Increase max_iterations, or tolerance at the cost of accuracy."
+        )
+
+    def step(params: Params, inputs: tuple[Batch, Priors]) -> Params:
+        return _em_step(params, *inputs, backend, freeze)[0]
+
+    moved = fixed_point_tangent(step, fitted, primals[1], *tangents[:2])
+    moved = jax.tree.map(lambda x: jnp.where(converged, x, jnp.nan), moved)
+    none = (np.zeros((), jax.dtypes.float0),) * 2
+    return result, (moved, *map(jnp.zeros_like, histories), *none)
 
 
 def _empty_result(params: Params) -> FitResult:
