@@ -35,6 +35,7 @@ TMRNET = [f"{DATA}/tmrnet/pred-phase", "--annotations", f"{DATA}/tmrnet/gt-phase
 COMMANDS = {
     "stabilize TMRNet": ["stabilize", *TMRNET, *TRANSITIONS, "--out", "OUT"],
     "stabilize Faster R-CNN": ["stabilize", *FRCNN, "--out", "OUT"],
+    "compare TMRNet": ["compare", *TMRNET, *TRANSITIONS],
     "compare Faster R-CNN": ["compare", *FRCNN],
     "help": ["--help"],
 }

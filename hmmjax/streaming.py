@@ -22,13 +22,12 @@ import numpy as np
 from hmmjax import ensembles
 from hmmjax._core import running, validation
 from hmmjax._core import stream as recursions
-from hmmjax._core.arrays import native
-from hmmjax._core.batch import Batch, canonical, collect
-from hmmjax._core.inputs import event_axes
+from hmmjax._core.batch import canonical, collect
+from hmmjax._core.frames import Frames
 from hmmjax._core.size import check_size
 from hmmjax._core.stream import Moment, StreamState
 from hmmjax.ensembles import Ensemble
-from hmmjax.types import Labels, Observations, Params, Posterior
+from hmmjax.types import Observations, Params, Posterior
 
 __all__ = ["Moment", "Stream", "StreamState", "start", "step"]
 
@@ -107,7 +106,7 @@ class Stream:
         check_size(params.num_phases, params.num_tools, lag + 1)
         self.params: Any = canonical(params)  # type: ignore[arg-type]
         self.lag = lag
-        self._run = running.run(self.params, lag)
+        self._run, self._frames = running.run(self.params, lag), Frames(self.params)
 
     @property
     def state(self) -> StreamState:
@@ -132,14 +131,15 @@ class Stream:
         Returns:
             The result for this frame, as NumPy arrays.
         """
-        moment, after = self._look(self._frame(obs))
+        moment, after = self._look(obs)
         if moment.log_likelihood == -np.inf:
             raise ValueError(_IMPOSSIBLE.format(int(moment.frame)))
         self._run.keep(after)
         return moment
 
-    def _look(self, batch: Batch) -> tuple[Moment, Any]:
+    def _look(self, obs: Observations | None) -> tuple[Moment, Any]:
         """Return the result for a frame, and what the stream keeps of it."""
+        batch = self._frames.batch(obs)
         try:
             return self._run.step(batch)
         except running.OutOfRangeError:  # of the first frame
@@ -213,30 +213,6 @@ class Stream:
         stream.state = jax.tree.unflatten(jax.tree.structure(stream.state), [arrays[name] for name in wanted])
         return stream
 
-    def _frame(self, obs: Observations | None) -> Batch:
-        obs = Observations() if obs is None else obs
-        validation.check_observations(obs)
-
-        def add_axes(name: str, x: Any) -> Any:
-            if x is None or isinstance(x, tuple):
-                return None if x is None else tuple(add_axes(f"{name}[{i}]", source) for i, source in enumerate(x))
-            x = np.asarray(native(name, x))
-            axes = event_axes(name, x, self.params)
-            if x.ndim != axes:
-                needed = ("a single label", "(classes,)", "(K, features)")[axes]
-                raise ValueError(f"{name} of one frame must be {needed}, got shape {x.shape}.")
-            if x.dtype.kind in "biu":
-                # Values that do not fit int32 are out of range; the cast must not wrap them to valid labels.
-                x = np.clip(x, np.iinfo(np.int32).min, np.iinfo(np.int32).max) if x.dtype.itemsize >= 4 else x
-                x = x.astype(np.int32)
-            return x[None, None]
-
-        arrays = [add_axes("obs.phases", obs.phases), add_axes("obs.tools", obs.tools)]
-        validation.check_observations(Observations(*arrays))
-        observed = np.full((1, 1), any(x is not None for x in arrays))
-        validation.check_data(self.params, Observations(*arrays), Labels(), observed, observed)
-        return Batch(arrays[0], arrays[1], observed, None, None)
-
 
 class _EnsembleStream(Stream):
     """One stream per member of an ensemble, and the averages of their results.
@@ -264,13 +240,12 @@ class _EnsembleStream(Stream):
 
     def step(self, obs: Observations | None = None) -> Moment:
         obs = Observations() if obs is None else obs
-        frames = [stream._frame(self.params.observed_by(stream.params, obs)) for stream in self._streams]
-        found = [stream._look(frame) for stream, frame in zip(self._streams, frames, strict=True)]
+        found = [stream._look(self.params.observed_by(stream.params, obs)) for stream in self._streams]
         votes = np.array([moment.log_likelihood > -np.inf for moment, _ in found])
         if not votes.any():
             raise ValueError(_IMPOSSIBLE.format(int(found[0][0].frame)))
         for i in np.flatnonzero(~votes):
-            found[i] = self._streams[i]._look(self._streams[i]._frame(None))
+            found[i] = self._streams[i]._look(None)
         for stream, (_, after) in zip(self._streams, found, strict=True):
             stream._run.keep(after)
         moments = [moment for moment, _ in found]

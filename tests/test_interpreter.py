@@ -17,6 +17,7 @@ import hmmjax
 from hmmjax._core import interpreter
 from hmmjax._core.interpreter.program import Program
 from hmmjax._core.interpreter.rules import RULES
+from hmmjax.messages import native
 
 ROOT = Path(__file__).parents[1]
 
@@ -205,6 +206,40 @@ def test_what_has_no_rule_is_compiled(compiled):
     run = interpreter.interpretable(jnp.sin)
     assert_allclose(run(np.ones(3, np.float32)), np.sin(1), rtol=1e-6)
     assert compiled == ["jit(sin)"]
+
+
+def test_arguments_that_never_change_are_used_once():
+    """What remains agrees with the whole, also if it has to be compiled."""
+
+    def function(x, a):
+        return {"y": jnp.log(a["b"]) * x + lax.lgamma(a["c"]), "x": x}
+
+    a = {"b": jnp.arange(1.0, 4.0), "c": jnp.float32(2.5)}
+    run = interpreter.without_jax(function, (X[:, :3],), (a,))
+    whole = function(X[:, :3], a)
+    for x in (X[:, :3], X[::-1, :3]):
+        assert_allclose(run(x)["y"], function(x, a)["y"], rtol=1e-6)
+    assert len(Program(jax.jit(function).trace(X[:, :3], a).jaxpr).folded([a["b"], a["c"]])._calls) <= 4
+    interpreter.choose(False)
+    again = interpreter.without_jax(function, (X[:, :3],), (a,))
+    interpreter.choose(None)
+    assert_allclose(again(X[:, :3])["y"], whole["y"], rtol=1e-6)
+    has_no_rule = interpreter.without_jax(
+        lambda x, a: jnp.linalg.cholesky(x) + a, (np.eye(2, dtype=np.float32),), (1.0,)
+    )
+    assert_allclose(has_no_rule(np.eye(2, dtype=np.float32)), np.eye(2) + 1)
+
+
+@pytest.mark.skipif(not native.available(), reason="the recursions are not compiled")
+def test_a_stream_compiles_nothing(compiled):
+    params = hmmjax.init_params(3, 2)
+    frame = hmmjax.Observations(np.array([0.2, 0.3, 0.5], np.float32), np.array([0.1, 0.8], np.float32))
+    compiled.clear()
+    stream = hmmjax.Stream(params, lag=2)
+    for obs in (frame, None, frame):
+        stream.step(obs)
+    stream.finish()
+    assert not compiled
 
 
 def test_the_readme_compiles_next_to_nothing(compiled):

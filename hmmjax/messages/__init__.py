@@ -12,6 +12,10 @@ Shared parts: `potentials` (what all take and return), `scaled` (messages as num
 `kronecker` (products with the tools' joint transition), `batching` (chunks of frames, groups of videos). `online` has
 the recursions of single frames, for streaming and for sampling paths.
 
+**Range.** `native` and `logspace` are exact for all models. `scan` and `gpu` lose numbers that matter if tools cannot
+switch, or start in one state only (`hmmjax._core.lowering.scaled_is_exact`): without compiled recursions "auto" then
+takes `logspace`. It cannot see that of traced parameters, inside a user's `jax.jit`: name the backend there.
+
 **Adding a backend** takes one module that ends in ``BACKEND = Backend("name", ...)`` (`messages.backend.Backend` says
 what each function takes and returns) and one line in `BACKENDS`. tests/test_backends.py then compares it with the
 oracles.

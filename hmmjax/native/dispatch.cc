@@ -8,9 +8,9 @@ namespace hmmjax {
 
 const Recursions& fastest() {
   static const Recursions& chosen = [&]() -> const Recursions& {
+#if defined(__x86_64__)
     const char* wanted = std::getenv("HMMJAX_NATIVE");
     const auto allowed = [&](const Recursions* r) { return r && (!wanted || !std::strcmp(wanted, r->name)); };
-#if defined(__x86_64__)
     __builtin_cpu_init();
     if (allowed(avx512()) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("fma"))
