@@ -1,13 +1,14 @@
 """Emission families with memory in batches, gaps, streams, samples and EM, against tables made frame by frame."""
 
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import oracles
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 
 import hmmjax
 from hmmjax import emissions
@@ -99,8 +100,9 @@ def test_streams_of_memory_are_saved_and_resumed(tmp_path):
         stream.step(frame)
     stream.save(tmp_path / "state.npz")
     resumed = hmmjax.Stream.resume(params, tmp_path / "state.npz")
-    jax.tree.map(assert_array_equal, resumed.state, stream.state)
-    jax.tree.map(assert_array_equal, resumed.step(frames[3]), stream.step(frames[3]))
+    # The state is kept in logarithms, which round once.
+    jax.tree.map(partial(assert_allclose, rtol=1e-12), resumed.state, stream.state)
+    jax.tree.map(partial(assert_allclose, rtol=1e-6), resumed.step(frames[3]), stream.step(frames[3]))
 
 
 def test_fused_recognizers_remember_what_each_of_them_predicted():
