@@ -187,3 +187,18 @@ def test_suggest_takes_a_folder_of_results(world, tmp_path):
     assert "video04" not in (tmp_path / "more" / "answers.csv").read_text()
     told = run("suggest", *said, "--out", tmp_path / "none", code=2).stderr
     assert "give --stabilized results/stabilized.npz, or only the folder of results" in " ".join(told.split())
+
+
+def test_a_copy_of_cholec80_is_found_by_itself(simulated, tmp_path):
+    """`data check` recognizes the layout; annotations are found in a copy's folders; --annotations is --truth."""
+    folder, _ = simulated
+    named = run("data", "check", "cholec80", folder, code=1).stdout
+    assert run("data", "check", folder, code=1).stdout == named and "differences from cholec80" in named
+    assert "hmmjax explore" in run("data", "check", tmp_path, code=2).stderr
+    assert "neither a folder nor a data set" in run("data", "check", tmp_path / "none", code=2).stderr
+    assert "the folder of cholec80 is missing" in run("data", "check", "cholec80", code=2).stderr
+    apart = ("--truth", folder / "phase_annotations", "--truth", folder / "tool_annotations", "--json")
+    wanted = json.loads(run("evaluate", folder / "predictions.npz", *apart).stdout)["table"]
+    found = run("evaluate", folder / "predictions.npz", "--annotations", folder, "--json")
+    assert json.loads(found.stdout)["table"] == wanted and len(wanted) > 5
+    assert "annotations are read from phase_annotations/ and tool_annotations/" in found.stderr

@@ -106,9 +106,7 @@ def regressions(case, penalty=(0.7, 0.7, 0.7)):
                 seen = case.mask[i, : len(table)] & (case.obs.tools[i, : len(table), k] == j)
                 predicted[k, :, j] += posterior[seen].sum(0)
                 moved[:, k, :, j] += moves[:, :, own[k] == j].sum(-1)
-    fits = [
-        np.array([optima.ridge_regression(c, penalty)[0] for c in x.reshape(-1, 4, 2)]) for x in (moved, predicted)
-    ]
+    fits = [np.array([optima.ridge_regression(c, penalty)[0] for c in x.reshape(-1, 4, 2)]) for x in (moved, predicted)]
     return fits[0].reshape(case.params.tools.transition.weights.shape), fits[1]
 
 

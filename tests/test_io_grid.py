@@ -83,7 +83,8 @@ def test_transitions_are_counted_at_another_rate():
     (joined,) = io.join([states])
     thinned = io.sample(joined, 1.0)
     assert thinned.frames.size == 1200 and "0 left out" in thinned.notices[-1]
-    assert io.sample(joined, 10.0).frames.size == 120
+    tenth = io.sample(joined, 10.0)
+    assert tenth.frames.size == 120 and "120 of 1,200 rows used, one per 10 s" in tenth.notices[-1]
 
 
 def test_too_many_rows_on_one_step_are_refused():

@@ -162,6 +162,51 @@ def test_times_in_milliseconds_keep_their_frames(tmp_path, form, fps):
     np.testing.assert_array_equal(found.values, states)
 
 
+def test_absent_tools_are_written_and_read_back(tmp_path):
+    """No tool at all, and none in the first and last frames."""
+    none, some = np.zeros((50, 7), int), np.zeros((50, 7), int)
+    some[20:30, 3] = 1
+    given = [
+        track("tools", held, io.CHOLEC80_TOOLS, frames=np.arange(50), video=video)
+        for held, video in ((none, "video01"), (some, "video02"))
+    ]
+    for found, held in zip(io.read_annotations(io.write_segments(given, tmp_path)), (none, some), strict=True):
+        np.testing.assert_array_equal(found.values, held)
+        np.testing.assert_array_equal(found.frames, np.arange(50))
+
+
+@pytest.mark.parametrize(
+    ("row", "cause"),
+    [
+        ("ClippingCutting,8.0,4.0", "line 3: the segment 'ClippingCutting' ends at 4, before it starts at 8"),
+        ("ClippingCutting,nan,24.0", "line 3: the segment 'ClippingCutting' has no valid time"),
+        ("ClippingCutting,20.0,inf", "line 3: the segment 'ClippingCutting' has no valid time"),
+        ("ClippingCutting,-3.0,24.0", "line 3: the segment 'ClippingCutting' has no valid time"),
+    ],
+)
+def test_times_that_would_be_lost_are_errors(tmp_path, row, cause):
+    with pytest.raises(io.FormatError, match=cause):
+        io.read_annotations(put(tmp_path, "video01.csv", f"label,start,end\nPreparation,0,10.0\n{row}\n"))
+
+
+def test_what_is_joined_or_too_short_is_told(tmp_path):
+    rows = "label,start,end\nPreparation,0,10.0\nPreparation,8.0,12.0\nClippingCutting,20.01,20.03\n"
+    (found,) = io.read_annotations(put(tmp_path, "video01.csv", rows + "ClippingCutting,30.0,31.0\n"))
+    assert np.bincount(found.values + 1)[:4].tolist() == [450, 300, 0, 25]
+    text = " ".join(found.notices)
+    assert "1 segment(s) of video01 overlap others of the same phase, and are joined; the first is on line 3" in text
+    assert "1 segment(s) of video01 contain no frame at 25 per second, the first on line 4" in text
+
+
+def test_events_without_a_stop_are_errors(tmp_path):
+    rows = "Time\tMedia file path\tBehavior\tStatus\n0.0\tC:\\new\\video04.mp4\tPreparation\tSTART\n"
+    put(tmp_path, "x.tsv", rows + "9.0\tC:\\new\\video04.mp4\tPreparation\tSTART\n")
+    with pytest.raises(io.FormatError, match="line 3: 'Preparation' starts again, without a stop since line 2"):
+        io.read_annotations(tmp_path / "x.tsv")
+    put(tmp_path, "x.tsv", rows + "9.0\tC:\\new\\video04.mp4\tPreparation\tSTOP\n")
+    assert io.read_annotations(tmp_path / "x.tsv")[0].video == "video04"
+
+
 def test_results_keep_the_layout_of_segments(tmp_path):
     tracks = io.read(put(tmp_path, "video01.csv", ONE["video01.csv"]))
     (file,) = io.write(tracks, tmp_path / "out", like=tracks)

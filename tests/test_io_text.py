@@ -137,8 +137,22 @@ def test_bad_text(tmp_path, text, line, cause):
 
 
 def test_not_utf8(tmp_path):
-    (tmp_path / "video1.txt").write_bytes(b"\xff\xfe\x80\x81")
+    (tmp_path / "video1.txt").write_bytes(b"\x80\x81\xff")
     fails("not UTF-8 text", tmp_path / "video1.txt")
+    (tmp_path / "video1.txt").write_bytes(b"\xff\xfe\x80")
+    fails("not UTF-8 text", tmp_path / "video1.txt")
+
+
+def test_files_of_spreadsheets(tmp_path):
+    """UTF-16, carriage returns, frame numbers and labels as floats, trailing spaces and empty lines."""
+    text = 'Frame,Phase\r\n0.0,"calot triangle dissection "\r\n25.0,PREPARATION\r\n\r\n'
+    for encoding in ("utf-16", "utf-8-sig"):
+        (tmp_path / "video1.csv").write_bytes(text.encode(encoding))
+        (found,) = io.read(tmp_path / "video1.csv")
+        assert found.frames.tolist() == [0, 25] and found.values.tolist() == [1, 0]
+    fails("'25.5' is not a whole number", put(tmp_path, "video2.csv", "Frame,Phase\n0.0,1\n25.5,1\n"))
+    (found,) = io.read(put(tmp_path, "video2.csv", "Frame,Phase\n0,1.0\n25,3.0\n"))
+    assert found.values.tolist() == [1, 3]
 
 
 def test_unknown_names_list_the_known_ones(tmp_path):

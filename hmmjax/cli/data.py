@@ -19,15 +19,15 @@ def _data() -> None:
     pass
 
 
-@app.command(
-    epilog=console.examples("hmmjax data check cholec80 /data/cholec80", "hmmjax data check cholec80 . --json")
-)
+@app.command(epilog=console.examples("hmmjax data check /data/cholec80", "hmmjax data check cholec80 . --json"))
 @console.friendly
 def check(
-    dataset: Annotated[str, typer.Argument(help=f"The data set that it should be: {', '.join(DATASETS)}.")],
-    directory: Annotated[
-        Path, typer.Argument(help="Folder of the copy, with phase_annotations/ and tool_annotations/.")
+    dataset: Annotated[
+        str, typer.Argument(help=f"The data set that it should be: {', '.join(DATASETS)}. May be left out.")
     ],
+    directory: Annotated[
+        Path | None, typer.Argument(help="Folder of the copy, with phase_annotations/ and tool_annotations/.")
+    ] = None,
     json: o.Json = False,
     traceback: o.Traceback = False,
 ) -> None:
@@ -37,6 +37,10 @@ def check(
     """
     from hmmjax.data import cholec80
 
+    if directory is None and dataset not in DATASETS:
+        dataset, directory = _recognized(Path(dataset)), Path(dataset)
+    if directory is None:
+        raise ValueError(f"the folder of {dataset} is missing. Fix: hmmjax data check {dataset} FOLDER")
     if dataset not in DATASETS:
         raise ValueError(f"unknown data set {dataset!r}. Fix: only {' and '.join(DATASETS)} is supported")
     with console.Stages() as stages:
@@ -50,6 +54,19 @@ def check(
         print(found if lines else f"all counts agree: this is {dataset}")
     if lines:
         raise typer.Exit(1)
+
+
+def _recognized(folder: Path) -> str:
+    """Return the data set whose layout a folder has; raise ValueError if it has none."""
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is neither a folder nor a data set. Fix: check the path, or give a data set first")
+    if (folder / "phase_annotations").is_dir() or (folder / "tool_annotations").is_dir():
+        return "cholec80"
+    raise ValueError(
+        f"{folder} has neither phase_annotations/ nor tool_annotations/, so it is no copy of Cholec80, the only data "
+        "set with published counts here. Fix: give the folder that holds them, or look at other annotations with "
+        "hmmjax explore FOLDER --out explored"
+    )
 
 
 @app.command(epilog=console.examples("hmmjax data formats", "hmmjax data formats --json"))

@@ -321,7 +321,7 @@ Annotations = Annotated[
 RequiredAnnotations = Annotated[
     list[Path], _truth("--annotations", help="Annotations of at least two of the videos; files or folders.")
 ]
-Truth = Annotated[list[Path], _truth("--truth", help="Annotations to compare with; files or folders.")]
+Truth = Annotated[list[Path], _truth("--truth", "--annotations", help="Annotations to compare with; files or folders.")]
 AnnotationFiles = Annotated[list[Path], typer.Argument(help="Annotation files or folders: phases, tools or both.")]
 Families = Annotated[
     list[str] | None,

@@ -1,6 +1,7 @@
 """Read annotations in JSON and XML: Label Studio, ELAN (.eaf), CVAT, MultiBypass140 and CholecT50."""
 
 import json
+import re
 import xml.etree.ElementTree as ElementTree
 from typing import Any
 
@@ -43,7 +44,7 @@ def _label_studio(file: str, tasks: list[dict[str, Any]]) -> list[Segment]:
     for i, task in enumerate(tasks, 1):
         data = task.get("data") or {}
         names = [v for key, v in data.items() if isinstance(v, str) and "video" in key.lower()] if data else []
-        video = video_id(names[0].rsplit("/", 1)[-1].rsplit(".", 1)[0]) if names else video_id(file)
+        video = video_id(re.split(r"[/\\]", names[0])[-1].rsplit(".", 1)[0]) if names else video_id(file)
         for result in _results(task):
             value = result.get("value") or {}
             labels = value.get("timelinelabels") or value.get("labels") or []

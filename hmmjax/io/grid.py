@@ -184,6 +184,14 @@ def describe(videos: Sequence[Video], found: Sequence[Placement], step: float) -
         FormatError: more than `MOST_LEFT_OUT` of a video's rows are left out.
     """
     pairs = [(v, own) for v, own in zip(videos, found, strict=True) if not is_denser(v.frames, step)]
+    denser = [(v, own) for v, own in zip(videos, found, strict=True) if is_denser(v.frames, step)]
+    if denser:
+        used, rows = (sum(n) for n in zip(*((own.keep.sum(), own.keep.size) for _, own in denser), strict=True))
+        return [
+            f"{used:,} of {rows:,} rows used, one per {step / denser[0][0].fps:.6g} s ({step:.6g} frames); the rows "
+            "between the time steps are left out",
+            *describe([v for v, _ in pairs], [own for _, own in pairs], step),
+        ]
     if not pairs:
         return []
     videos, found = zip(*pairs, strict=True)

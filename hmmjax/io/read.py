@@ -16,7 +16,8 @@ from hmmjax.io.errors import FormatError
 from hmmjax.io.folder import is_unfinished
 from hmmjax.io.labels import merge_labels
 from hmmjax.io.names import Names, resolve_names
-from hmmjax.io.segments import SEGMENTS, is_segments, read_segments
+from hmmjax.io.segment_rows import is_segments
+from hmmjax.io.segments import SEGMENTS, read_segments
 from hmmjax.io.spec import KINDS, TRACKS, Spec
 from hmmjax.io.text import read_text
 from hmmjax.io.tracks import Track
@@ -50,11 +51,16 @@ _SHORTEST_SURGERY = 600.0
 """Seconds; all videos of Cholec80 and M2CAI16 are longer."""
 
 
-def find_files(paths: PathLike | Sequence[PathLike]) -> tuple[list[str], list[str]]:
+_ANNOTATIONS = ("phase_annotations", "tool_annotations")
+"""The folders of annotations in a copy of Cholec80."""
+
+
+def find_files(paths: PathLike | Sequence[PathLike], *, annotations: bool = False) -> tuple[list[str], list[str]]:
     """List the prediction files among paths; folders are searched without their subfolders.
 
     Args:
         paths: a file, a folder, or several of either. A folder of results stands for its file of posteriors.
+        annotations: look for annotations, which a copy of Cholec80 holds in phase_annotations/ and tool_annotations/.
 
     Returns:
         The files, those of a folder in natural order, and notices about files in folders that were ignored.
@@ -66,9 +72,13 @@ def find_files(paths: PathLike | Sequence[PathLike]) -> tuple[list[str], list[st
     notices: list[str] = []
     for path in map(Path, [paths] if isinstance(paths, str | os.PathLike) else paths):
         if path.is_dir():
-            files, more = _search(path)
-            found += files
-            notices += more
+            inside = [path / name for name in _ANNOTATIONS if annotations and (path / name).is_dir()]
+            if inside:
+                notices.append(f"{path}: annotations are read from {' and '.join(f'{p.name}/' for p in inside)}")
+            for folder in inside or [path]:
+                files, more = _search(folder)
+                found += files
+                notices += more
         elif path.exists():
             found.append(str(path))
         else:
@@ -171,7 +181,7 @@ def read(
     if rows not in ("auto", "frames", "changes"):
         raise FormatError(f"unknown rows option {rows!r}", fix="pass 'auto', 'frames' or 'changes'")
     spec = dataclasses.replace(spec, first_index=int(first_index), shift=int(shift), rows=rows)
-    files, notices = find_files(paths)
+    files, notices = find_files(paths, annotations=unknown)
     tracks: list[Track] = []
     for file in files if progress is None else progress(files):
         tracks += [_shifted(track, spec) for track in _read_file(file, spec)]
@@ -245,7 +255,9 @@ def _read_file(file: str, spec: Spec) -> list[Track]:
         return read_arrays(file, spec)
     not_text = FormatError("the file is not UTF-8 text", file=file, fix="pass txt, csv, npz or npy files")
     try:
-        text = Path(file).read_bytes().decode("utf-8-sig")
+        data = Path(file).read_bytes()
+        # Spreadsheets save UTF-16, which starts with a byte order mark.
+        text = data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
     except UnicodeDecodeError:
         raise not_text from None
     except OSError as error:

@@ -103,9 +103,14 @@ def write_segments(
 
 
 def segment_lines(tracks: Sequence[Track]) -> list[str]:
-    """Return the lines of a csv of segments, with its header."""
+    """Return the lines of a csv of segments, with its header; of tools, a blank label spans all frames."""
     rows = ["video,track,label,start,end"]
     for track in tracks:
+        if track.track == "tools":
+            # Without this row, frames before and after all tools would be lost, and files of absent tools be empty.
+            step = max(1, round(row_step(track.frames, track.fps)))
+            start, end = track.frames[0] / track.fps, (track.frames[-1] + step) / track.fps
+            rows.append(f'{track.video},tools,"",{start:.3f},{end:.3f}')
         rows += [
             f'{track.video},{s.track},"{s.label}",{s.start / track.fps:.3f},{s.end / track.fps:.3f}'
             for s in spans_of(track)

@@ -111,6 +111,8 @@ def frame_numbers(table: Table, column: int) -> np.ndarray:
         FormatError: naming the first line without a whole number.
     """
     cells = table.cells[:, column]
+    # pandas writes whole numbers as 25.0 if any other is missing.
+    cells = np.array([re.sub(r"\.0*$", "", cell) for cell in cells.tolist()]) if "." in cells[0] else cells
     try:
         return cells.astype(np.int64)
     except (ValueError, OverflowError):
