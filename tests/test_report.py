@@ -312,6 +312,22 @@ def test_reasons_are_words(result):
     )
 
 
+def test_equal_systems_are_bold_together_or_not_at_all():
+    from hmmjax.metrics import Metric
+    from hmmjax.report.cells import table_row
+    from hmmjax.stabilize import Row
+
+    def bold(unit, *values, truth=None):
+        systems = ("M", "M_H", "M_H online")
+        row = Row("a", {n: Metric("a", "", x, unit) for n, x in zip(systems, values, strict=True)}, truth)
+        return [cell["best"] for cell in table_row(row, systems)["cells"]]
+
+    assert bold("", 0.5, 0.7, 0.7) == [False, True, True]
+    assert bold("phases", 0.0, 0.0, 0.0) == [False] * 3 and bold("phases", 2.0, 0.0, 1.0) == [False, True, False]
+    assert bold("changes", 9.0, 4.0, 2.0, truth=3.0) == [False, True, True]
+    assert bold("changes", 9.0, 4.0, 2.0) == [False] * 3
+
+
 def test_texts_of_pictures_do_not_overlap():
     full = pages.full_result()
     minutes = {

@@ -32,7 +32,7 @@ def table_row(row: Row, systems: Sequence[str]) -> dict[str, Any]:
     for name in systems:
         metric = row.metrics.get(name)
         unit = f" {metric.unit}" if metric is not None and metric.unit == "seconds" else ""
-        cells.append({"value": format_value(row, name) + unit, "spread": _spread(metric), "best": name == best})
+        cells.append({"value": format_value(row, name) + unit, "spread": _spread(metric), "best": name in best})
     return {
         "figure": row.figure,
         "cells": cells,
@@ -50,11 +50,11 @@ def _spread(metric: Metric | None) -> str:
     return f"± {metric.spread:.3f}" if not metric.unit else f"± {metric.spread:,.1f}"
 
 
-def _best(row: Row) -> str | None:
-    """Return the best system of a row; None if the metric has no better or worse."""
+def _best(row: Row) -> set[str]:
+    """Return the best systems of a row; none if the metric has no better or worse, or all are equal."""
     values = {n: m.value for n, m in row.metrics.items() if not math.isnan(m.value)}
-    if len(values) < 2:
-        return None
+    if len(set(values.values())) < 2:
+        return set()
     unit = next(iter(row.metrics.values())).unit
     goal: Any
     if row.truth is not None:
@@ -64,10 +64,10 @@ def _best(row: Row) -> str | None:
     elif unit in ("seconds", "phases"):
         goal = {n: -abs(v) for n, v in values.items()}
     elif unit:
-        return None
+        return set()
     else:
         goal = {n: -v if "calibration" in row.figure else v for n, v in values.items()}
-    return max(goal, key=lambda n: goal[n])
+    return {n for n, x in goal.items() if x == max(goal.values())}
 
 
 def class_table(row: Row) -> dict[str, Any]:
