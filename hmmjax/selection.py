@@ -24,8 +24,11 @@ SHARES = (0.0, 0.1, 0.2, 0.3, 0.35, 0.4, 0.45)
 would come back unchanged."""
 
 CLEARLY = 2.0
-"""Standard errors by which a candidate must beat the mean of all: a single model may lose a video that others follow,
-and weights learned from few videos did worse than equal ones (docs/results/real.md)."""
+"""Standard errors by which a candidate must beat the mixture of all: a single model may lose a video that others follow
+(docs/results/real.md)."""
+
+EQUAL_VIDEOS = 30.0
+"""Videos that equal weights count for when those of a mixture are learned: with few videos they stay equal."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -83,11 +86,11 @@ def choose_phases(
     *,
     metric: str = "log-loss",
 ) -> Choice:
-    """Choose a candidate, the mean of all, or the recognizer for phases, and how much of the recognizer to keep.
+    """Choose a candidate, a mixture of all, or the recognizer for phases, and how much of the recognizer to keep.
 
-    The mean of all candidates is chosen unless one of them is better by more than two standard errors. The recognizer's
-    own output gets the smallest of `SHARES` with which no phase is worse than in it, and all the weight if there is
-    none, or if the result is no better than it.
+    The mixture (`mixture_weights`) is chosen unless one candidate is better by more than two standard errors. The
+    recognizer's own output gets the smallest of `SHARES` with which no phase is worse than in it, and all the weight if
+    there is none, or if the result is no better than it.
 
     Args:
         candidates: by name, per video P(phase) (T, L) from models that have not seen the video.
@@ -105,9 +108,9 @@ def choose_phases(
     scored = dict(zip(candidates, map(list, probabilities), strict=True))
     favorite = next(iter(candidates))
     if count > 1:
-        favorite = "mean"
-        options["mean"] = np.full(count, 1 / count)
-        scored["mean"] = _mixed(probabilities, options["mean"])
+        favorite = "mixture"
+        options["mixture"] = mixture_weights(probabilities, labels)
+        scored["mixture"] = _mixed(probabilities, options["mixture"])
     losses = {name: losses_of(p, labels, metric) for name, p in scored.items()}
     chosen = favorite
     for name in sorted(losses, key=lambda name: np.nanmean(losses[name])):
@@ -127,6 +130,37 @@ def choose_phases(
         chosen, share, margin, error = "recognizer", 1.0, 0.0, 0.0
     weights = np.zeros(count) if share == 1 else (1 - share) * options[chosen]
     return Choice(chosen, weights, np.asarray(share), _means(losses), margin, error)
+
+
+def mixture_weights(
+    candidates: Sequence[Sequence[np.ndarray]], labels: Sequence[np.ndarray], *, iterations: int = 100
+) -> np.ndarray:
+    """Return weights (N,) of a mixture of candidates, with which labels of phases are most probable.
+
+    They are shrunk towards equal weights, see `EQUAL_VIDEOS`.
+
+    Args:
+        candidates: for each, per video P(phase) (T, L) from models that have not seen the video.
+        labels: per video (T,) int, -1 for unknown. All videos weigh the same.
+        iterations: number of EM iterations.
+
+    Source: EM for mixture weights (Dempster, Laird and Rubin 1977) under a Dirichlet prior of `EQUAL_VIDEOS` videos;
+        stacked density estimation, Smyth and Wolpert (1999).
+    """
+    count, rows, shares = len(candidates), [], []
+    for known, *probabilities in zip(labels, *candidates, strict=True):
+        frames = np.flatnonzero(known >= 0)
+        if frames.size:
+            rows.append(np.stack([p[frames, known[frames]] for p in probabilities], -1) + GUARD)
+            shares.append(np.full(frames.size, 1 / frames.size))
+    weights, equal = np.full(count, 1 / count), EQUAL_VIDEOS / count
+    if not rows:
+        return weights
+    likelihoods, share = np.concatenate(rows), np.concatenate(shares)
+    for _ in range(iterations):
+        joint = likelihoods * weights
+        weights = (share @ (joint / joint.sum(1, keepdims=True)) + equal) / (len(rows) + EQUAL_VIDEOS)
+    return weights
 
 
 def choose_tools(

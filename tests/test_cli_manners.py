@@ -160,9 +160,11 @@ def test_a_dry_run_reads_and_writes_nothing(world, tmp_path):
     assert "5 videos" in text and "5 annotated videos" in text and not (tmp_path / "o").exists()
     plan = json.loads(run("stabilize", world / "said", *options, "--json").stdout)
     assert plan["annotated"] == [f"video{v:02d}" for v in range(1, 6)] and plan["tracks"] == ["phases", "tools"]
-    assert "5 annotated videos, held out one at a time; 6 models to learn. Emissions: confusion, counted in" in text
-    assert "not calibrated (each model learns from 4 annotated video(s); 8 are needed)" in text
-    assert not plan["calibrated"]
+    assert "5 annotated videos, held out one at a time; 6 models to learn. Emissions: auto, chosen on inner" in text
+    assert plan["chosen"] and not plan["calibrated"]
+    named = run("stabilize", world / "said", *options, "--emissions", "confusion").stdout
+    assert "Emissions: confusion, counted in" in named
+    assert "not calibrated (each model learns from 4 annotated video(s); 8 are needed)" in named
     always = run("stabilize", world / "said", *options, "--calibrate").stdout
     assert "counted in labeled frames, calibrated." in always
     assert "by EM" in run("stabilize", world / "said", *options, "--iterations", 3).stdout

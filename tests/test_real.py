@@ -147,12 +147,14 @@ def test_the_automatic_choice_reaches_its_targets():
     """The committed results of `benchmarks/auto.py`, as they are; a thorough test computes those of tools again."""
     committed = json.loads((ROOT / "benchmarks" / "results" / "auto.json").read_text())
     phases, raw = committed["tmrnet"], committed["tmrnet"]["raw"]
-    for split, accuracy, jaccard in (("contiguous", 0.87, 0.77), ("interleaved", 0.90, 0.80)):
+    for split, accuracy, jaccard in (("contiguous", 0.875, 0.79), ("interleaved", 0.90, 0.81)):
         offline, online = phases[f"{split}, offline"], phases[f"{split}, online"]
         assert offline[ACCURACY] > accuracy and offline[JACCARD] > jaccard
         assert online[ACCURACY] > raw[ACCURACY] and online[JACCARD] > raw[JACCARD]
-        assert min(online["accuracy per video"]) > min(raw["accuracy per video"]) - 0.02
-    assert min(phases["interleaved, offline"]["accuracy per video"]) > min(raw["accuracy per video"])
+        assert min(offline["accuracy per video"]) > min(raw["accuracy per video"])
+        for mode, fall in ((offline, 0.03), (online, 0.02)):
+            pairs = zip(mode["accuracy per video"], raw["accuracy per video"], strict=True)
+            assert all(now > before - fall for now, before in pairs)
     for mode in ("offline", "online"):
         assert all(committed["mstcn"][mode][name] >= committed["mstcn"]["raw"][name] for name in (ACCURACY, JACCARD))
     tools = committed["frcnn"]

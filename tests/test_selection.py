@@ -1,14 +1,23 @@
 """Choices on held-out predictions: averages, guards against worse classes, and the recognizer where nothing helps."""
 
+import dataclasses
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
 from hmmjax import Labels, Observations, Params, PhaseChain, emissions, selection
 from hmmjax.ensembles import Ensemble
+from hmmjax.io import BatchIndex
 from hmmjax.stabilize.auto import Search, describe
 from hmmjax.stabilize.candidates import with_restarts
 from hmmjax.stabilize.examples import Examples
+from hmmjax.stabilize.folds import plan_folds, why_not_chosen
+from hmmjax.stabilize.prepare import Prepared
+from hmmjax.stabilize.settings import Settings
+from hmmjax.stabilize.strengths import STRENGTHS, Strength, shrunk
 
 TRUTH = np.repeat([0, 1, 2], 20)
 
@@ -44,15 +53,30 @@ def test_losses_are_means_over_labeled_frames():
         selection.losses_of(p, labels, "F1")
 
 
-def test_the_mean_is_chosen_unless_one_is_clearly_better():
+def test_the_mixture_is_chosen_unless_one_is_clearly_better():
     labels, outputs = [TRUTH] * 6, noisy_outputs()
     alike = selection.choose_phases({"a": predictions(0, 0.8), "b": predictions(1, 0.8)}, outputs, labels)
-    assert alike.option == "mean" and float(alike.share) == 0
-    assert_allclose(alike.weights, [0.5, 0.5])
+    assert alike.option == "mixture" and float(alike.share) == 0
+    assert_allclose(alike.weights, [0.5, 0.5], atol=1e-3)
     assert alike.margin > 2 * alike.error > 0
     better = selection.choose_phases({"a": predictions(0, 0.9), "b": predictions(1, 0.5)}, outputs, labels)
     assert better.option == "a"
     assert next(iter(better.losses)) == "a" and list(better.losses)[-1] == "recognizer"
+
+
+def test_weights_of_a_mixture_are_those_that_make_labels_most_probable():
+    """Against a search over the simplex, with a Dirichlet prior of as many videos as equal weights count for."""
+    labels = [TRUTH] * 6
+    candidates = [predictions(0, 0.7), predictions(1, 0.6, wrong_phase=1), predictions(2, 0.5)]
+    found = selection.mixture_weights(candidates, labels, iterations=2000)
+    right = np.array([[p[v][np.arange(60), TRUTH] for p in candidates] for v in range(6)])  # (videos, models, frames)
+    grid = np.linspace(0.005, 0.99, 198)
+    points = np.array([(a, b, 1 - a - b) for a in grid for b in grid if a + b < 0.995])
+    values = np.log(np.einsum("pm,vmt->pvt", points, right) + 1e-6).mean(-1).sum(-1)
+    values += selection.EQUAL_VIDEOS / 3 * np.log(points).sum(-1)
+    assert_allclose(found, points[values.argmax()], atol=0.006)
+    assert found[0] > 1 / 3 > found[1]
+    assert_allclose(selection.mixture_weights(candidates, [np.full(60, -1)] * 6), np.full(3, 1 / 3))
 
 
 def test_a_phase_that_would_be_lost_keeps_the_recognizer():
@@ -104,7 +128,7 @@ def test_no_model_sees_the_videos_that_it_is_chosen_or_used_for():
         return params, (examples.labels, examples.mask)
 
     parts = np.array_split(np.arange(8), 4)
-    search = Search(examples, examples.obs, 3, learn, parts, False, "log-loss", 0.5)
+    search = Search(examples, examples.obs, 3, learn, parts, False, STRENGTHS["many"], "log-loss", 0.5)
     chosen, final = search.run(lambda done, count: None)
     assert len(chosen) == 4 and len(learned) == 1 + 4 + 6
     assert all(not set(positions) & set(held_out) for positions, held_out in learned)
@@ -113,3 +137,67 @@ def test_no_model_sees_the_videos_that_it_is_chosen_or_used_for():
     assert all(not isinstance(x.offline, Ensemble) for x in chosen)
     lines, unchanged = describe(final, "log-loss"), "nothing helps, so the recognizer's predictions are unchanged"
     assert lines and all(line.endswith(unchanged) for line in lines)
+
+
+def test_strengths_are_those_that_the_benchmark_chose():
+    """`benchmarks/few_videos.py`, on two networks; "unchanged" leaves the recognizer as it is."""
+    path = Path(__file__).parent.parent / "benchmarks" / "results" / "few_videos.json"
+    choices = json.loads(path.read_text())["choices"]
+    for where, strength in STRENGTHS.items():
+        for mode in ("offline", "online"):
+            power, found = getattr(strength, mode), choices[f"{where}, {mode}"]["all"]["frames, power"]
+            assert found == ("unchanged" if power is None else f"{strength.frames:g}, {power:g}"), (where, mode)
+
+
+def test_shrunk_tables_are_counts_and_pseudo_frames():
+    labels, outputs = np.array([[0, 0, 0, 1, -1]]), np.array([[0, 1, 1, 1, 0]], np.int32)
+    examples = Examples(Observations(outputs), Labels(labels), np.ones((1, 5), bool))
+    chain = PhaseChain(np.full(2, 0.5, np.float32), np.full((2, 2), 0.5, np.float32))
+    offline, online = (x.phases.emission for x in shrunk(chain, examples, Strength(10.0, 0.1, 0.3)))
+    expected = [[(1 + 9) / 13, (2 + 1) / 13], [1 / 11, (1 + 9) / 11]]
+    for emission, power in ((offline, 0.1), (online, 0.3)):
+        assert_allclose(emission.unwrapped.matrix, expected, rtol=1e-5)
+        assert_allclose(emission.power, power, rtol=1e-6)
+
+
+@pytest.mark.parametrize("annotated", [1, 2])
+def test_with_too_few_videos_a_prior_from_other_recognizers_decides(annotated):
+    """Offline the shrunk model, online the recognizer itself; the notice says so."""
+    rng, count = np.random.default_rng(0), 3
+    truth = np.tile(TRUTH, (count, 1))
+    outputs = np.where(rng.uniform(size=truth.shape) < 0.15, rng.integers(0, 3, truth.shape), truth).astype(np.int32)
+    labels = np.where(np.arange(count)[:, None] < annotated, truth, -1)
+    mask = np.ones(truth.shape, bool)
+    ids, rows = tuple(f"video{i}" for i in range(count)), tuple(np.arange(60) for _ in range(count))
+    prepared = Prepared(
+        {"phases": None, "tools": None}, {"phases": 3, "tools": 0}, [], [Observations(outputs)],
+        Examples(Observations(outputs), Labels(labels), mask), None, None,
+        BatchIndex(ids, rows, rows, 60, 1.0, 1.0), (),
+    )  # fmt: skip
+    plan, protocol, learned = plan_folds(prepared, Settings(folds=None), lambda *_: None)
+    assert protocol.startswith("IN SAMPLE" if annotated == 1 else "2 annotated videos, held out one at a time")
+    assert sorted(p for part in plan for p in part.positions) == [0, 1, 2]
+    assert learned.method.count("too few labeled videos to choose") == 2
+    assert (
+        "phases, online: too few labeled videos to choose, so the recognizer's predictions are unch" in learned.method
+    )
+    for part in plan:
+        assert isinstance(part.model, Params) and float(part.model.phases.emission.power) == 1.0
+        assert_allclose(part.online.phases.emission.matrix.diagonal(), 1, atol=1e-5)
+
+
+def test_notices_name_why_nothing_was_chosen():
+    examples = Examples(
+        Observations(np.zeros((2, 4), np.int32)), Labels(np.array([[0, 1, 1, -1]] * 2)), np.ones((2, 4), bool)
+    )
+    rows = (np.arange(4), np.arange(4))
+    index = BatchIndex(("a", "b"), rows, rows, 4, 1.0, 1.0)
+    prepared = Prepared({}, {"phases": 2, "tools": 0}, [], [examples.obs], examples, None, None, index, ())
+    known, none = np.arange(2), np.arange(0)
+    assert why_not_chosen(prepared, Settings(emissions="confusion"), none) == ""
+    assert "no annotations" in why_not_chosen(prepared, Settings(), none)
+    assert "durations" in why_not_chosen(prepared, Settings(stages=True), known)
+    assert "how to learn" in why_not_chosen(prepared, Settings(learn="count"), known)
+    assert "no video is labeled throughout" in why_not_chosen(prepared, Settings(), known)
+    assert "EM was asked for" in why_not_chosen(prepared, Settings(max_iterations=3), known)
+    assert "fused" in why_not_chosen(dataclasses.replace(prepared, outputs=[examples.obs] * 2), Settings(), known)

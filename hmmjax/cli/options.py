@@ -264,13 +264,14 @@ class Modeling:
         str,
         _learn(
             help="How the recognizer errs. auto: models are trained, averaged and compared with the recognizer on "
-            "inner folds, and nothing is changed where that does not help. Otherwise a family: confusion (of labels; "
+            "inner folds, and nothing is changed where that does not help; without annotations, confusion is taken. "
+            "Otherwise a family: confusion (of labels; "
             "probabilities are turned into labels first), autoregressive (the same, given the label of the frame "
             "before), probability (Dirichlet and Beta), inflated (the same with point masses, for scores cut at a "
             "threshold), logit-normal, autoregressive-logit-normal (given the frame before), scaled (probabilities "
             "over class frequencies), or logistic (labels of tools, each of which depends on the other tools)."
         ),
-    ] = "confusion"
+    ] = "auto"
     learn: Annotated[
         str,
         _learn(

@@ -113,7 +113,7 @@ def _check(learning: o.Learning, modeling: o.Modeling) -> None:
         "--calibrate": modeling.calibrate,
         "--durations": modeling.durations,
         "--iterations": modeling.iterations is not None,
-        "--emissions": modeling.emissions != "confusion",
+        "--emissions": modeling.emissions != "auto",
         "--learn": modeling.learn != "auto",
         "--metric": modeling.metric != "log-loss",
     }

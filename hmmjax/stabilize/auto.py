@@ -16,13 +16,22 @@ import numpy as np
 from hmmjax import selection
 from hmmjax.ensembles import Ensemble, recognizer
 from hmmjax.selection import Choice
-from hmmjax.stabilize.candidates import Candidate, learn_candidates
+from hmmjax.stabilize.candidates import MODES, Candidate, learn_candidates
 from hmmjax.stabilize.examples import TRACKS, Examples
 from hmmjax.stabilize.posteriors import numpy_posterior
+from hmmjax.stabilize.strengths import Strength
 from hmmjax.types import Labels, Observations, Params
 
 ENOUGH_TO_CHOOSE = 3
-"""Fewest labeled videos to learn from with which a choice is made; with fewer, nothing tells what helps."""
+"""Fewest labeled videos to learn from with which a choice is made; with fewer, `BEST_ON_OTHERS` is taken."""
+
+BEST_ON_OTHERS = {
+    "scores": "scores of tools are taken as they are, without a threshold",
+    "shrunk": "recognizer errors are held to a recognizer that is mostly right",
+    "counted": "recognizer errors are counted",
+    "recognizer": "the recognizer's predictions are unchanged",
+}
+"""What is taken with too few videos to choose, first to last, in words: it did best on real ones."""
 
 INNER_PARTS = 5
 """Largest number of inner parts."""
@@ -55,6 +64,7 @@ class Search:
             of the videos in which transitions were counted.
         parts: positions of the videos of each held-out part.
         trained: whether there are enough videos to train phases for single labels.
+        strength: of models that are held to a recognizer that is mostly right.
         metric: one of `hmmjax.selection.METRICS`.
         threshold: probability from which on a tool counts as present.
     """
@@ -65,6 +75,7 @@ class Search:
     learn: Callable[[np.ndarray, np.ndarray], tuple[Params, tuple[Labels, np.ndarray]]]
     parts: Sequence[np.ndarray]
     trained: bool
+    strength: Strength
     metric: str
     threshold: float
 
@@ -74,8 +85,8 @@ class Search:
         Args:
             tell: called with the number of models done and of all models.
         """
-        known = np.concatenate(self.parts)
-        chooses = len(known) - max(map(len, self.parts)) >= ENOUGH_TO_CHOOSE
+        known = np.concatenate(self.parts) if len(self.parts) else np.zeros(0, int)
+        chooses = len(known) - max(map(len, self.parts), default=0) >= ENOUGH_TO_CHOOSE
         inner = self._inner_parts(known) if chooses else []
         outer = [tuple(part.tolist()) for part in self.parts]
         wanted = {tuple(sorted(part)): () for part in [(), *outer]}
@@ -107,11 +118,13 @@ class Search:
         """Return models learned without some videos, and what they predict of others: by name, mode and video."""
         positions = np.setdiff1d(np.arange(len(self.examples.mask)), held_out)
         base, counts = self.learn(positions, np.asarray(held_out, int))
-        models = learn_candidates(base, self.examples.only(positions), self.scores, counts, self.trained)
+        models = learn_candidates(base, self.examples.only(positions), self.scores, counts, self.trained, self.strength)
         posteriors: dict[tuple[str, str, int], Any] = {}
         if inferred:
             part = self.examples.only(list(inferred))
-            for (name, candidate), mode in itertools.product(models.items(), ("offline", "online")):
+            for (name, candidate), mode in itertools.product(models.items(), MODES):
+                if not candidate.tracks[mode]:
+                    continue
                 obs = Observations(tools=self.scores.tools) if name == "scores" else part.obs
                 params = getattr(candidate, mode)
                 own = Observations(*(getattr(obs, t) if getattr(params, t) is not None else None for t in TRACKS))
@@ -119,7 +132,7 @@ class Search:
                 for v in inferred:
                     keep = part.mask[v]
                     posteriors[name, mode, v] = {
-                        t: getattr(found, t)[v][keep].astype(np.float64) for t in candidate.tracks
+                        t: getattr(found, t)[v][keep].astype(np.float64) for t in candidate.tracks[mode]
                     }
         return models, posteriors
 
@@ -131,33 +144,28 @@ class Search:
             posteriors = found[tuple(sorted({*held_out, *own}))][1]
             predicted |= {key: x for key, x in posteriors.items() if key[2] in own and key[2] not in held_out}
         choices = {}
-        for track, mode in itertools.product(TRACKS, ("offline", "online")):
-            names = [name for name, candidate in models.items() if track in candidate.tracks]
+        for track, mode in itertools.product(TRACKS, MODES):
+            names = [name for name, candidate in models.items() if track in candidate.tracks[mode]]
             labels = getattr(self.examples.labels, track)
             if names and labels is not None:
                 choices[track, mode] = self._choose_track(track, mode, names, labels, predicted)
-        offline, online = (self._assemble(models, choices, mode) for mode in ("offline", "online"))
+        offline, online = (self._assemble(models, choices, mode) for mode in MODES)
         return Chosen(offline, online, choices)
 
     def _choose_track(self, track: str, mode: str, names: list[str], labels: np.ndarray, predicted: dict) -> Choice:
         videos = [v for v in sorted({key[2] for key in predicted}) if (labels[v][self.examples.mask[v]] >= 0).any()]
         if len(videos) < ENOUGH_TO_CHOOSE:
-            # Scores as they are did better than labels on a real recognizer (docs/results/real.md).
-            weights = np.array([float(name == ("scores" if "scores" in names else "counted")) for name in names])
+            allowed = {*names, "recognizer"} - ({"counted"} if track == "phases" else set())
+            best = next(name for name in BEST_ON_OTHERS if name in allowed)
+            weights = np.array([float(name == best) for name in names])
             shape = (len(names),) if track == "phases" else (len(names), labels.shape[-1])
             weights = np.broadcast_to(weights.reshape(-1, *[1] * (len(shape) - 1)), shape)
-            return Choice("too few videos to choose", weights, 1 - weights.sum(0), {}, 0.0, float("nan"))
+            return Choice(best, weights, np.asarray(1 - weights.sum(0)), {}, 0.0, float("nan"))
         truth = [labels[v][self.examples.mask[v]] for v in videos]
-        # Phases are chosen among trained models and the one with restarts; the plain one lacks these (real.md).
-        names_used = [n for n in names if n != "counted"] if "trained" in names else names
-        candidates = {n: [predicted[n, mode, v][track] for v in videos] for n in names_used}
+        candidates = {n: [predicted[n, mode, v][track] for v in videos] for n in names}
         outputs = [self._own(track, v) for v in videos]
         choose = selection.choose_phases if track == "phases" else selection.choose_tools
-        choice = choose(candidates, outputs, truth, metric=self.metric)
-        place = [names.index(n) for n in names_used]
-        weights = np.zeros((len(names), *choice.weights.shape[1:]))
-        weights[place] = choice.weights
-        return dataclasses.replace(choice, weights=weights)
+        return choose(candidates, outputs, truth, metric=self.metric)
 
     def _own(self, track: str, video: int) -> np.ndarray:
         """Return the recognizer's output of a video as probabilities."""
@@ -172,7 +180,7 @@ class Search:
         weights: dict[str, Any] = {"phases": None, "tools": None}
         own = []
         for track in TRACKS:
-            names = [name for name, candidate in models.items() if track in candidate.tracks]
+            names = [name for name, candidate in models.items() if track in candidate.tracks[mode]]
             if (choice := choices.get((track, mode))) is None:
                 if getattr(members[0], track) is not None:
                     size = () if track == "phases" else (members[0].num_tools,)
@@ -208,7 +216,8 @@ def describe(chosen: Chosen, metric: str) -> list[str]:
     for (track, mode), choice in chosen.choices.items():
         where = f"{track}, {mode}"
         if not choice.losses:
-            found.append(f"{where}: {choice.option}, so the default was taken")
+            taken = BEST_ON_OTHERS[str(choice.option)]
+            found.append(f"{where}: too few labeled videos to choose, so {taken}, which did best on real recognizers")
             continue
         own, error = choice.losses["recognizer"], f" ± {choice.error:.2g}" if choice.error == choice.error else ""
         loss = f"{metric} on inner folds {own - choice.margin:.3f}, recognizer {own:.3f}, "

@@ -1,6 +1,7 @@
-"""Models among which `hmmjax.stabilize.auto` chooses: counted, trained for single labels, and with restarts."""
+"""Models among which `hmmjax.stabilize.auto` chooses: counted, shrunk, trained for single labels, and with restarts."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -10,8 +11,9 @@ from hmmjax.calibration import without_powers
 from hmmjax.emissions import Tempered, ToolMonotone
 from hmmjax.initialize import estimate
 from hmmjax.refinement import refine
-from hmmjax.stabilize.examples import Examples, label_coverage
+from hmmjax.stabilize.examples import TRACKS, Examples, label_coverage
 from hmmjax.stabilize.settings import PRIORS
+from hmmjax.stabilize.strengths import Strength, shrunk
 from hmmjax.types import Labels, Observations, Params, PhaseChain
 
 RESTART = 1e-3
@@ -21,47 +23,80 @@ the past, as transitions that no labeled video shows may make it, then comes bac
 POWER = 0.5
 """Power of emissions before training, and of scores of tools, whose frames are far from independent."""
 
+SLOW = 0.03
+"""Power of the emission of a model that follows the recognizer late, and hence ignores errors that last."""
+
+MODES = ("offline", "online")
+
 
 class Candidate(NamedTuple):
-    """A model, offline and online, and the tracks for which it is considered."""
+    """A model, offline and online, and by mode the tracks for which it is considered."""
 
     offline: Params
     online: Params
-    tracks: tuple[str, ...]
+    tracks: Mapping[str, tuple[str, ...]]
 
 
 def learn_candidates(
-    base: Params, labeled: Examples, scores: Observations, counts: tuple[Labels, np.ndarray], trained: bool
+    base: Params,
+    labeled: Examples,
+    scores: Observations,
+    counts: tuple[Labels, np.ndarray],
+    trained: bool,
+    strength: Strength,
 ) -> dict[str, Candidate]:
     """Return models learned from the same videos, by name.
 
     Args:
-        base: the model as named families give it: counted, perhaps calibrated.
+        base: the model as named families give it: counted.
         labeled: the videos that it was learned from, with labels as observations.
         scores: the recognizer's outputs of all videos as read.
         counts: labels and mask of the videos in which transitions are counted.
         trained: whether there are enough videos to train phases for single labels.
+        strength: of the shrunk models.
 
     Returns:
-        "counted" is the given model. If phases are predicted and `trained`: "trained" for single labels given the past,
-        "trained, restarts", and "counted, restarts". If tools have scores: "scores", which takes them as they
-        are, without a threshold, each tool by itself.
+        "counted" is the given model. If phases are predicted, "shrunk" is held to a recognizer that is mostly right
+        (`hmmjax.stabilize.strengths`). With enough videos there are also "trained" for single labels given the past,
+        "trained, restarts"; offline "slow", which is shrunk and follows late; and online "counted, restarts", in place
+        of the models without restarts. If tools have scores, "scores" takes them as they are, without a threshold, each
+        tool by itself.
     """
-    tracks = tuple(t for t in ("phases", "tools") if getattr(labeled.obs, t) is not None)
-    found = {"counted": Candidate(base, without_powers(base), tracks)}
-    if trained and "phases" in tracks and label_coverage(labeled, "phases")[0].any():
-        chain: Any = base.phases
-        chain = dataclasses.replace(chain, emission=chain.emission.unwrapped)
-        known = Observations(labeled.obs.phases), labeled.mask, Labels(labeled.labels.phases)
-        for name, start in (("trained", chain), ("trained, restarts", with_restarts(chain))):
-            start = dataclasses.replace(start, emission=Tempered(start.emission, jnp.asarray(POWER)))
-            model = refine(Params(start), *known, objective="filter").params
-            found[name] = Candidate(model, model, ("phases",))
-        model = Params(with_restarts(chain))
-        found["counted, restarts"] = Candidate(model, model, ("phases",))
+    tracks = tuple(t for t in TRACKS if getattr(labeled.obs, t) is not None)
+    found = {}
+    if base.phases is not None and "phases" in tracks and label_coverage(labeled, "phases")[0].any():
+        found = _models_of_phases(base.phases, labeled, trained, strength)
+    online = tuple(t for t in tracks if not (t == "phases" and "counted, restarts" in found))
+    counted = Candidate(base, without_powers(base), {"offline": tracks, "online": online})
+    found = {"counted": counted, **found}
     if isinstance(scores.tools, np.ndarray) and scores.tools.dtype.kind == "f" and labeled.labels.tools is not None:
         model = _evidence_of_scores(labeled, scores.tools, counts)
-        found["scores"] = Candidate(model, model, ("tools",))
+        found["scores"] = Candidate(model, model, dict.fromkeys(MODES, ("tools",)))
+    return found
+
+
+def _models_of_phases(
+    counted: PhaseChain, labeled: Examples, trained: bool, strength: Strength
+) -> dict[str, Candidate]:
+    chain: Any = counted
+    chain = dataclasses.replace(chain, emission=chain.emission.unwrapped)
+    found: dict[str, Candidate] = {}
+
+    def add(name: str, offline: Params, online: Params, *modes: str) -> None:
+        found[name] = Candidate(offline, online, {m: ("phases",) if m in modes else () for m in MODES})
+
+    online = () if trained or strength.online is None else ("online",)
+    add("shrunk", *shrunk(chain, labeled, strength), "offline", *online)
+    if not trained:
+        return found
+    known = Observations(labeled.obs.phases), labeled.mask, Labels(labeled.labels.phases)
+    add("slow", *shrunk(chain, labeled, strength._replace(offline=SLOW)), "offline")
+    for name, start in (("trained", chain), ("trained, restarts", with_restarts(chain))):
+        start = dataclasses.replace(start, emission=Tempered(start.emission, jnp.asarray(POWER)))
+        model = refine(Params(start), *known, objective="filter").params
+        add(name, model, model, *MODES)
+    model = Params(with_restarts(chain))
+    add("counted, restarts", model, model, "online")
     return found
 
 

@@ -10,6 +10,7 @@ from hmmjax.stabilize.examples import TRACKS, Examples, label_coverage
 from hmmjax.stabilize.learn import Learned, counting_suffices, learn_model, refine_model
 from hmmjax.stabilize.prepare import Prepared, TransitionVideos
 from hmmjax.stabilize.settings import AUTO, Progress, Settings, ignore_progress
+from hmmjax.stabilize.strengths import strength_of
 from hmmjax.types import Labels, Observations, Params
 
 #: Number of annotated videos to learn from at which models are calibrated by default; with fewer, powers may do harm
@@ -46,7 +47,8 @@ def plan_folds(prepared: Prepared, settings: Settings, progress: Progress) -> tu
     """
     examples = prepared.examples
     known, parts, enough = _split(prepared, settings)
-    if chooses(prepared, settings, known):
+    reason = why_not_chosen(prepared, settings, known)
+    if settings.emissions == AUTO and not reason:
         return _plan_auto(prepared, settings, known, parts, enough, progress)
     own = dataclasses.replace(settings, calibrated=enough if settings.calibrates is None else settings.calibrates)
     everything = np.arange(len(examples.mask))
@@ -61,6 +63,8 @@ def plan_folds(prepared: Prepared, settings: Settings, progress: Progress) -> tu
     progress("learning", count - 1, count)
     final = _learn_from(prepared, own, everything, known[:0], "EM, all videos", progress)
     progress("learning", count, count)
+    if reason:
+        final = dataclasses.replace(final, method=f"{final.method}; {settings.family} emissions, because {reason}")
     if known.size < 2:
         return [Part(final.params, everything.tolist(), -1, final.online)], describe_protocol(known.size, 1), final
     if settings.calibrates is None and not enough and final.fit is None:
@@ -72,17 +76,21 @@ def plan_folds(prepared: Prepared, settings: Settings, progress: Progress) -> tu
     return plan, describe_protocol(known.size, len(parts)), final
 
 
-def chooses(prepared: Prepared, settings: Settings, known: np.ndarray) -> bool:
-    """Return whether models are chosen on inner folds: emissions are "auto", and counting suffices to learn them."""
-    return (
-        settings.emissions == AUTO
-        and settings.learn == AUTO
-        and settings.calibrated is None
-        and not settings.stages
-        and len(prepared.outputs) == 1
-        and known.size > 1
-        and counting_suffices(prepared.examples, settings.max_iterations)
-    )
+def why_not_chosen(prepared: Prepared, settings: Settings, known: np.ndarray) -> str:
+    """Return why "auto" emissions are those of a named family, in words; empty if they are chosen, or not "auto"."""
+    if settings.emissions != AUTO:
+        return ""
+    if not known.size:
+        return "there are no annotations to choose by"
+    if settings.learn != AUTO or settings.calibrated is not None:
+        return "how to learn was given"
+    if settings.stages:
+        return "durations are modeled"
+    if len(prepared.outputs) > 1:
+        return "recognizers are fused"
+    if not counting_suffices(prepared.examples, settings.max_iterations):
+        return "no video is labeled throughout" if settings.max_iterations is None else "EM was asked for"
+    return ""
 
 
 def _plan_auto(
@@ -112,23 +120,27 @@ def _plan_auto(
         others = _without(counts, {ids[p] for p in held_out})
         return base.params, (others.labels, others.mask)
 
+    counted = known.size - (max(map(len, parts)) if known.size > 1 else 0) if counts is None else len(counts.ids)
     search = auto.Search(
         labeled,
         prepared.examples.obs,
         prepared.classes["phases"],
         learn,
-        parts,
+        parts if known.size > 1 else [],
         enough,
+        strength_of(counted),
         settings.metric,
         settings.threshold,
     )
     held_out, final = search.run(lambda done, count: progress("learning", done, count))
-    plan = [Part(x.offline, p.tolist(), i, x.online) for i, (x, p) in enumerate(zip(held_out, parts, strict=True))]
-    unknown = np.setdiff1d(np.arange(len(labeled.mask)), known)
+    plan = [
+        Part(x.offline, p.tolist(), i, x.online) for i, (x, p) in enumerate(zip(held_out, search.parts, strict=True))
+    ]
+    unknown = np.setdiff1d(np.arange(len(labeled.mask)), known if known.size > 1 else [])
     if unknown.size:
         plan.append(Part(final.offline, unknown.tolist(), -1, final.online))
     method = "; ".join([methods[len(labeled.mask)], *auto.describe(final, settings.metric)])
-    return plan, describe_protocol(known.size, len(parts)), Learned(final.offline, method, online=final.online)
+    return plan, describe_protocol(known.size, max(1, len(parts))), Learned(final.offline, method, online=final.online)
 
 
 def _learn_from(
@@ -192,7 +204,7 @@ def preview_folds(prepared: Prepared, settings: Settings) -> dict[str, Any]:
         if prepared.counts is not None:
             _without(prepared.counts, {ids[p] for p in part})
     counting = counting_suffices(prepared.examples, settings.max_iterations)
-    chosen = chooses(prepared, settings, known)
+    chosen = settings.emissions == AUTO and not why_not_chosen(prepared, settings, known)
     calibrated = enough if settings.calibrates is None else settings.calibrates
     return {
         "annotated": [ids[i] for i in known],

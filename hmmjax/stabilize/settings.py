@@ -40,8 +40,9 @@ class Settings:
 
     Attributes:
         emissions: name of the emission family, one of `hmmjax.emissions.FAMILIES`, or "auto": models are trained for
-            the labels one by one and averaged, and the recognizer is kept where that is no better on inner folds
-            (`hmmjax.stabilize.auto`). "confusion" and "logistic" turn probabilities into labels first.
+            the labels one by one and mixed, and the recognizer is kept where that is no better on inner folds
+            (`hmmjax.stabilize.auto`); where there is nothing to choose by, "confusion" is taken and a notice says so.
+            "confusion" and "logistic" turn probabilities into labels first.
         folds: number of parts into which the annotated videos are split. Each part is stabilized by a model learned
             from the others. None holds out one video at a time.
         max_iterations: maximum number of EM iterations. None means 0 if counting labeled frames suffices (some video
@@ -66,7 +67,7 @@ class Settings:
             predictions tell. Otherwise they are refused, because a recognizer's errors there are fewer than elsewhere.
     """
 
-    emissions: str = "confusion"
+    emissions: str = "auto"
     folds: int | None = 5
     max_iterations: int | None = None
     priors: Priors = PRIORS
