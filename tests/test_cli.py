@@ -82,7 +82,7 @@ def test_the_model_file_infers_again(world, both, tmp_path):
     result = run(
         "stabilize", world / "said", *NAMES, "--model", both[0] / "model.npz", "--out", tmp_path / "o", "--no-pictures"
     )
-    assert "no annotations" in result.stdout
+    assert "no annotations" in result.stdout and "--online-model model_online.npz" in result.stderr
     predictions, _ = read_both(world)
     videos = io.join([t.reorder(model.tool_names if t.track == "tools" else PHASES) for t in predictions])
     obs, _, mask, index = io.to_batch(videos)

@@ -146,6 +146,11 @@ def stabilize(
         notices.append(learned.method)
         if learned.calibration is not None and (effect := calibration_effect(plan, prepared.examples, inferred)):
             notices.append(describe_effect(effect))
+    if isinstance(prepared.given, Ensemble) and online_model is None:
+        notices.append(
+            "the given model mixes models for whole videos, which react late in the filter: give the filter its own "
+            "(online_model, --online-model model_online.npz)"
+        )
     truth = as_system("truth", prepared.examples.labels, index)
     recognizers = [as_system("M" if i == 0 else f"M {i + 1}", x, index) for i, x in enumerate(prepared.outputs)]
     systems = [as_system("M_H", inferred.smoothed, index), as_system("M_H online", inferred.filtered, index)]

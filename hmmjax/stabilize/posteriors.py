@@ -83,7 +83,7 @@ def infer_plan(
     """Infer every video with its model.
 
     Unless a part has an online model, the filter uses the model without calibration: powers that are right for a whole
-    video make it react too late.
+    video make it react too late. An ensemble, whose powers were trained, keeps them.
 
     Args:
         plan: which model infers which videos, see `plan_folds`.
@@ -110,7 +110,8 @@ def infer_plan(
     for (model, group, fold, online), videos in groups_of(plan, examples):
         progress("inference", done, count)
         smoothed, log_likelihood = numpy_posterior(model, videos.obs, videos.mask)
-        online = without_powers(model) if online is None else online
+        if online is None:
+            online = model if isinstance(model, Ensemble) else without_powers(model)
         filtered, _ = numpy_posterior(online, videos.obs, videos.mask, online=True)
         fold_of[group], likelihood[group] = fold, log_likelihood[: len(group)]
         for into, found in zip(arrays, (smoothed, filtered), strict=True):
