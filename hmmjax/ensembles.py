@@ -251,6 +251,7 @@ def mix(ensemble: Ensemble, found: Sequence[Posterior]) -> Posterior:
     return Posterior(out["phases"], out["tools"], mean, out["phase_log_probs"], out["tool_log_odds"])
 
 
+@jax.jit
 def _mix_phases(weights: Array, possible: Array, parts: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
     p = jnp.stack([probs for probs, _ in parts])
     mixed = jnp.sum(_spread(weights, possible, p) * p, 0)
@@ -258,6 +259,7 @@ def _mix_phases(weights: Array, possible: Array, parts: Sequence[tuple[Array, Ar
     return num.as_probability(mixed), jnp.where(keep, num.log_marginal(mixed), 0)
 
 
+@jax.jit
 def _mix_tools(weights: Array, possible: Array, parts: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
     p, odds = (jnp.stack(x) for x in zip(*parts, strict=True))
     # Both tails from log-odds, with all their digits. In padding, and only there, both arrays are zero.

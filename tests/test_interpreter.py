@@ -252,11 +252,12 @@ def test_the_readme_compiles_next_to_nothing(compiled):
 
 
 def test_stabilize_compiles_few_programs(compiled, world, tmp_path):
-    """With a folder of programs, as the command line keeps one, every program is compiled once."""
+    """With a folder of programs, as the command line keeps one, every program is compiled once. A named family."""
     interpreter.choose(False)
     try:
         commands.run(
-            "stabilize", world / "said", "--annotations", world / "truth", *commands.NAMES, "--out", tmp_path / "out"
+            *("stabilize", world / "said", "--annotations", world / "truth", *commands.NAMES),
+            *("--emissions", "confusion", "--out", tmp_path / "out"),
         )
     finally:
         interpreter.choose(None)
