@@ -33,7 +33,7 @@ def holes(world, tmp_path_factory):
 def test_posteriors_are_those_of_arrays_with_missing_entries(world, holes):
     predictions, truth = io.read(holes, **OPTIONS), io.read_annotations(world / "truth", **OPTIONS)
     found = job.stabilize(predictions, truth, emissions="confusion", folds=2)
-    raw = job.prepare_inputs(predictions, truth).examples.obs
+    raw = job.prepare_inputs(predictions, truth, emissions="confusion").examples.obs
     assert (raw.phases[0, 3:5] == -1).all() and (raw.phases[0, :3] >= 0).all()
     assert (raw.tools[0] == -1).sum() == 4 and "2 of 275 predictions of phases" in " ".join(found.notices)
     # A model given by hand sees the same arrays.

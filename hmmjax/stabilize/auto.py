@@ -161,18 +161,20 @@ class Search:
             shape = (len(names),) if track == "phases" else (len(names), labels.shape[-1])
             weights = np.broadcast_to(weights.reshape(-1, *[1] * (len(shape) - 1)), shape)
             return Choice(best, weights, np.asarray(1 - weights.sum(0)), {}, 0.0, float("nan"))
-        truth = [labels[v][self.examples.mask[v]] for v in videos]
+        outputs, given = zip(*(self._own(track, v) for v in videos), strict=True)
+        truth = [np.where(g, labels[v][self.examples.mask[v]], -1) for v, g in zip(videos, given, strict=True)]
         candidates = {n: [predicted[n, mode, v][track] for v in videos] for n in names}
-        outputs = [self._own(track, v) for v in videos]
         choose = selection.choose_phases if track == "phases" else selection.choose_tools
         return choose(candidates, outputs, truth, metric=self.metric)
 
-    def _own(self, track: str, video: int) -> np.ndarray:
-        """Return the recognizer's output of a video as probabilities."""
+    def _own(self, track: str, video: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the recognizer's output of a video as probabilities, and where there is one."""
         values = np.asarray(getattr(self.scores, track)[video][self.examples.mask[video]])
+        present = np.isfinite(values) & (values >= 0)
+        values = np.where(present, values, 0)
         if track == "phases" and values.ndim == 1:
-            return np.eye(self.num_phases)[values]
-        return values.astype(np.float64)
+            return np.eye(self.num_phases)[values], present
+        return values.astype(np.float64), present.all(-1) if track == "phases" else present
 
     def _assemble(self, models: dict[str, Candidate], choices: dict, mode: str) -> Any:
         """Return the mixture that was chosen for each track; the counted model itself if it was chosen for all."""
