@@ -170,11 +170,11 @@ class Search:
     def _own(self, track: str, video: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the recognizer's output of a video as probabilities, and where there is one."""
         values = np.asarray(getattr(self.scores, track)[video][self.examples.mask[video]])
-        present = np.isfinite(values) & (values >= 0)
+        present: np.ndarray = np.isfinite(values) & (values >= 0)
         values = np.where(present, values, 0)
         if track == "phases" and values.ndim == 1:
             return np.eye(self.num_phases)[values], present
-        return values.astype(np.float64), present.all(-1) if track == "phases" else present
+        return values.astype(np.float64), np.asarray(present.all(-1)) if track == "phases" else present
 
     def _assemble(self, models: dict[str, Candidate], choices: dict, mode: str) -> Any:
         """Return the mixture that was chosen for each track; the counted model itself if it was chosen for all."""
