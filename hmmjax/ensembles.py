@@ -65,6 +65,11 @@ class Ensemble:
         return max((member.num_phases for member in self.members), default=0)
 
     @property
+    def num_stages(self) -> int:
+        """Largest number of stages of a member's phases together, see `Params.num_stages`."""
+        return max((member.num_stages for member in self.members), default=0)
+
+    @property
     def num_tools(self) -> int:
         """K, or 0 without tools."""
         return max((member.num_tools for member in self.members), default=0)

@@ -103,7 +103,7 @@ class Stream:
         validation.check_params(params)  # type: ignore[arg-type]  # `__new__` has sorted out ensembles
         if not isinstance(lag, int) or lag < 0:
             raise ValueError(f"lag must be an integer number of frames, 0 or more, got {lag!r}.")
-        check_size(params.num_phases, params.num_tools, lag + 1)
+        check_size(params.num_stages, params.num_tools, lag + 1, messages=lag + 2)
         self.params: Any = canonical(params)  # type: ignore[arg-type]
         self.lag = lag
         self._run, self._frames = running.run(self.params, lag), Frames(self.params)

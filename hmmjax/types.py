@@ -51,6 +51,11 @@ class PhaseChain:
         """L."""
         return self.transition.shape[-1]
 
+    @property
+    def num_stages(self) -> int:
+        """Number of stages of all phases together, L without stages."""
+        return self.num_phases if self.stages is None else sum(self.stages)
+
 
 @pytree
 class ToolChains:
@@ -94,6 +99,11 @@ class Params:
     def num_phases(self) -> int:
         """L, or 0 without phases."""
         return 0 if self.phases is None else self.phases.num_phases
+
+    @property
+    def num_stages(self) -> int:
+        """Number of stages of all phases together, L if phases have none, or 0 without phases."""
+        return 0 if self.phases is None else self.phases.num_stages
 
     @property
     def num_tools(self) -> int:

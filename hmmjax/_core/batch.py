@@ -181,7 +181,7 @@ def prepare(params: Params, obs: Observations, mask: Any, labels: Labels | None)
             check_label_dtype("labels.phases", labels.phases)
             check_label_dtype("labels.tools", labels.tools)
     batch = _collect(obs, mask, labels, lengths, params)
-    check_size(params.num_phases, params.num_tools, batch.observed.shape[1], batch.observed.shape[0])
+    check_size(params.num_stages, params.num_tools, batch.observed.shape[1], batch.observed.shape[0])
     if not concrete:
         validation.check_event_shapes(params, Observations(batch.phases, batch.tools))
         return pad_frames(dataclasses.replace(batch, split=None), 1)

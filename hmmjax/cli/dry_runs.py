@@ -34,9 +34,9 @@ def report_plan(prepared: job.Prepared, out: Path, settings: job.Settings, as_js
 
 
 def _model_shape(prepared: job.Prepared) -> tuple[int, int]:
-    """Return the numbers of phases and tools of the model."""
+    """Return the numbers of phases, or of their stages together, and of tools of the model."""
     if prepared.given is not None:
-        return prepared.given.num_phases, prepared.given.num_tools
+        return prepared.given.num_stages, prepared.given.num_tools
     return prepared.classes["phases"], prepared.classes["tools"]
 
 
