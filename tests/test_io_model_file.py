@@ -1,5 +1,6 @@
 """Save and load models: any family, no pickles, clear errors."""
 
+import inspect
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 import hmmjax
 from hmmjax import io
+from hmmjax._core.validation import check_params
 from hmmjax.io import model_file
 
 
@@ -66,6 +68,15 @@ def test_foreign_classes_are_not_saved(tmp_path):
     with pytest.raises(TypeError, match="cannot be saved"):
         io.save_params(tmp_path / "m.npz", hmmjax.Params(chain))
     assert not (tmp_path / "m.npz").exists()
+
+
+def test_a_model_file_in_place_of_parameters(tmp_path):
+    model = io.ModelFile(hmmjax.init_params(2, 0, emissions="confusion"))
+    with pytest.raises(TypeError, match=r"ModelFile.*pass its attribute `params`"):
+        io.save_params(tmp_path / "m.npz", model)
+    with pytest.raises(TypeError, match=r"got ModelFile. Pass its attribute `params`"):
+        inspect.unwrap(check_params)(model)
+
 
 
 def edit(path, change):

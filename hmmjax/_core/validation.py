@@ -33,7 +33,9 @@ def check_params(params: Params) -> None:
         ValueError: a wrong shape or value.
     """
     if not isinstance(params, Params):
-        raise TypeError(f"params must be hmmjax.Params, got {type(params).__name__}.")
+        held = type(params).__name__
+        fix = " Pass its attribute `params`." if isinstance(getattr(params, "params", None), Params) else ""
+        raise TypeError(f"params must be hmmjax.Params, got {held}.{fix}")
     phases, tools = params.phases, params.tools
     if phases is None and tools is None:
         raise ValueError("params has neither phases nor tools. Pass hmmjax.PhaseChain, hmmjax.ToolChains or both.")

@@ -82,9 +82,11 @@ def save_params(
 
     Raises:
         FileExistsError: if `path` exists and `force` is False.
-        TypeError: if `params` contains a class that the library does not export.
+        TypeError: if `params` is a `ModelFile`, or contains a class that the library does not export.
         ValueError: if the numbers of names and classes differ.
     """
+    if isinstance(params, ModelFile):
+        raise TypeError("params is a ModelFile, which names its parameters: pass its attribute `params`")
     for names, track in ((phase_names, "phases"), (tool_names, "tools")):
         count = getattr(params, f"num_{track}", None)
         if names is not None and count and count != len(names):

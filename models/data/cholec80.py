@@ -60,7 +60,7 @@ def cholec80(
             f"{len(lost)} of the {len(part_of)} videos of the split are not among the {len(phases)} of this copy: "
             f"{', '.join(lost[:5])}{' and others' if len(lost) > 5 else ''}",
             file=root,
-            fix="complete the copy, or give a split of the available videos",
+            fix="complete the copy, or list the available videos and their parts in a manifest (manifest.yaml)",
         )
     recordings = tuple(
         Recording(
