@@ -110,11 +110,17 @@ class Stream:
 
     @property
     def state(self) -> StreamState:
-        """Everything that the stream remembers. Streams of the same model and lag may be given each other's."""
+        """Everything that the stream remembers. Streams of the same model and lag may be given each other's.
+
+        Raises:
+            TypeError: on assignment, if it is not the state of a stream.
+            ValueError: on assignment, if it is that of another model or lag, as far as shapes tell, or damaged.
+        """
         return self._run.state
 
     @state.setter
     def state(self, state: StreamState) -> None:
+        _check_state(state, self.state)
         self._run.state = state
 
     def step(self, obs: Observations | None = None) -> Moment:
@@ -139,7 +145,7 @@ class Stream:
 
     def _look(self, obs: Observations | None) -> tuple[Moment, Any]:
         """Return the result for a frame, and what the stream keeps of it."""
-        batch = self._frames.batch(obs)
+        batch = self._frames.batch(obs, self._run.frames)
         try:
             return self._run.step(batch)
         except running.OutOfRangeError:  # of the first frame
@@ -206,9 +212,10 @@ class Stream:
             )
         for name, want in wanted.items():
             have = arrays[name]
-            if have.shape != want.shape or have.dtype.kind != want.dtype.kind or np.isnan(have).any():
+            if problem := _difference(have, want, name):
                 raise ValueError(
-                    f"{os.fspath(path)} is not a saved stream ({name} is damaged); pass a file written by Stream.save."
+                    f"{os.fspath(path)} is not a saved stream ({name} is damaged: {problem}); pass a file written by "
+                    "Stream.save."
                 )
         stream.state = jax.tree.unflatten(jax.tree.structure(stream.state), [arrays[name] for name in wanted])
         return stream
@@ -235,6 +242,7 @@ class _EnsembleStream(Stream):
 
     @state.setter
     def state(self, state: tuple[StreamState, ...]) -> None:
+        _check_state(state, self.state)
         for stream, own in zip(self._streams, state, strict=True):
             stream.state = own
 
@@ -263,6 +271,30 @@ class _EnsembleStream(Stream):
 
     def finish(self) -> Posterior:
         return jax.tree.map(np.asarray, ensembles.mix(self.params, [stream.finish() for stream in self._streams]))
+
+
+def _check_state(state: Any, like: Any) -> None:
+    """Raise unless a state has the arrays, shapes and kinds of numbers of a stream's own."""
+    advice = "pass the state of a stream of the same model and lag."
+    if type(state) is not type(like):
+        raise TypeError(f"state is {type(state).__name__}, not {type(like).__name__}: {advice}")
+    have, wanted = _arrays(state), _arrays(like)
+    if have.keys() != wanted.keys():
+        raise ValueError(f"state has {', '.join(have)}, this stream {', '.join(wanted)}: {advice}")
+    for name, want in wanted.items():
+        if problem := _difference(np.asarray(have[name]), np.asarray(want), name):
+            raise ValueError(f"state.{name} {problem}: {advice}")
+
+
+def _difference(have: np.ndarray, want: np.ndarray, name: str) -> str:
+    """Return what keeps an array of a state from taking the place of another, or ""."""
+    if have.shape != want.shape:
+        return f"has shape {have.shape} in place of {want.shape}"
+    if have.dtype.kind != want.dtype.kind:
+        return f"is {have.dtype} in place of {want.dtype}"
+    if np.isnan(have).any():
+        return "is NaN"
+    return "is negative" if name.endswith("frames") and (have < 0).any() else ""
 
 
 def _arrays(state: Any) -> dict[str, Any]:

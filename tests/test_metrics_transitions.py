@@ -64,6 +64,14 @@ def test_change_f1_by_hand():
     assert math.isnan(metrics.change_f1(labels((0, 9)), labels((1, 9))).value)
 
 
+def test_the_tolerance_is_the_same_in_rows_and_seconds():
+    """.29 * 100 is 28.999999999999996."""
+    late = labels((0, 59), (1, 41))
+    for within, found in ((0.29, 1), (0.28, 0), (0.289999, 0)):
+        assert metrics.changes_found(labels((0, 30), (1, 70)), late, fps=100, within=within).value == found
+        assert metrics.change_f1(labels((0, 30), (1, 70)), late, fps=100, within=within).value == found
+
+
 def distances(truth, predicted):
     """Return the distances (true, predicted) of all changes; infinite between changes into different phases."""
     a, b = (np.flatnonzero(x[1:] != x[:-1]) + 1 for x in (truth, predicted))

@@ -170,6 +170,39 @@ def test_a_saved_stream_goes_on_as_if_it_had_never_stopped(tmp_path):
         np.savez(tmp_path / "no.npz", **{**arrays, **changed})
         with pytest.raises(ValueError, match="is damaged"):
             Stream.resume(case.params, tmp_path / "no.npz")
+    np.savez(tmp_path / "no.npz", **{**arrays, "frames": np.int32(-1)})
+    with pytest.raises(ValueError, match="frames is damaged: is negative"):
+        Stream.resume(case.params, tmp_path / "no.npz")
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_the_state_of_another_stream_is_refused(how):
+    """Compiled recursions read as many numbers as their own model has."""
+    params = hmmjax.init_params(3, 1)
+    stream = _stream(params, 2, how)
+    before = stream.step()
+    for other, name in (
+        (Stream(hmmjax.init_params(2, 1), lag=2), "state.predicted has shape"),
+        (Stream(hmmjax.init_params(3, 2), lag=2), "state.predicted has shape"),
+        (Stream(params, lag=1), "state.filtered has shape"),
+        (Stream(hmmjax.init_params(3, 1, emissions="autoregressive"), lag=2), "state has predicted.*past"),
+    ):
+        other.step()
+        with pytest.raises(ValueError, match=f"{name}.*same model and lag"):
+            stream.state = other.state
+    with pytest.raises(TypeError, match="StreamState"):
+        stream.state = {}
+    with pytest.raises(ValueError, match=r"state.frames is negative"):
+        stream.state = dataclasses.replace(stream.state, frames=np.int32(-1))
+    with pytest.raises(ValueError, match=r"state.predicted is NaN"):
+        stream.state = dataclasses.replace(stream.state, predicted=np.full((3, 2), np.nan))
+    assert stream.step().frame == before.frame + 1
+
+
+def test_the_state_of_another_ensemble_is_refused():
+    one, two = (hmmjax.Ensemble((hmmjax.init_params(2, 1),) * n) for n in (1, 2))
+    with pytest.raises(ValueError, match=r"state has .*this stream .*same model"):
+        Stream(two).state = Stream(one).state
 
 
 def test_memory_and_programs_do_not_grow():
@@ -216,6 +249,10 @@ def test_bad_frames_are_named_and_leave_the_stream_where_it_was():
         stream.step(Observations(np.int32(0), np.array([[0, 1]])))
     with pytest.raises(TypeError, match="dtype <U1"):
         stream.step(Observations("0", np.array([0, 1])))
+    with pytest.raises(TypeError, match=r"obs.phases holds float64.*integer labels"):
+        stream.step(Observations(np.asarray(1.0), np.array([0, 1])))
+    with pytest.raises(ValueError, match=r"obs.phases is 7 at frame 1, but"):
+        stream.step(Observations(np.int32(7), np.array([0, 1])))
     second = stream.step(Observations(np.int32(0), np.array([0, 1])))
     assert first.frame == 0 and second.frame == 1
     with pytest.raises(ValueError, match="lag must be"):

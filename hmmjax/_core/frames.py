@@ -27,12 +27,18 @@ class Frames:
         self._params = params
         self._domains = [_domain_of(chain) for chain in (params.phases, params.tools)]
 
-    def batch(self, obs: Observations | None) -> Batch:
-        """Return one video of one frame.
+    def batch(self, obs: Observations | None, frame: int = 0) -> Batch:
+        """Return one video of one frame, which is number `frame` of the stream.
 
         Raises:
             TypeError, ValueError: bad input.
         """
+        try:
+            return self._batch(obs)
+        except (TypeError, ValueError) as error:
+            raise type(error)(str(error).replace("video 0, frame 0", f"frame {frame}")) from None
+
+    def _batch(self, obs: Observations | None) -> Batch:
         obs = Observations() if obs is None else obs
         validation.require_observations(obs)
         tracks = list(zip((obs.phases, obs.tools), self._domains, strict=True))

@@ -129,7 +129,11 @@ def leading_axes(obs: Observations, mask: Any, labels: Labels, params: Params | 
 
 
 def event_axes(name: str, x: Any, params: Params | None) -> int:
-    """Return the number of axes of one frame of an input, which its emission family declares if the kinds match."""
+    """Return the number of axes of one frame of an input, which its emission family declares if there is one.
+
+    Raises:
+        TypeError: integers for a family that observes floats, or the reverse.
+    """
     if name in ("mask", "labels.phases"):
         return 0
     if name == "labels.tools":
@@ -140,11 +144,9 @@ def event_axes(name: str, x: Any, params: Params | None) -> int:
     index = int(source.rstrip("]")) if source else 0
     if index < len(sources):
         family = sources[index]
-        if family.observes == "reals":
-            # Integers would be taken for labels, which have other axes.
-            check_kind(name, x, type(family.unwrapped).__name__, "reals")
-        if is_float(x) == (family.observes != "labels"):
-            return len(family.event_shape)
+        # Labels have other axes than numbers, so that the wrong kind would be reported as a wrong shape.
+        check_kind(name, x, type(family.unwrapped).__name__, family.observes)
+        return len(family.event_shape)
     if track == "phases":
         return int(is_float(x))
     return 2 if x.ndim == 4 else 1

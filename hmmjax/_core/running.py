@@ -25,11 +25,16 @@ class OutOfRangeError(Exception):
 
 
 class Compiled:
-    """A stream in the compiled recursions: microseconds per frame.
+    """A stream in the compiled recursions.
+
+    A step takes 120 to 150 microseconds, most of them for the frame's emission log-likelihoods (docs/results/speed.md).
 
     Args:
         params: a canonical model.
         lag: frames to wait before smoothing.
+
+    Attributes:
+        frames: number of frames so far.
 
     Raises:
         OutOfRangeError: the model's tools cannot switch.
@@ -45,7 +50,7 @@ class Compiled:
             self._streams = Streams(tables[0], tables[1], tables[2], lag)
         except ValueError:
             raise OutOfRangeError from None
-        self._frames, self._past = 0, jax.tree.map(np.asarray, recursions.blank(params))
+        self.frames, self._past = 0, jax.tree.map(np.asarray, recursions.blank(params))
         self._observers: dict[Any, Callable] = {}  # by the sources that a frame has, and their types
         stages = self._structure.stages
         self._first_stages = None if stages is None else np.cumsum((0, *stages[:-1]))
@@ -53,15 +58,15 @@ class Compiled:
     def step(self, batch: Batch) -> tuple[Moment, Any]:
         """Return the result for a frame, and the argument of `keep`; raise OutOfRangeError if `Traced` must take it."""
         given, past = self._observe(batch)
-        total, marginals = self._streams.step(self._frames, np.ascontiguousarray(given))
+        total, marginals = self._streams.step(self.frames, np.ascontiguousarray(given))
         if total != total:
             raise OutOfRangeError
-        half, ready = len(marginals) // 2, self._frames >= self._lag
+        half, ready = len(marginals) // 2, self.frames >= self._lag
         now = self._lift(marginals[:half])
         late = self._lift(marginals[half if self._lag else 0 :][:half] if ready else np.zeros(half))
-        value, frame = np.asarray(total, self._dtype), np.asarray(self._frames, np.int32)
-        late_frame = np.asarray(self._frames - self._lag if ready else -1, np.int32)
-        return Moment(*now, value, frame, *late, late_frame), (self._frames + 1, past)
+        value, frame = np.asarray(total, self._dtype), np.asarray(self.frames, np.int32)
+        late_frame = np.asarray(self.frames - self._lag if ready else -1, np.int32)
+        return Moment(*now, value, frame, *late, late_frame), (self.frames + 1, past)
 
     def _observe(self, batch: Batch) -> tuple[Any, tuple]:
         arrays = batch.phases, batch.tools, self._past
@@ -74,23 +79,23 @@ class Compiled:
 
     def keep(self, after: Any) -> None:
         """Take the frame that was stepped over last."""
-        self._frames, self._past = after
+        self.frames, self._past = after
 
     def finish(self) -> tuple:
         """Return what `lowering.report` does of the last `lag` frames, or of all if there are fewer."""
-        phases, tools = self._streams.smooth(self._frames, min(self._lag, self._frames))
+        phases, tools = self._streams.smooth(self.frames, min(self._lag, self.frames))
         phases = phases if self._structure.independent else phases[0]
         return _report(self._structure, phases.astype(self._dtype), tools.astype(self._dtype))
 
     @property
     def log_likelihood(self) -> np.ndarray:
         """() log-likelihood of all frames."""
-        return np.asarray(self._streams.log_likelihood(self._frames - 1) if self._frames else 0.0, self._dtype)
+        return np.asarray(self._streams.log_likelihood(self.frames - 1) if self.frames else 0.0, self._dtype)
 
     @property
     def state(self) -> StreamState:
         """The state, in doubles."""
-        streams, frames, lag = self._streams, self._frames, self._lag
+        streams, frames, lag = self._streams, self.frames, self._lag
         # The filtered message of an unobserved frame is the prediction.
         chains, phases, configs = streams.shape
         streams.step(frames, np.zeros(chains * phases + 2 * streams.num_tools))
@@ -121,7 +126,7 @@ class Compiled:
         frames, total = int(state.frames), float(np.sum(np.asarray(state.log_likelihood, np.float64)))
         for t in range(max(frames - self._lag - 1, 0), frames):
             self._streams.write(t, [x[:, t - frames] for x in (filtered, phases, configs)], total)
-        self._frames, self._past = frames, jax.tree.map(np.asarray, state.past)
+        self.frames, self._past = frames, jax.tree.map(np.asarray, state.past)
 
     def _lift(self, marginals: np.ndarray) -> tuple[Any, Any]:
         """Return P(phase) (L,) and P(tool present) (K,) from those of the chains' states."""
@@ -156,6 +161,11 @@ class Traced:
         self._params, self._lag = params, lag
         self._chain = recursions.chain_tables(params, in_logs=in_logs)
         self._state = recursions.start(params, self._chain, lag)
+
+    @property
+    def frames(self) -> int:
+        """Number of frames so far."""
+        return int(self._state.frames)
 
     @property
     def log_likelihood(self) -> np.ndarray:

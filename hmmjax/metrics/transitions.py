@@ -35,8 +35,9 @@ def changes_found(truth: Any, predicted: Any, *, fps: float = 1.0, within: float
     """
     _check(fps, within)
     videos = known_videos(truth, predicted)
-    delays = [np.array(delays_of(a, b)) / fps for a, b in videos]
-    counts = [float((np.abs(d) <= within).sum()) for d in delays]
+    tolerance = _tolerance(fps, within)
+    delays = [np.array(delays_of(a, b)) for a, b in videos]
+    counts = [float((np.abs(d) <= tolerance).sum()) for d in delays]
     total, missed = sum(map(len, delays)), sum(int(np.isnan(d).sum()) for d in delays)
     return Metric(
         name="phase changes found",
@@ -71,8 +72,9 @@ def change_f1(truth: Any, predicted: Any, *, fps: float = 1.0, within: float = W
     Source: boundary F1 of temporal segmentation; the definition above is this library's.
     """
     _check(fps, within)
+    tolerance = _tolerance(fps, within)
     videos = known_videos(truth, predicted)
-    counts = [_matches(a, b, within * fps) for a, b in videos]
+    counts = [_matches(a, b, tolerance) for a, b in videos]
     scores = [2 * both / (found + true) if found + true else math.nan for both, found, true in counts]
     both, found, true = np.array(counts).reshape(-1, 3).sum(0)
     return Metric(
@@ -128,6 +130,12 @@ def phases_gained(truth: Any, predicted: Any, *, names: Sequence[str] | None = N
 def _check(fps: float, within: float) -> None:
     check_rate("fps", fps, "rows per second, 1 for one row per second")
     check_rate("within", within, "seconds")
+
+
+def _tolerance(fps: float, within: float) -> float:
+    """Return the tolerance in rows: a whole number if it is one but for rounding, as .29 s at 100 rows per second."""
+    rows = within * fps
+    return round(rows) if math.isclose(rows, round(rows), rel_tol=1e-9) else rows
 
 
 def _matches(truth: np.ndarray, predicted: np.ndarray, frames: float) -> tuple[int, int, int]:
