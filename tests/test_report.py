@@ -1,6 +1,7 @@
 """`hmmjax.report`: correct numbers, a page that needs no other file, and its behavior in a browser."""
 
 import csv
+import dataclasses
 import json
 import re
 import shutil
@@ -15,7 +16,7 @@ import hmmjax
 from hmmjax import io, report
 from hmmjax import stabilize as job
 from hmmjax._core.occupancy import occupancy_variance
-from hmmjax.report import sentences, summary
+from hmmjax.report import sentences, summary, tables, worse
 from hmmjax.report.delays import delays, later
 from hmmjax.report.figures import pictures
 from hmmjax.report.latex import latex
@@ -186,8 +187,6 @@ def test_bands_hold_what_they_promise():
 
 
 def test_what_is_missing_is_left_out(result, tmp_path):
-    import dataclasses
-
     phases_only = dataclasses.replace(
         result,
         raw=System("M", result.raw.phases),
@@ -209,8 +208,6 @@ def test_what_is_missing_is_left_out(result, tmp_path):
 
 def worsened(result):
     """Exchange raw and stabilized predictions, so that every metric gets worse."""
-    import dataclasses
-
     raw = System("M", [x.argmax(1).astype(np.int32) for x in result.smoothed.phases], result.smoothed.tools)
     smooth = System("M_H", [np.eye(3, dtype=np.float32)[x] for x in result.raw.phases], result.raw.tools)
     table = compare_systems([raw, smooth], result.truth_phases, result.truth_tools, phase_names=P, tool_names=T)
@@ -256,8 +253,6 @@ def test_every_csv_names_its_protocol(written):
 
 def test_delays_are_of_the_same_changes(result):
     """Computed by hand: a system that never predicts a phase must not look better for it."""
-    import dataclasses
-
     truth = [runs((0, 20), (1, 20), (2, 20))]
     late, never = runs((0, 24), (1, 20), (2, 16)), runs((0, 50), (2, 10))
     few = dataclasses.replace(
@@ -274,8 +269,6 @@ def test_delays_are_of_the_same_changes(result):
 
 def test_the_summary_counts_minutes_and_segments(result):
     """Computed by hand, at one minute per frame."""
-    import dataclasses
-
     truth = runs((0, 20), (1, 20), (2, 20))
     raw = runs((0, 10), (2, 3), (0, 7), (1, 8), (2, 32))  # a false segment, and phase 1 for 8 of 20 minutes
     smooth = runs((0, 21), (1, 39))  # phase 2 is lost, phase 1 is gained
@@ -297,12 +290,112 @@ def test_the_summary_counts_minutes_and_segments(result):
     assert [(s.kind, s.start, s.minutes) for s in b.lost] == [(2, 2400, 20)] and [s.kind for s in b.gained] == [1]
     assert b.right_if_sure == pytest.approx(29 / 30) and b.right_if_unsure == pytest.approx(10 / 30)
     assert (d.minutes, d.changed, d.changes, d.true_changes, d.sure) == (60, int((raw != smooth).sum()), (4, 1), 2, 0.5)
-    assert "1 annotated phase lost: Gamma in a at 40:00 (20.0 minutes)." in sentences.got_worse(b, own.ids, [])
+    found = worse.find_worse(own, [], tables.per_class(own), [d], [b], [])
+    assert "1 annotated phase lost: Gamma in a at 40:00 (20.0 minutes)." in [w.plain for w in found]
     assert summary.balance(dataclasses.replace(own, truth_phases=None), "phases", P) is None
     # A video of which half the frames are annotated counts these frames only.
     half = dataclasses.replace(own, truth_phases=[np.where(np.arange(60) < 30, truth, -1)])
     assert summary.balance(half, "phases", P).minutes == [30]
     assert summary.difference(half, "phases").true_changes is None
+
+
+def one_video(result, truth, raw, smooth):
+    """A video of one frame per second with labels of phases alone, sure throughout."""
+    posteriors = [np.eye(3, dtype=np.float32)[smooth]]
+    return dataclasses.replace(
+        result, ids=("a",), frames=(25 * np.arange(len(raw)),), truth_phases=[truth], truth_tools=None, table=[],
+        raw=System("M", [raw]), smoothed=System("M_H", posteriors), filtered=System("M_H online", posteriors),
+    )  # fmt: skip
+
+
+def judge(result):
+    """Return everything that got worse in phases, their difference and balance."""
+    d, b, late = summary.difference(result, "phases"), summary.balance(result, "phases", P), delays(result)
+    table = [*result.table, *tables.more_metrics(result)]
+    balances = [] if b is None else [b]
+    return worse.find_worse(result, table, tables.per_class(result), [d], balances, late), d, b
+
+
+TRUTH = runs((0, 500), (1, 500), (2, 500))
+
+
+def test_more_flicker_got_worse(result):
+    """The errors are fewer than 1 % of each phase, so that nothing else tells."""
+    flicker = runs((0, 200), (1, 2), (0, 298), (1, 500), (2, 500))
+    found, _, _ = judge(one_video(result, TRUTH, TRUTH, flicker))
+    assert {w.plain for w in found} >= {
+        "More phase changes: 2 → 4 (annotated: 2).", "More false phase segments: 0 → 1.",
+    }  # fmt: skip
+    assert {"phase changes 2 to 4 (annotated: 2)", "false phase segments 0 to 1"} <= {w.metric for w in found}
+    # More changes that come closer to the annotations are none.
+    found, _, _ = judge(one_video(result, TRUTH, runs((0, 1000), (2, 500)), TRUTH))
+    assert not found
+    # Without annotations flicker is named too.
+    bare = dataclasses.replace(one_video(result, TRUTH, TRUTH, flicker), truth_phases=None)
+    assert [w.plain for w in judge(bare)[0]] == ["More phase changes: 2 → 4."]
+
+
+def test_later_changes_and_lower_classes_got_worse(result):
+    """Both lists have one source: what one names, the other names."""
+    late = runs((0, 503), (1, 505), (2, 492))
+    found, _, _ = judge(one_video(result, TRUTH, runs((0, 501), (1, 500), (2, 499)), late))
+    assert any("typically 1 s late → 6 s late, on average 1.0 → 5.5 s off" in w.plain for w in found)
+    assert "delay of phase changes: median +1.0 to +5.5 s, mean absolute 1.0 to 5.5 s" in [w.metric for w in found]
+    # Five of 100 seconds: fewer than the minutes that count, but a lower overlap.
+    truth = runs((0, 100), (1, 500), (2, 500))
+    found, _, _ = judge(one_video(result, truth, truth, runs((0, 95), (1, 505), (2, 500))))
+    assert "Phases recognized less well, by overlap of prediction and annotation: Alpha 100.0 → 95.0 %." in [
+        w.plain for w in found
+    ]
+    assert any("(Jaccard: Alpha 1.000 to 0.950" in w.metric for w in found)
+    assert not judge(one_video(result, truth, truth, truth))[0]
+
+
+def test_every_metric_that_got_worse_has_a_sentence(result):
+    found, _, _ = judge(worsened(result))
+    assert len([w for w in found if w.metric]) > 2 and all(w.plain for w in found if not w.metric.startswith("metrics"))
+    # A metric that fell alone is counted in the summary.
+    only = one_video(result, TRUTH, TRUTH, TRUTH)
+    row = next(r for r in result.table if r.figure == "phase accuracy, pooled")
+    values = row.metrics["M"], dataclasses.replace(row.metrics["M"], value=row.metrics["M"].value - 0.02)
+    row = dataclasses.replace(row, metrics=dict(zip(("M", "M_H"), values, strict=True)))
+    found, _, _ = judge(dataclasses.replace(only, table=[row]))
+    (alone,) = found
+    assert alone.plain == "1 metric is worse by more than 0.01: see Metrics that got worse, below."
+
+
+def test_unchanged_predictions_are_the_recognizers(result, tmp_path):
+    raw = runs((0, 500), (2, 1000))
+    own = one_video(result, TRUTH, raw, raw)
+    found, d, b = judge(own)
+    assert not found and sentences.how_sure(d, b, tables.pairs(own)[0], own.protocol) == []
+    text = " ".join(sentences.what_changed(d, b, []))
+    assert "hmmjax found nothing that helps here: the files are the recognizer's predictions." in text
+    assert "The recognizer never shows Beta<b> (0 of 1 segments)." in text and "→" not in text
+    assert "Nothing: no prediction changed." in _page(own, tmp_path)
+    # A class that the model alone shows.
+    _, d, b = judge(one_video(result, TRUTH, raw, TRUTH))
+    assert "never shows Beta<b> (0 of 1 segments); stabilized, 1 is" in " ".join(sentences.what_changed(d, b, []))
+
+
+def test_without_annotations_certainty_is_unchecked_and_vanished_phases_got_worse(result):
+    raw, smooth = runs((0, 500), (1, 60), (2, 940)), runs((0, 560), (2, 940))
+    own = one_video(result, TRUTH, raw, smooth)
+    bare = dataclasses.replace(own, truth_phases=None, notices=("a: something", f"b: {ENDS}"))
+    found, d, b = judge(bare)
+    assert "Nothing is annotated, so this certainty could not be checked." in sentences.how_sure(d, b, None, "")[0]
+    assert "Beta<b> in a (60 s" in found[0].plain and found[0].plain.startswith("Phases that the recognizer predicts")
+    assert [w.plain for w in found[1:]] == [f"B: {ENDS}."]
+    assert sentences.unknown(d, None, 1, True).startswith("What else got worse is unknown: the phases")
+    # Annotations say whether the phase is real.
+    assert any("missing from a video" in w.plain for w in judge(own)[0])
+    absent = dataclasses.replace(own, truth_phases=[runs((0, 560), (2, 940))])
+    assert not any("missing from a video" in w.plain for w in judge(absent)[0])
+    # Few annotated videos are named.
+    assert sentences.unknown(d, judge(own)[2], 5, True).endswith("only 1 video has annotated phases, of 5.")
+
+
+ENDS = "the annotations end early: if the annotations are not partial, check --annotations-fps"
 
 
 def test_reasons_are_words(result):

@@ -124,7 +124,7 @@ def _phases(found: Exploration, names: Sequence[str], frames: np.ndarray, moves:
         ),
         Picture(
             "phase_minutes", "Durations", "Minutes of each phase in the videos that have it: the line is the median, "
-            "the box the middle half, the whiskers end at 5 and 95 %, each dot is a video.",
+            "the box the middle 50 %, the whiskers end at 5 and 95 %, each dot is a video.",
             plots.plot_boxes([m[m > 0] for m in minutes[known].T], names=names, unit="minutes"),
             matrix_rows(minutes[known], ids, names, "video", "phase", "minutes"),
         ),

@@ -17,6 +17,7 @@ from hmmjax.report.reasons import Change
 from hmmjax.report.render import asset, css_width, embed, render, script_json
 from hmmjax.report.summary import Balance, Difference
 from hmmjax.report.tables import TITLES, Pair
+from hmmjax.report.worse import Worse
 from hmmjax.stabilize import Row, Stabilized
 
 SHADE = "#CFC0E8"
@@ -42,7 +43,7 @@ class Content:
         classes: metrics of each class.
         pairs: paired comparisons over videos.
         delays: delays of phase changes.
-        warnings: sentences about metrics that became worse.
+        worse: what got worse, for the summary and for the metrics.
         differences: how raw and stabilized predictions differ, per inferred track.
         balances: what both show of the annotations, per inferred and annotated track.
         changes: the longest runs that the model changed.
@@ -60,7 +61,7 @@ class Content:
     classes: Sequence[Row]
     pairs: Sequence[Pair]
     delays: Sequence[Delay]
-    warnings: Sequence[str]
+    worse: Sequence[Worse]
     differences: Sequence[Difference]
     balances: Sequence[Balance]
     changes: Sequence[Change]
@@ -105,6 +106,7 @@ def page(content: Content) -> str:
 
 def _summary(content: Content) -> dict[str, Any]:
     result = content.result
+    warnings = [w.metric for w in content.worse if w.metric]
     return {
         "title": content.title,
         "subtitle": _subtitle(result),
@@ -112,8 +114,8 @@ def _summary(content: Content) -> dict[str, Any]:
         "tracks": [_track(content, d) for d in content.differences],
         "frames": f"{sum(map(len, result.frames)):,}",
         "protocol": result.protocol,
-        "warnings": content.warnings,
-        "notices": merge_alike(n for n in result.notices if n not in content.warnings),
+        "warnings": warnings,
+        "notices": merge_alike(n for n in result.notices if n not in warnings),
         "version": hmmjax.__version__,
         "model": str(result.model.metadata.get("method", "")) or "given",
     }
@@ -124,12 +126,15 @@ def _track(content: Content, d: Difference) -> dict[str, Any]:
     result = content.result
     b = next((b for b in content.balances if b.track == d.track), None)
     pair = next((p for p in content.pairs if p.figure == "phase accuracy"), None) if d.track == "phases" else None
+    worse = [w.plain for w in content.worse if w.track == d.track and w.plain]
     return {
         "title": d.track.capitalize(),
         "changed": sentences.what_changed(d, b, content.delays),
         "sure": sentences.how_sure(d, b, pair, result.protocol),
         "compared": b is not None and b.raw is not None,
-        "worse": [] if b is None else sentences.got_worse(b, result.ids, content.delays),
+        "worse": worse,
+        "unchanged": d.changed == 0,
+        "unknown": "" if d.changed == 0 else sentences.unknown(d, b, len(result.ids), bool(worse)),
         "annotated": b is not None,
         "rows": [] if b is None else sentences.class_rows(b),
     }

@@ -1,4 +1,4 @@
-"""Write the summary that a reader sees first: what changed, how sure it is and what got worse, without jargon."""
+"""Write the summary that a reader sees first: what changed and how sure it is, without jargon."""
 
 import math
 from collections.abc import Sequence
@@ -8,12 +8,11 @@ import numpy as np
 
 from hmmjax.plots import words
 from hmmjax.report.delays import CLOSE, Delay
-from hmmjax.report.summary import SURE, Balance, Difference, Segment
+from hmmjax.report.summary import SURE, Balance, Difference
 from hmmjax.report.tables import Pair
 
 #: Minutes by which a class or a video must be worse to be named; less is rounding or a segment's edge.
 MIN_MINUTES = 0.1
-_NAMED = 3
 
 
 def minutes(value: float) -> str:
@@ -55,13 +54,15 @@ def what_changed(d: Difference, b: Balance | None, delays: Sequence[Delay]) -> l
     """
     phases, found = d.track == "phases", []
     label = "phase" if phases else "answer about a tool"
-    if not math.isnan(d.changed):
+    if d.changed == 0:
+        found.append("hmmjax found nothing that helps here: the files are the recognizer's predictions.")
+    elif not math.isnan(d.changed):
         share = d.changed / d.minutes
         text = f"Another {label} than the recognizer's in {minutes(d.changed)} of {minutes(d.minutes)} minutes"
         found.append(f"{text}{'' if phases else ' (each tool counted)'}, {_percent(share)} of the time.")
     if b is None:
         return found
-    if b.raw is not None:
+    if b.raw is not None and d.changed != 0:
         before, after = b.wrong.sum(0)
         found.append(
             f"In annotated time, {minutes(b.corrected)} wrong minutes became right and {minutes(b.spoiled)} right ones "
@@ -69,7 +70,7 @@ def what_changed(d: Difference, b: Balance | None, delays: Sequence[Delay]) -> l
         )
     segments = "phases" if phases else "tool uses"
     total, shown = len(b.segments), int(b.stabilized.found.sum())
-    if b.raw is None:
+    if b.raw is None or d.changed == 0:
         found.append(f"{shown:,} of {total:,} annotated {segments} are recognized, each for at least half of its time.")
     else:
         found.append(
@@ -77,16 +78,36 @@ def what_changed(d: Difference, b: Balance | None, delays: Sequence[Delay]) -> l
             f"half of their time: {len(b.gained):,} gained, {len(b.lost):,} lost."
         )
         false = f"{int(b.raw.extra.sum()):,} → {int(b.stabilized.extra.sum()):,}"
-        found.append(f"{'Phases' if phases else 'Tool uses'} shown that are mostly not there: {false}.")
+        found.append(f"False {'phase segments' if phases else 'tool uses'}: {false}.")
+    found += _never_shown(b)
     own = {x.system: x for x in delays} if phases else {}
     if "M_H" in own:
-        found.append(_delay(own))
+        found.append(_delay({"M_H": own["M_H"]} if d.changed == 0 else own))
     return found
+
+
+def _never_shown(b: Balance) -> list[str]:
+    """Name annotated classes that the recognizer shows in no annotated frame, and whether the result shows them."""
+    if b.raw is None:
+        return []
+    found, kinds = [], np.array([s.kind for s in b.segments], int)
+    for c in np.flatnonzero((b.annotated > 0) & (b.raw.missed == b.annotated) & (b.raw.wrong == 0)):
+        own, what = kinds == c, "segments" if b.track == "phases" else "uses"
+        text = f"The recognizer never shows {words(b.names[c])} (0 of {own.sum()} {what})"
+        shown = int(b.stabilized.found[own].sum())
+        note = f"; stabilized, {shown} {'is' if shown == 1 else 'are'} recognized" if shown else ""
+        found.append(f"{text}{note}.")
+    return found
+
+
+def seconds_off(delay: Delay) -> str:
+    """Format the median delay of phase changes."""
+    return f"{abs(delay.median):.0f} s {'early' if delay.median < 0 else 'late'}"
 
 
 def _delay(own: dict[str, Delay]) -> str:
     shown = [own[s] for s in ("M", "M_H") if s in own]
-    medians = " → ".join(f"{abs(x.median):.0f} s {'early' if x.median < 0 else 'late'}" for x in shown)
+    medians = " → ".join(seconds_off(x) for x in shown)
     close = " → ".join(f"{x.close}" for x in shown)
     return (
         f"The typical phase change is shown {medians}; {close} of {shown[0].transitions} annotated changes are shown "
@@ -103,18 +124,21 @@ def how_sure(d: Difference, b: Balance | None, pair: Pair | None, protocol: str)
         pair: the paired comparison of phase accuracies over videos, or None.
         protocol: how the annotated videos relate to those learned from.
     """
-    found = []
+    if d.changed == 0:  # The probabilities are the recognizer's own, and there is no gain to judge.
+        return []
     what = "phase" if d.track == "phases" else "answer about a tool"
     text = f"The model gives its {what} a probability of at least {_percent(SURE)} in {_percent(d.sure)} of the time"
-    if b is not None and not math.isnan(b.right_if_sure):
+    if b is None:
+        return [f"{text}. Nothing is annotated, so this certainty could not be checked."]
+    if not math.isnan(b.right_if_sure):
         text += f"; there it is right in {_percent(b.right_if_sure)}"
         if not math.isnan(b.right_if_unsure):
             text += f", elsewhere in {_percent(b.right_if_unsure)}"
-    found.append(text + ".")
-    if b is not None and pair is not None and pair.videos:
+    found = [text + "."]
+    if pair is not None and pair.videos:
         found.append(_paired(pair))
-    if b is not None and "IN SAMPLE" in protocol:
-        found.append("These videos were also learned from: expect less on new videos.")
+    if "IN SAMPLE" in protocol:
+        found.append("The model was trained on these videos; expect smaller gains on new ones.")
     return found
 
 
@@ -137,57 +161,16 @@ def _fewer(value: float) -> str:
     return f"{abs(value):.1f} {'fewer' if value >= 0 else 'more'}"
 
 
-def got_worse(b: Balance, ids: Sequence[str], delays: Sequence[Delay]) -> list[str]:
-    """Describe which videos, classes, segments and changes are shown less well after stabilizing.
-
-    Args:
-        b: both against the annotations.
-        ids: names of the videos.
-        delays: delays of phase changes; ignored for tools.
-
-    Returns:
-        Sentences; empty if nothing got worse, or without raw predictions.
-    """
-    if b.raw is None:
-        return []
-    phases, found = b.track == "phases", []
-    more = b.wrong[:, 1] - b.wrong[:, 0]
-    worse = [k for k in np.argsort(-more, kind="stable") if more[k] > max(MIN_MINUTES, 0.01 * b.minutes[k])]
-    if worse:
-        named = [f"{ids[b.videos[k]]} {_arrow(b.wrong[k])} of {minutes(float(b.minutes[k]))} minutes" for k in worse]
-        what = "the phase is wrong for longer" if phases else "tools are wrong for longer"
-        found.append(f"In {len(worse)} of {len(b.videos)} videos {what}: {_first(named)}.")
-    wrong = np.stack([b.raw.missed + b.raw.wrong, b.stabilized.missed + b.stabilized.wrong], 1)
-    more = wrong[:, 1] - wrong[:, 0]
-    worse = [c for c in np.argsort(-more, kind="stable") if more[c] > max(MIN_MINUTES, 0.01 * b.annotated[c])]
-    if worse:
-        named = [f"{words(b.names[c])} {_arrow(wrong[c])} minutes" for c in worse]
-        verb = "is" if len(worse) == 1 else "are"
-        what = f"{len(worse)} of {len(b.names)} {b.track} {verb}"
-        found.append(f"{what} missed or wrongly shown for longer: {_first(named)}.")
-    if b.lost:
-        named = [_segment(s, b.names, ids) for s in b.lost]
-        noun = "phase" if phases else "tool use"
-        found.append(f"{len(b.lost)} annotated {noun}{'s' * (len(b.lost) != 1)} lost: {_first(named)}.")
-    own = {x.system: x for x in delays} if phases else {}
-    if {"M", "M_H"} <= set(own) and own["M_H"].close < own["M"].close:
-        fall = f"{own['M'].close} → {own['M_H'].close} of {own['M'].transitions}"
-        found.append(f"Fewer annotated phase changes are shown within {CLOSE:g} s: {fall}.")
-    return found
-
-
-def _arrow(pair: Any) -> str:
-    return f"{minutes(pair[0])} → {minutes(pair[1])}"
-
-
-def _first(texts: Sequence[str]) -> str:
-    return "; ".join(texts[:_NAMED]) + (f"; and {len(texts) - _NAMED} more" if len(texts) > _NAMED else "")
-
-
-def _segment(s: Segment, names: Sequence[str], ids: Sequence[str]) -> str:
-    clock = f"{int(s.start // 60)}:{int(s.start % 60):02d}"
-    length = f"{60 * s.minutes:.0f} s" if s.minutes < 2 else f"{s.minutes:.1f} minutes"
-    return f"{words(names[s.kind])} in {ids[s.video]} at {clock} ({length})"
+def unknown(d: Difference, b: Balance | None, videos: int, known: bool) -> str:
+    """Say for how many videos it is unknown what (else) got worse; "" if all are annotated."""
+    if b is None:
+        start = "What else got worse is unknown" if known else "Unknown"
+        return f"{start}: the {d.track} of these videos are not annotated."
+    count = len(b.videos)
+    if count == videos:
+        return ""
+    have = "video has" if count == 1 else "videos have"
+    return f"This is unknown for the other videos: only {count} {have} annotated {d.track}, of {videos}."
 
 
 def class_rows(b: Balance) -> list[dict[str, Any]]:

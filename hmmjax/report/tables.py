@@ -12,7 +12,6 @@ from hmmjax.io import CHOLEC80_PHASES
 from hmmjax.metrics import Metric
 from hmmjax.stabilize import Row, Stabilized, System
 from hmmjax.stabilize.table import compare_recognizers
-from hmmjax.stabilize.warnings import MIN_DROP, worse_classes, worse_videos
 
 #: Names of the systems on the page.
 TITLES = {"M": "raw (M)", "M_H": "stabilized (M_H)", "M_H online": "online (M_H, past only)"}
@@ -129,30 +128,6 @@ def _with_protocol(result: Stabilized, rows: Sequence[Row]) -> list[Row]:
         )
         for row in rows
     ]
-
-
-def harm(result: Stabilized, rows: Sequence[Row]) -> list[str]:
-    """Warn about metrics, classes and videos that became worse, in that order.
-
-    Args:
-        result: from `hmmjax.stabilize.stabilize`.
-        rows: the metrics to compare.
-
-    Returns:
-        Sentences; empty with fused recognizers, because there is no single recognizer to compare with.
-    """
-    if result.fused:
-        return []
-    fallen = [
-        f"{row.figure} {row.metrics['M'].value:.3f} to {row.metrics['M_H'].value:.3f}"
-        for row in rows
-        if {"M", "M_H"} <= set(row.metrics) and not row.metrics["M"].unit and gain(row) < -MIN_DROP
-    ]
-    worse = [f"metrics that are lower than the recognizer's: {'; '.join(fallen)}"] if fallen else []
-    truth = System("truth", result.truth_phases, result.truth_tools)
-    names = {"phases": result.phase_names, "tools": result.tool_names}
-    worse += worse_classes(result.raw, result.smoothed, truth, names)
-    return worse + worse_videos(result.raw, result.smoothed, result.truth_phases, result.ids)
 
 
 def gain(row: Row) -> float:

@@ -14,7 +14,7 @@ from hmmjax import io
 from hmmjax.io import FormatError
 from hmmjax.plots.style import literal
 from hmmjax.report import tables
-from hmmjax.report.delays import delays, later
+from hmmjax.report.delays import delays
 from hmmjax.report.figures import pictures
 from hmmjax.report.frames import Frames
 from hmmjax.report.latex import latex
@@ -23,6 +23,7 @@ from hmmjax.report.page import Content, page
 from hmmjax.report.picture import Picture
 from hmmjax.report.reasons import describe, longest_changes
 from hmmjax.report.summary import balance, balance_rows, difference
+from hmmjax.report.worse import find_worse
 from hmmjax.stabilize import Row, Stabilized, records
 from hmmjax.stabilize.settings import Progress, ignore_progress
 from hmmjax.stabilize.write import picture
@@ -107,6 +108,8 @@ def _compute(
     tell("report", 1, 4)
     changes = longest_changes(result, most_changes)
     named = {"phases": phase_names, "tools": tool_names}
+    differences = [x for x in (difference(result, track) for track in named) if x is not None]
+    balances = [x for x in (balance(result, track, names) for track, names in named.items()) if x is not None]
     minutes = {
         track: estimate_minutes(result, track, names, intervals=intervals, progress=tell)
         for track, names in named.items()
@@ -124,9 +127,9 @@ def _compute(
         classes=classes,
         pairs=pairs,
         delays=late,
-        warnings=[*tables.harm(result, [*table, *more]), *later(late)],
-        differences=[x for x in (difference(result, track) for track in named) if x is not None],
-        balances=[x for x in (balance(result, track, names) for track, names in named.items()) if x is not None],
+        worse=find_worse(result, [*table, *more], classes, differences, balances, late),
+        differences=differences,
+        balances=balances,
         changes=changes,
         minutes=minutes,
         pictures=drawn,
