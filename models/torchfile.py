@@ -7,6 +7,7 @@ arrays, next to objects without content where a checkpoint holds, for instance, 
 
 import collections
 import io
+import itertools
 import mmap
 import os
 import pickle
@@ -34,6 +35,8 @@ _DTYPES = {
 }
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _PUTS = ("PUT", "BINPUT", "LONG_BINPUT")
+#: Entries of the dictionaries of a checkpoint with its optimizer, and copies of its numbers, are far fewer.
+_MOST_ENTRIES, _COPIES = 1_000_000, 16
 #: Keys under which training loops nest a state dict.
 _NESTED = ("state_dict", "model", "model_state_dict", "model_state")
 
@@ -164,7 +167,7 @@ def read_torch(path: str | Path) -> dict[str, np.ndarray]:
             for key in _NESTED:
                 if isinstance(loaded, dict) and isinstance(loaded.get(key), dict):
                     loaded = loaded[key]
-            found = {name: tensor.array() for name, tensor in _tensors(loaded, "")}
+            found = _arrays(loaded, os.fstat(file.fileno()).st_size)
         except Exception as error:  # damaged bytes make zipfile, zlib and pickle raise almost anything
             raise ValueError(f"{path} is not a torch file of tensors: {str(error) or type(error).__name__}") from error
     if found or loaded == {}:
@@ -173,13 +176,31 @@ def read_torch(path: str | Path) -> dict[str, np.ndarray]:
     raise ValueError(f"{path} is not a torch file of tensors{refused}. Fix: in torch, save network.state_dict()")
 
 
-def _tensors(loaded: Any, name: str) -> Iterator[tuple[str, _Tensor]]:
+def _arrays(loaded: Any, length: int) -> dict[str, np.ndarray]:
+    """Return the arrays of a file of `length` bytes by name; tied weights, with several names, are one array."""
+    found: dict[str, np.ndarray] = {}
+    known: dict[int, np.ndarray] = {}
+    total = 0
+    for name, tensor in _tensors(loaded, "", itertools.count()):
+        if id(tensor) not in known:
+            array = known[id(tensor)] = tensor.array()
+            total += array.nbytes
+            if total > _COPIES * length:
+                raise pickle.UnpicklingError(f"the tensors take more than {_COPIES} times the file's {length:,} bytes")
+        found[name] = known[id(tensor)]
+    return found
+
+
+def _tensors(loaded: Any, name: str, visited: Iterator[int]) -> Iterator[tuple[str, _Tensor]]:
     """Yield the tensors of nested dictionaries, by the keys joined by dots."""
+    # Dictionaries that share others may stand for billions of entries in a few bytes.
+    if next(visited) > _MOST_ENTRIES:
+        raise pickle.UnpicklingError(f"the file has more than {_MOST_ENTRIES:,} entries")
     if isinstance(loaded, _Tensor):
         yield name or "tensor", loaded
     elif isinstance(loaded, dict):
         for key, value in loaded.items():
-            yield from _tensors(value, f"{name}.{key}" if name else str(key))
+            yield from _tensors(value, f"{name}.{key}" if name else str(key), visited)
 
 
 def _read_zip(file: Any) -> tuple[Any, list[str]]:

@@ -1,5 +1,6 @@
 """Read NPZ and NPY files; damaged files raise FormatError and never return wrapped numbers."""
 
+import pickle
 import zipfile
 
 import numpy as np
@@ -172,3 +173,27 @@ def test_the_part_of_a_video_in_training_is_read(tmp_path):
     assert "part_01" not in " ".join(notice for track in tracks for notice in track.notices)
     np.savez(tmp_path / "b.npz", **arrays | {"part_01": np.zeros(2)})
     fails(r"part_01 is float64 \(2,\)", tmp_path / "b.npz")
+
+
+@pytest.mark.parametrize("word", ["train", "training", "Train", "TRAIN", "train set", "training_videos", "trainval"])
+@pytest.mark.parametrize(("key", "part"), [("phases_41", "video41"), ("phases_video41", "41"), ("phases_41", "041")])
+def test_spellings_of_training_videos(tmp_path, word, key, part):
+    np.savez(tmp_path / "a.npz", **{key: np.zeros(3, int), f"part_{part}": np.array(word)})
+    (tmp_path / "a.pkl").write_bytes(pickle.dumps({key: np.zeros(3, int), f"part_{part}": word}))
+    for name in ("a.npz", "a.pkl"):
+        (track,) = io.read(tmp_path / name)
+        assert (track.video, track.part) == ("video41", "train")
+
+
+def test_parts_that_protect_nothing_are_told(tmp_path):
+    values = {"phases_41": np.zeros(3, int), "phases_42": np.zeros(3, int)}
+    path = tmp_path / "a.npz"
+    np.savez(path, **values, part_99="train")
+    fails(r"part_99 belongs to no video of the file \(video41, video42\)", path)
+    np.savez(path, **values, part_41="train", part_041="test")
+    fails("part_41 is 'train', but part_041 is 'test'", path)
+    np.savez(path, **values, part_41="Validation", part_42="learned")
+    tracks = io.read(path)
+    assert [track.part for track in tracks] == ["val", "learned"]
+    (notice,) = [n for t in tracks for n in t.notices if "known part" in n]
+    assert "part_42: 'learned' is not a known part" in notice and "part_41" not in notice

@@ -78,7 +78,6 @@ def test_a_model_file_in_place_of_parameters(tmp_path):
         inspect.unwrap(check_params)(model)
 
 
-
 def edit(path, change):
     with np.load(path) as data:
         arrays = dict(data)

@@ -199,3 +199,23 @@ def test_tensors_of_an_installed_torch(tmp_path):
     with zipfile.ZipFile(tmp_path / "cut.pt", "w") as archive:
         archive.writestr("cut/data.pkl", zipfile.ZipFile(tmp_path / "new.pt").read("new/data.pkl"))
     fails("data/0 is missing", tmp_path / "cut.pt")
+
+
+def doubled(value, times):
+    """Return lists of lists that share their contents: a few bytes that stand for 2**times values."""
+    for _ in range(times):
+        value = [value, value]
+    return value
+
+
+def test_shared_contents_do_not_multiply(tmp_path):
+    """Objects that a pickle refers to many times are converted once, and refused if they stand for too many values."""
+    path = dump(tmp_path / "a.pkl", doubled([1], 45))
+    assert path.stat().st_size < 400
+    with pytest.raises(ValueError, match=r"stands for more than .* values, too many for its size"):
+        read_pickle(str(path))
+    row = [0, 1, 0]
+    assert read_pickle(str(dump(path, {"a": [row] * 1000, "b": doubled([2], 3)}))) == {
+        "a": [row] * 1000,
+        "b": doubled([2], 3),
+    }

@@ -9,6 +9,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from files import track
 
 import hmmjax
 from hmmjax import metrics
@@ -191,3 +192,16 @@ def test_single_frames_need_labels_and_a_family_with_an_anchor():
         job.learn_from_single_frames(examples, num_tools=2)
     with pytest.raises(ValueError, match="takes no anchor"):
         job.learn_from_single_frames(examples, num_tools=2, emissions="scaled")
+
+
+def test_training_videos_are_refused_of_every_recognizer_and_told_by_evaluate():
+    """A model is not learned from videos that any of the recognizers was trained on; scores of them say so."""
+    own = [track("phases", np.arange(20) // 10, video=f"video0{n}") for n in (1, 2)]
+    other = [dataclasses.replace(own[0], part="Training"), dataclasses.replace(own[1], part="test")]
+    for inputs in ({"predictions": other}, {"predictions": own, "fuse": [other]}):
+        with pytest.raises(hmmjax.io.FormatError, match=r"trained on 1 of the annotated videos \(video01\)"):
+            job.prepare_inputs(annotations=own, **inputs)
+    job.prepare_inputs(own, own, fuse=[other], training_videos=True)
+    _, notices = job.evaluate_predictions(other, own)
+    assert any("trained on 1 of the 2 scored videos (video01)" in notice for notice in notices)
+    assert not any("trained on" in notice for notice in job.evaluate_predictions(own, own)[1])

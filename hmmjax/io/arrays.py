@@ -14,6 +14,7 @@ import numpy as np
 
 from hmmjax.io.errors import FormatError
 from hmmjax.io.names import find_name, fold, unknown_name
+from hmmjax.io.parts import read_parts
 from hmmjax.io.spec import Spec, check_frames, check_labels, check_scores
 from hmmjax.io.tracks import Layout, Track
 from hmmjax.io.videos import video_id
@@ -105,18 +106,20 @@ def tracks_of_arrays(file: str, arrays: Mapping[str, np.ndarray], spec: Spec) ->
             file=file,
             fix="name the arrays phases_<video> or tools_<video>, for instance phases_41",
         )
+    parts, doubts = read_parts(file, arrays, {video_id(name) for _, _, name in chosen})
     tracks = []
     for key, what, name in chosen:
         track = _key_track(file, key, what, arrays[key], names, spec)
         if spec.track in (None, track):
-            tracks.append(_track(file, key, video_id(name), track, arrays, names, spec))
+            found = _track(file, key, video_id(name), track, arrays, names, spec)
+            tracks.append(dataclasses.replace(found, part=parts.get(found.video)))
     if not tracks:
         raise FormatError(
             f"none of the arrays holds {spec.track} ({', '.join(arrays)})",
             file=file,
             fix=f"name the arrays {spec.track}_<video>",
         )
-    notices = [f"{file}: ignored arrays with unknown names: {', '.join(ignored)}"] if ignored else []
+    notices = doubts + ([f"{file}: ignored arrays with unknown names: {', '.join(ignored)}"] if ignored else [])
     used = {track.layout.frames_key for track in tracks}
     if spec.track is None and (alone := [k for k in arrays if k.startswith("frames_") and k not in used]):
         notices.append(f"{file}: ignored frame numbers without predictions: {', '.join(alone)}")
@@ -233,18 +236,7 @@ def _track(
     else:
         checked = check_scores(values, track, kind, line_of, place)
     layout = Layout(format="npz" if key else "npy", kind=kind, key=key or None, frames_key=frames_key)
-    return Track(video, track, frames, checked, classes, fps, layout, file, tuple(notices), _part(file, key, arrays))
-
-
-def _part(file: str, key: str, arrays: Mapping[str, np.ndarray]) -> str | None:
-    """Return the part that an array's video had in training, or None if the file does not tell."""
-    name = f"part_{key.partition('_')[2]}"
-    if name not in arrays:
-        return None
-    value = arrays[name]
-    if value.ndim or value.dtype.kind != "U":
-        raise FormatError(f"{name} is {value.dtype} {value.shape}", file=file, fix='store one string, such as "train"')
-    return str(value)
+    return Track(video, track, frames, checked, classes, fps, layout, file, tuple(notices))
 
 
 def class_names(file: str, track: str, names: Mapping[str, tuple[str, ...]], spec: Spec) -> tuple[str, ...] | None:

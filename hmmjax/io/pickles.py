@@ -85,7 +85,9 @@ def _named(file: str, content: Mapping[Any, Any]) -> dict[str, np.ndarray]:
     found: dict[str, np.ndarray] = {}
     for key, value in content.items():
         name = f"{int(key)}" if isinstance(key, int) else str(key)
-        if (array := _as_array(value)) is not None:
+        if isinstance(value, str) and name.startswith("part_"):
+            found[name] = np.array(value)
+        elif (array := _as_array(value)) is not None:
             found[name if _is_known(name) else f"pred_{name}"] = array
         elif isinstance(value, Mapping):
             for kind, x in value.items():

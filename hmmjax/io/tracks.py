@@ -64,7 +64,8 @@ class Track:
         layout: how the file stores the track.
         source: the file's path.
         notices: messages for the user about how the file was read.
-        part: the part that the video had in the recognizer's training, such as "train"; None if the file does not tell.
+        part: the part that the video had in the recognizer's training: "train" in any spelling of it, "val", "test",
+            "unlabeled" or the file's own word; None if the file does not tell.
     """
 
     video: str

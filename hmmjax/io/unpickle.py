@@ -32,6 +32,8 @@ _NUMPY = ("numpy.core.multiarray", "numpy._core.multiarray", "numpy.core.numeric
 _TORCH_MAGIC = 0x1950A86A20F9469CFC6C
 _PUTS = ("PUT", "BINPUT", "LONG_BINPUT")
 _DEEPEST = 50
+_VALUES_PER_BYTE, _FEWEST = 8, 100_000
+"""A file may stand for this many values per byte, and so many in any case: lists may share rows."""
 
 
 class _DType:
@@ -224,14 +226,14 @@ def read_pickle(path: str) -> Any:
     """
     try:
         if zipfile.is_zipfile(path):
-            return _plain(_zipped_torch(path))
+            return _Plain(os.path.getsize(path)).of(_zipped_torch(path))
         with open(path, "rb") as file:
             data = file.read()
         stream = io.BytesIO(data)
         loaded = _Unpickler(stream).load()
         if loaded == _TORCH_MAGIC:
             loaded = _legacy_torch(io.BytesIO(data))
-        return _plain(loaded)
+        return _Plain(len(data)).of(loaded)
     except pickle.UnpicklingError as error:
         raise ValueError(str(error)) from None
     except OSError:
@@ -276,22 +278,62 @@ def _legacy_torch(file: io.BytesIO) -> Any:
     return loaded
 
 
-def _plain(value: Any, depth: int = 0) -> Any:
-    """Return data with arrays in place of what stood for them."""
-    if depth > _DEEPEST:
-        raise pickle.UnpicklingError("the pickle is nested too deeply")
-    if isinstance(value, _Array):
-        if value.value is None:
-            raise pickle.UnpicklingError("an array has no contents")
-        return value.value
-    if isinstance(value, _Tensor):
-        return value.array()
-    if isinstance(value, dict):
-        return {key: _plain(x, depth + 1) for key, x in value.items()}
-    if isinstance(value, list | tuple):
-        if all(isinstance(x, bool | int | float) for x in value):
-            return list(value)
-        return [_plain(x, depth + 1) for x in value]
-    if value is None or isinstance(value, bool | int | float | str | bytes | np.generic | np.ndarray):
-        return value
-    raise pickle.UnpicklingError(f"the pickle holds {type(value).__name__.lstrip('_')} objects, which are not read")
+class _Plain:
+    """Convert unpickled objects to data, with arrays in place of what stood for them.
+
+    A pickle may refer to an object many times, and to objects that do so in turn: a few bytes may stand for billions of
+    values. Objects are therefore converted once, and the values that the whole stands for are counted.
+
+    Args:
+        size: number of bytes of the pickle, which bounds the number of values.
+    """
+
+    def __init__(self, size: int):
+        self._most = _FEWEST + _VALUES_PER_BYTE * size
+        self._done: dict[int, tuple[Any, int]] = {}
+
+    def of(self, value: Any) -> Any:
+        """Return the data of an object.
+
+        Raises:
+            pickle.UnpicklingError: it is nested too deeply, stands for too many values, or has an unknown class.
+        """
+        return self._convert(value, 0)[0]
+
+    def _convert(self, value: Any, depth: int) -> tuple[Any, int]:
+        """Return the data of an object, and the number of values that it stands for."""
+        if depth > _DEEPEST:
+            raise pickle.UnpicklingError("the pickle is nested too deeply")
+        if value is None or isinstance(value, bool | int | float | str | bytes | np.generic | np.ndarray):
+            return value, 1
+        if (known := self._done.get(id(value))) is None:
+            known = self._done[id(value)] = self._container(value, depth)
+        if known[1] > self._most:
+            raise pickle.UnpicklingError(
+                f"the pickle stands for more than {self._most:,} values, too many for its size"
+            )
+        return known
+
+    def _container(self, value: Any, depth: int) -> tuple[Any, int]:
+        if isinstance(value, _Array):
+            if value.value is None:
+                raise pickle.UnpicklingError("an array has no contents")
+            return value.value, 1
+        if isinstance(value, _Tensor):
+            array = value.array()
+            return array, array.size
+        if isinstance(value, list | tuple) and all(isinstance(x, bool | int | float) for x in value):
+            return list(value), 1 + len(value)
+        if not isinstance(value, dict | list | tuple):
+            raise pickle.UnpicklingError(
+                f"the pickle holds {type(value).__name__.lstrip('_')} objects, which are not read"
+            )
+        keys, items = (list(value), list(value.values())) if isinstance(value, dict) else (None, value)
+        inside, count = [], 1
+        for x in items:
+            data, own = self._convert(x, depth + 1)
+            inside.append(data)
+            count += own
+            if count > self._most:
+                break  # refused by the caller, before the rest is converted
+        return (inside if keys is None else dict(zip(keys, inside, strict=False))), count

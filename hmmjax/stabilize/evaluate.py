@@ -5,6 +5,7 @@ from typing import Any
 
 from hmmjax import io
 from hmmjax.io import BatchIndex, FormatError, Track
+from hmmjax.io.parts import trained_on
 from hmmjax.stabilize.examples import TRACKS
 from hmmjax.stabilize.prepare import align
 from hmmjax.stabilize.table import Row, System, compare_systems, restrict_truth
@@ -58,4 +59,9 @@ def evaluate_predictions(
         relaxed=relaxed,
     )
     notices = [n for t in (*predictions, *truth) for n in t.notices]
+    if trained := trained_on(predictions, truth):
+        notices.append(
+            f"the recognizer was trained on {len(trained)} of the {len({t.video for t in truth})} scored videos "
+            f"({', '.join(trained[:5])}{', ...' * (len(trained) > 5)}): its metrics there are better than in others"
+        )
     return rows, tuple(dict.fromkeys((*notices, *index.notices, *warnings)))

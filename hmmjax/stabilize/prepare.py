@@ -11,6 +11,7 @@ from hmmjax._core.size import check_size
 from hmmjax.emissions import LABEL_FAMILIES
 from hmmjax.ensembles import Ensemble
 from hmmjax.io import BatchIndex, FormatError, ModelFile, Track
+from hmmjax.io.parts import trained_on
 from hmmjax.metrics.relaxed import check_order
 from hmmjax.stabilize.examples import TRACKS, Examples
 from hmmjax.stabilize.fuse import join_observations, merge_observations, union
@@ -102,7 +103,7 @@ def prepare_inputs(
     settings = with_overrides(settings, overrides)
     if not predictions:
         raise FormatError("there are no predictions", fix="give at least one prediction file")
-    _refuse_training(predictions, annotations, settings)
+    _refuse_training([t for source in (predictions, *fuse) for t in source], annotations, settings)
     observed = [t for t in TRACKS if any(p.track == t for source in (predictions, *fuse) for p in source)]
     tracks = list(observed)
     if "phases" not in observed and settings.hidden_phases and can_hide_phases(annotations, transitions, model):
@@ -136,9 +137,8 @@ def prepare_inputs(
 
 def _refuse_training(predictions: Sequence[Track], annotations: Sequence[Track], settings: Settings) -> None:
     """Raise FormatError for annotated videos that the recognizer was trained on, unless they are allowed."""
-    trained = {track.video for track in predictions if track.part == "train"} & {track.video for track in annotations}
-    if trained and not settings.training_videos:
-        listed = sorted(trained, key=io.natural)
+    listed = trained_on(predictions, annotations)
+    if listed and not settings.training_videos:
         raise FormatError(
             f"the recognizer was trained on {len(listed)} of the annotated videos ({', '.join(listed[:5])}"
             f"{', ...' * (len(listed) > 5)}): its errors there are fewer than in others, so that a model learned from "

@@ -66,8 +66,14 @@ class PartialCache:
         for name, value in sorted(table.arrays().items()):
             digest.update(name.encode() + np.ascontiguousarray(value).tobytes())
         self._key = digest.hexdigest()
+        shape, path = (len(table), *size, 3), folder / _IMAGES
         self.done = self._read()
-        path = folder / _IMAGES
+        # A process may have ended after it published the images, and before the table.
+        unfinished = not path.exists() and not (folder / "table.npz").exists()
+        if unfinished and self.done == set(table.videos.tolist()) and _holds(folder / "images.npy", shape):
+            os.replace(folder / "images.npy", path)
+        if not _holds(path, shape):
+            self.done = set()
         if self.done:
             check_space(folder, table, size, there=path.stat().st_size)
             self.images = np.load(path, mmap_mode="r+")
@@ -75,7 +81,7 @@ class PartialCache:
         path.unlink(missing_ok=True)
         check_space(folder, table, size)
         folder.mkdir(parents=True, exist_ok=True)
-        self.images = np.lib.format.open_memmap(path, "w+", np.uint8, (len(table), *size, 3))
+        self.images = np.lib.format.open_memmap(path, "w+", np.uint8, shape)
         # Reserve the bytes, where the file system can: a mapped file that outgrows the disk ends the process.
         with contextlib.suppress(OSError), open(path, "r+b") as file:
             os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
@@ -83,8 +89,7 @@ class PartialCache:
     def _read(self) -> set[str]:
         try:
             kept = json.loads((self._folder / _DONE).read_text(encoding="utf-8"))
-            fits = kept["key"] == self._key and (self._folder / _IMAGES).exists()
-            return {str(video) for video in kept["done"]} if fits else set()
+            return {str(video) for video in kept["done"]} if kept["key"] == self._key else set()
         except (OSError, ValueError, KeyError, TypeError):
             return set()
 
@@ -106,6 +111,19 @@ class PartialCache:
             (self._folder / "table.npz").unlink(missing_ok=True)
             os.replace(self._folder / _IMAGES, self._folder / "images.npy")
         (self._folder / _DONE).unlink(missing_ok=True)
+
+
+def _holds(path: Path, shape: tuple[int, ...]) -> bool:
+    """Whether a file is an NPY of uint8 images of a shape, and whole: writable maps extend a truncated one by zeros."""
+    try:
+        images = np.load(path, mmap_mode="r")
+    except Exception:  # damaged headers raise almost anything
+        return False
+    return (
+        isinstance(images, np.memmap)
+        and (images.dtype, images.shape, images.flags.c_contiguous) == (np.uint8, shape, True)
+        and path.stat().st_size == images.offset + images.nbytes
+    )
 
 
 def decode_videos(

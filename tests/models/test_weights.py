@@ -218,3 +218,13 @@ def test_other_files_are_rejected(tmp_path):
             read_state(tmp_path / name)
     with pytest.raises(ValueError, match="safetensors"):
         read_state(tmp_path / "weights.h5")
+
+
+def test_shared_dictionaries_do_not_multiply(tmp_path):
+    """A few bytes that stand for 2**40 entries are refused."""
+    value = {}
+    for _ in range(40):
+        value = {"a": value, "b": value}
+    zipped(tmp_path / "a.pth", pickle.dumps(value))
+    with pytest.raises(ValueError, match="more than 1,000,000 entries"):
+        read_torch(tmp_path / "a.pth")

@@ -1,5 +1,6 @@
 """Test caches of collections: their size is forecast, what is written survives errors, nothing is decoded twice."""
 
+import os
 import shutil
 from collections import namedtuple
 
@@ -60,3 +61,38 @@ def test_a_cache_larger_than_the_disk_is_refused_before_it_is_written(layout, tm
     with pytest.raises(FormatError, match=r"frames of 12x16 take .* GB; 1e-05 GB are free.*--size"):
         write_collection(cholec80(layout[0]), tmp_path / "cache", SIZE)
     assert not list((tmp_path / "cache").iterdir())
+
+
+def truncate(path):
+    os.truncate(path, path.stat().st_size - 100)
+
+
+@pytest.mark.parametrize("damage", [truncate, lambda path: path.write_bytes(b"no images"), os.remove])
+def test_damaged_partial_images_are_written_again(layout, copy, tmp_path, damage):
+    """Truncated images do not become black frames, and a file of something else is no bare error of NumPy."""
+    root, path, whole = copy
+    want = write_collection(cholec80(layout[0]), tmp_path / "want", SIZE)
+    with pytest.raises(FormatError, match="video02"):
+        write_collection(cholec80(root), tmp_path / "cache", SIZE)
+    damage(tmp_path / "cache" / "partial_images.npy")
+    path.write_bytes(whole)
+    np.testing.assert_array_equal(write_collection(cholec80(root), tmp_path / "cache", SIZE).images, want.images)
+
+
+def test_images_that_were_published_without_their_table_are_not_decoded_again(layout, tmp_path, monkeypatch):
+    want = write_collection(cholec80(layout[0]), tmp_path / "want", SIZE)
+    replace = os.replace
+
+    def killed(source, target):
+        replace(source, target)
+        if str(target).endswith("images.npy"):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(partial_cache.os, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        write_collection(cholec80(layout[0]), tmp_path / "cache", SIZE)
+    monkeypatch.undo()
+    monkeypatch.setattr(Collection, "pictures", None)
+    cache = write_collection(cholec80(layout[0]), tmp_path / "cache", SIZE)
+    np.testing.assert_array_equal(cache.images, want.images)
+    assert sorted(p.name for p in (tmp_path / "cache").iterdir()) == ["images.npy", "table.npz"]
