@@ -55,6 +55,8 @@ class Ensemble:
     threshold: float = static(default=0.5)
 
     def __post_init__(self) -> None:
+        if isinstance(self.members, list):
+            object.__setattr__(self, "members", tuple(self.members))
         for name in ("phase_weights", "tool_weights"):
             if isinstance(getattr(self, name), list | tuple):
                 object.__setattr__(self, name, np.asarray(getattr(self, name), np.float32))

@@ -184,3 +184,10 @@ def test_what_cannot_be_mixed_is_refused():
     ):
         with pytest.raises(ValueError, match=message):
             hmmjax.posterior(ensemble, obs)
+
+
+def test_members_may_be_a_list(unchecked):
+    one = hmmjax.init_params(2, 0, emissions="confusion")
+    obs = Observations(np.array([0, 1, 1], np.int32))
+    assert Ensemble([one, one]).members == (one, one)
+    assert_allclose(hmmjax.filter(Ensemble([one, one]), obs).phases, hmmjax.filter(one, obs).phases, atol=1e-6)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from hmmjax import io, stabilize
-from hmmjax.io import FormatError
 from hmmjax.plots import plot_video
 
 P, T = ("Alpha", "Beta", "Gamma"), ("Knife", "Fork")
@@ -94,8 +93,13 @@ def test_arrays_that_do_not_fit_are_refused(data, change, message):
     scores, presence, phases, tools = data
     given = {"phases": scores, "tools": presence, "true_phases": phases, "true_tools": tools, "kind": "logits",
              "ids": IDS, "phase_names": P, "tool_names": T}  # fmt: skip
-    with pytest.raises((ValueError, FormatError), match=message):
+    with pytest.raises(ValueError, match=message):
         stabilize.stabilize_arrays(**{**given, **change})
+
+
+def test_one_array_in_place_of_a_list_is_refused(unchecked):
+    with pytest.raises(TypeError, match=r"tools is an array \(44, 2\): pass a list .* as \[tools\]"):
+        stabilize.stabilize_arrays(tools=np.zeros((44, 2)))
 
 
 def test_a_video_is_drawn_from_scores_without_times():

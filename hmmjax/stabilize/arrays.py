@@ -56,7 +56,7 @@ def stabilize_arrays(
     Raises:
         ValueError: there are no predictions, lists have different lengths, an option is out of range, or arrays do not
             fit together (`hmmjax.io.FormatError`, a ValueError).
-        TypeError: an array cannot be read, or an override is not a setting.
+        TypeError: an array in place of a list of arrays, one that cannot be read, or an override is not a setting.
 
     Example::
 
@@ -64,6 +64,10 @@ def stabilize_arrays(
         hmmjax.stabilize.plot_result(result, 0)
     """
     given = {"phases": phases, "tools": tools, "true_phases": true_phases, "true_tools": true_tools}
+    for name, videos in given.items():
+        shape = getattr(videos, "shape", None)
+        if shape is not None:
+            raise TypeError(f"{name} is an array {tuple(shape)}: pass a list of one array per video, as [{name}]")
     lengths = {name: len(videos) for name, videos in given.items() if videos is not None}
     if not {"phases", "tools"} & set(lengths):
         raise ValueError("there are no predictions: pass phases or tools, one array per video")
