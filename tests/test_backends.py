@@ -77,6 +77,30 @@ def test_frames_that_are_tied_in_float32_are_ranked_by_logarithms(name, shape):
     assert_allclose(logs, expected, rtol=1e-4)
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize(("backend", "tools"), [(b, 0) for b in BACKENDS])
+def test_a_factor_that_all_states_of_a_frame_share_changes_nothing(backend, tools):
+    """Features far from all phases: their log-likelihoods are beyond the integers of float32."""
+    rng = np.random.default_rng(5)
+    tables = [rng.dirichlet(np.ones(n), shape).astype(np.float32) for n, shape in ((3, ()), (3, 3), (2, (tools, 3, 2)))]
+    initial = np.repeat(tables[0][:, None] / 2**tools, 2**tools, 1)
+    phases, configs = (-rng.exponential(1, (1, 5, n)).astype(np.float32) for n in (3, 2**tools))
+    phases[0, 2] = configs[0, 2] = 0
+    plain = messages.Potentials(initial, tables[1], tuple(tables[2]), phases, configs, np.array([5], np.int32))
+    far = [x.copy() for x in (phases, configs)]
+    far[0][0, 2], far[1][0, 2] = -(2.0**40), -(2.0**34)
+    moved = dataclasses.replace(plain, phases=far[0], configs=far[1])
+    (a, want), (b, found) = ((jax.tree.map(jnp.asarray, p), []) for p in (plain, moved))
+    for p, out in ((a, want), (b, found)):
+        filtered, path = messages.filter(p, backend), messages.viterbi(p, backend)
+        value, vjp = jax.vjp(
+            lambda x, p=p: messages.log_normalizer(dataclasses.replace(p, phases=x), backend), p.phases
+        )
+        out += [filtered.phases, filtered.tools, path.phases, path.configs, vjp(jnp.ones_like(value))[0]]
+    jax.tree.map(partial(assert_allclose, atol=1e-5), found, want)
+    assert_allclose(filtered.log_normalizer, -(2.0**40) - 2.0**34, rtol=1e-6)
+
+
 def chain(seed, videos, frames, phases, tools, sharpness=1.0):
     rng = np.random.default_rng(seed)
     configs = 2**tools

@@ -67,6 +67,15 @@ def finite_max(x: Array, axis: int | Sequence[int], keepdims: bool = False) -> A
     return lax.stop_gradient(jnp.where(jnp.isfinite(m), m, 0))
 
 
+def relative(x: Array) -> tuple[Array, Array]:
+    """Return log-likelihoods (..., n) less the largest of each row, and these (...).
+
+    Only differences matter to messages, which float32 would round off when added to large numbers.
+    """
+    top = finite_max(x, -1)
+    return x - top[..., None], top
+
+
 def logsumexp(x: Array, axis: int, keepdims: bool = False) -> Array:
     """Return the log of the sum of exponentials; -inf, with zero gradient, if every entry is -inf."""
     m = finite_max(x, axis, keepdims=True)

@@ -158,7 +158,7 @@ def step(
     structure = lowering.structure_of(params)
 
     def advance(chain: Chain, predicted: Array, filtered: Array, phases: Array, configs: Array, new: tuple) -> tuple:
-        message, total = online.normalize(predicted + new[0][:, None] + new[1])
+        message, total = online.observe(predicted, *new)
         filtered = jnp.concatenate([filtered[1:], message[None]])
         phases, configs = (jnp.concatenate([old, n[None]])[1:] for old, n in ((phases, new[0]), (configs, new[1])))
         after, _ = _run_backward(chain, phases, configs)
@@ -202,7 +202,8 @@ def _run_backward(chain: Chain, phases: Array, configs: Array) -> tuple[Array, A
     """Return the backward log-messages of the frame before the given ones (S, C), and before each (lag, S, C)."""
 
     def back(after: Array, frame: tuple) -> tuple[Array, Array]:
-        before = online.pull(chain, after + frame[0][:, None] + frame[1])
+        phases, configs = (num.relative(x)[0] for x in frame)
+        before = online.pull(chain, after + phases[:, None] + configs)
         before = before - num.finite_max(before, (0, 1))
         return before, before
 

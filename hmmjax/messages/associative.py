@@ -47,7 +47,7 @@ def _multiply_reversed(b: _Product, a: _Product) -> _Product:
 
 
 def _frame_matrices(p: Potentials) -> Array:
-    """Return log M_t (T, L, L), where M_t[p, q] = A[p, q] e_t(q).
+    """Return log M_t (T, L, L), where M_t[p, q] = A[p, q] e_t(q), and the largest e_t is one.
 
     Every row of the first matrix is the initial message; the matrix of a padded frame is the identity.
     """
@@ -58,7 +58,13 @@ def _frame_matrices(p: Potentials) -> Array:
 
 
 def _log_likelihood(p: Potentials) -> Array:
-    return p.phases + p.configs
+    """Return log-likelihoods (T, L) of frames, relative to the largest of each frame."""
+    return num.relative(p.phases + p.configs)[0]
+
+
+def _removed(p: Potentials) -> Array:
+    """Return the largest log-likelihood (T,) of each frame, 0 of a padded one."""
+    return jnp.where(jnp.arange(len(p.phases)) < p.lengths, num.relative(p.phases + p.configs)[1], 0)
 
 
 def _products(matrices: Array, reverse: bool) -> _Product:
@@ -77,7 +83,7 @@ def _forward(p: Potentials) -> tuple[Array, Array]:
     """Compute one video's log-normalizer and its filtered log-messages (T, L), unnormalized and at most 0."""
     prefix = _products(_frame_matrices(p), False)
     last = jax.tree.map(lambda x: x[-1], prefix)
-    value = num.logsumexp(last.matrix[0], -1) + last.low + last.high
+    value = num.logsumexp(last.matrix[0], -1) + last.low + last.high + num.accurate_sum(_removed(p))
     return jnp.where(p.lengths > 0, value, 0), prefix.matrix[:, 0]
 
 
@@ -124,7 +130,7 @@ def _viterbi(p: Potentials) -> Path:
     if len(before):
         states = jnp.concatenate([lax.associative_scan(compose, before, reverse=True)[:, end], end[None]])
     transitions = steps[jnp.arange(1, len(steps)), states[:-1], states[1:]]
-    log_prob = num.accurate_sum(jnp.concatenate([steps[0, 0, states[:1]], transitions]))
+    log_prob = num.accurate_sum(jnp.concatenate([steps[0, 0, states[:1]], transitions]) + _removed(p))
     states = states.astype(jnp.int32)
     return Path(states, jnp.zeros_like(states), jnp.where(p.lengths > 0, log_prob, 0))
 

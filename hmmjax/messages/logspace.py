@@ -41,13 +41,13 @@ def _forward(potentials: Potentials) -> tuple[Array, tuple[Array, Array]]:
     log_blocks = tuple(num.log(b) for b in potentials.blocks)
 
     def step(predicted: Array, frame: tuple) -> tuple:
-        phases, configs, t = frame
+        (phases, above), (configs, top), t = num.relative(frame[0]), num.relative(frame[1]), frame[2]
         joint = predicted + phases[:, None] + configs
         total = num.logsumexp(joint.reshape(-1), 0)
         alpha = joint - jnp.where(jnp.isfinite(total), total, 0)
         phase_predicted = num.logsumexp(alpha[:, None, :] + log_transition[:, :, None], 0)
         marginals = jnp.exp(num.logsumexp(alpha, 1)), jnp.exp(num.logsumexp(alpha, 0))
-        return push(phase_predicted, log_blocks), (jnp.where(t < potentials.lengths, total, 0), marginals)
+        return push(phase_predicted, log_blocks), (jnp.where(t < potentials.lengths, total + above + top, 0), marginals)
 
     # Differentiation stores one message per chunk and recomputes the rest.
     @jax.checkpoint
@@ -77,14 +77,14 @@ def _viterbi(potentials: Potentials, recompute: bool) -> Path:
     log_blocks = kronecker.phases_last(tuple(jnp.log(b) for b in potentials.blocks))
 
     def step(predicted: Array, frame: tuple) -> tuple:
-        phases, configs, t = frame
+        (phases, above), (configs, removed), t = num.relative(frame[0]), num.relative(frame[1]), frame[2]
         score = predicted + phases[:, None] + configs
         top = num.finite_max(score, (0, 1))
         # Padded frames repeat the scores of the last real one, so that the traceback may start at the end.
         score = jnp.where(t < length, score - top, predicted)
         phase_predicted = jnp.max(score[:, None, :] + log_transition[:, :, None], 0)
         following = jnp.where(t < length - 1, kronecker.push_max(phase_predicted.T, log_blocks).T, score)
-        return following, (score, jnp.where(t < length, top, 0))
+        return following, (score, jnp.where(t < length, top + above + removed, 0))
 
     def run(predicted: Array, frames: tuple) -> tuple:
         following, (scores, tops) = lax.scan(step, predicted, frames)

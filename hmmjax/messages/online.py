@@ -91,6 +91,19 @@ def normalize(message: Array) -> tuple[Array, Array]:
     return message - jnp.where(jnp.isfinite(total), total, 0), total
 
 
+def observe(predicted: Array, phases: Array, configs: Array) -> tuple[Array, Array]:
+    """Return the filtered log-message (S, C) and the logarithm of its sum before it was normalized.
+
+    Args:
+        predicted: (S, C) log-message.
+        phases: (S,) log-likelihoods.
+        configs: (C,) log-likelihoods.
+    """
+    (phases, above), (configs, top) = num.relative(phases), num.relative(configs)
+    message, total = normalize(predicted + phases[:, None] + configs)
+    return message, total + above + top
+
+
 def filtered_messages(chain: Chain, phases: Array, configs: Array, length: Array) -> tuple[Array, Array]:
     """Compute one video's filtered log-messages (T, S, C) and its log-normalizer.
 
@@ -100,7 +113,7 @@ def filtered_messages(chain: Chain, phases: Array, configs: Array, length: Array
     def step(state: tuple, frame: tuple) -> tuple:
         predicted, last = state
         phase, config, t = frame
-        message, total = normalize(predicted + phase[:, None] + config)
+        message, total = observe(predicted, phase, config)
         message = jnp.where(t < length, message, last)
         return (push(chain, message), message), (message, jnp.where(t < length, total, 0))
 

@@ -87,8 +87,8 @@ class Likelihoods:
     Attributes:
         configs: (T, C) factors of configurations, the largest of each frame 2**LIFT.
         phases: (T, L) factors of phases without their power of two, in [0.7, 1.5) or 0.
-        scale: (T, L) that power, less LIFT.
-        log_scale: (T,) logarithm of the factor that was removed from configs, in nats.
+        scale: (T, L) that power, less LIFT; that of the most probable phase is 0 before.
+        log_scale: (T,) logarithm of the factors that were removed from configs and phases, in nats.
     """
 
     configs: Any
@@ -99,19 +99,19 @@ class Likelihoods:
 
 def likelihoods(phases: Array, configs: Array) -> Likelihoods:
     """Scale emission log-likelihoods (..., T, L) and (..., T, C)."""
-    log_scale = num.finite_max(configs, -1)
-    factor, below = _factor_and_power(configs - log_scale[..., None])
+    (phases, removed), (configs, log_scale) = num.relative(phases), num.relative(configs)
+    factor, below = _factor_and_power(configs)
     phase_factor, scale = _factor_and_power(phases)
-    return Likelihoods(factor * power(below + LIFT), phase_factor, scale - LIFT, log_scale)
+    return Likelihoods(factor * power(below + LIFT), phase_factor, scale - LIFT, log_scale + removed)
 
 
 def likelihoods_of_tools(phases: Array, tools: Array) -> Likelihoods:
     """Scale emission log-likelihoods (..., T, L) and (..., T, K, 2), the latter of each tool by itself."""
-    log_scale = num.finite_max(tools, -1)
-    factors, below = _factor_and_power(tools - log_scale[..., None])
+    (phases, removed), (tools, log_scale) = num.relative(phases), num.relative(tools)
+    factors, below = _factor_and_power(tools)
     phase_factor, scale = _factor_and_power(phases)
     configs = multiply_over_tools(factors) * power(add_over_tools(below) + LIFT)
-    return Likelihoods(configs, phase_factor, scale - LIFT, log_scale.sum(-1))
+    return Likelihoods(configs, phase_factor, scale - LIFT, log_scale.sum(-1) + removed)
 
 
 def _factor_and_power(nats: Array) -> tuple[Array, Array]:

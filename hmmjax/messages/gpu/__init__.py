@@ -266,8 +266,8 @@ def _viterbi(potentials: Potentials) -> Path:
     log_transition, log_initial = jnp.log(p.transition), jnp.log(p.initial).astype(p.phases.dtype)
     log_blocks = kronecker.phases_last(tuple(jnp.log(b) for b in p.blocks))
     phases, configs = best_path.best_path(
-        p.configs[0],
-        _pad(p.phases[0], -1, -jnp.inf),
+        num.relative(p.configs[0])[0],
+        _pad(num.relative(p.phases[0])[0], -1, -jnp.inf),
         _pad(_pad(log_transition, 0, -jnp.inf), 1, -jnp.inf),
         tuple(_pad(b, -1, -jnp.inf) for b in log_blocks),
         _pad(log_initial, 0, -jnp.inf),

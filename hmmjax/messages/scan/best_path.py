@@ -28,6 +28,7 @@ class Chain:
         column_blocks: tool blocks summed in groups of neighbors, for the traceback.
         phases: (T, L) emission log-likelihoods.
         configs: (T, C) emission log-likelihoods.
+        removed: (T,) what was subtracted from these two, whose largest entries are 0.
         length: number of valid frames.
     """
 
@@ -37,6 +38,7 @@ class Chain:
     column_blocks: Any
     phases: Any
     configs: Any
+    removed: Any
     length: Any
 
 
@@ -66,7 +68,8 @@ def viterbi(p: Potentials, num_chunks: Any, *, recompute: bool) -> Path:
     frames = (*map(batching.in_chunks, (chain.configs, chain.phases)), batching.frame_indices(num_frames))
     first = chain.initial, jnp.full_like(chain.initial, -jnp.inf)
     (_, final), (stored, tops) = batching.scan_chunks(forward_chunk, first, frames, num_chunks)
-    tops = jnp.where(jnp.arange(num_frames) < chain.length, tops.reshape(-1)[:num_frames], 0)
+    tops = tops.reshape(-1)[:num_frames] + chain.removed
+    tops = jnp.where(jnp.arange(num_frames) < chain.length, tops, 0)
     log_prob = jnp.where(chain.length > 0, num.accurate_sum(tops) + jnp.max(final), 0)
 
     best = jnp.argmax(final).astype(jnp.int32)
@@ -80,9 +83,10 @@ def _prepare(p: Potentials) -> Chain:
     transition = _log(p.transition, 0, 1)
     blocks = tuple(_log(b, 2) for b in kronecker.phases_last(p.blocks))
     padding = [(0, 0), (0, -p.phases.shape[-1] % batching.LANES)]
-    phases = jnp.pad(p.phases, padding, constant_values=-jnp.inf)
+    (phases, above), (configs, top) = num.relative(p.phases), num.relative(p.configs)
+    phases = jnp.pad(phases, padding, constant_values=-jnp.inf)
     initial = _log(p.initial.T, 1).astype(phases.dtype)
-    return Chain(initial, transition, blocks, _sum_neighbors(blocks), phases, p.configs, p.lengths)
+    return Chain(initial, transition, blocks, _sum_neighbors(blocks), phases, configs, above + top, p.lengths)
 
 
 def _log(x: Array, *axes: int) -> Array:
