@@ -26,7 +26,7 @@ class Agreement:
     """How often inferred states are the recognizer's own labels.
 
     Attributes:
-        counts: (N, N) number of frames with each state (row) and label (column), in expectation.
+        counts: (N, N) number of frames with each most probable state (row) and label (column).
         confidence: mean probability that the recognizer gives to its own labels; `ASSUMED` if it predicts labels only.
     """
 
@@ -73,21 +73,25 @@ def agreement(states: Sequence[np.ndarray], outputs: Sequence[np.ndarray], num_c
         num_classes: N.
 
     Returns:
-        Their agreement, over frames in which neither is missing.
+        Their agreement, over frames in which neither is missing. Probabilities count as their most probable class, so
+        that a model that is less confident than the recognizer, but of the same opinion, agrees with it.
     """
     counts, sure, frames = np.zeros((num_classes, num_classes)), 0.0, 0
     for inferred, given in zip(states, outputs, strict=True):
-        if inferred.ndim == 1:
-            inferred = np.eye(num_classes)[np.maximum(inferred, 0)] * (inferred >= 0)[:, None]
-        if given.ndim == 1:
-            labels, confidence = given, np.full(len(given), ASSUMED)
-        else:
-            labels = np.where(np.isnan(given).any(-1), -1, np.nan_to_num(given).argmax(-1))
-            confidence = np.nan_to_num(given).max(-1)
-        seen = (labels >= 0) & (np.nan_to_num(inferred).sum(-1) > 0)
-        np.add.at(counts.T, labels[seen], np.asarray(inferred, np.float64)[seen])
+        kept, labels = _most_probable(inferred), _most_probable(given)
+        confidence = np.full(len(given), ASSUMED) if given.ndim == 1 else np.nan_to_num(given).max(-1)
+        seen = (kept >= 0) & (labels >= 0)
+        np.add.at(counts, (kept[seen], labels[seen]), 1)
         sure, frames = sure + float(confidence[seen].sum()), frames + int(seen.sum())
     return Agreement(counts, sure / frames if frames else float("nan"))
+
+
+def _most_probable(values: np.ndarray) -> np.ndarray:
+    """Return labels (n,): as given, or of probabilities (n, N) the most probable class; -1 if missing."""
+    if values.ndim == 1:
+        return values
+    present = np.isfinite(values).all(-1) & (np.nan_to_num(values).sum(-1) > 0)
+    return np.where(present, np.nan_to_num(values).argmax(-1), -1)
 
 
 def find_drift(params: Params, obs: Observations, mask: Any = None, labels: Labels | None = None) -> list[str]:

@@ -39,3 +39,17 @@ def test_states_that_are_other_classes_are_named():
     assert "first" in warning and "mostly taken for short" in warning and "last in" not in warning
     assert drifted_states(System("M", [raw]), same, NAMES) == []
     assert drifted_states(System("M", [raw + 1]), swapped, NAMES) == []  # a class that the model lacks
+
+
+def test_unsure_predictions_that_are_kept_have_not_drifted():
+    raw = np.repeat([0, 1, 2], 40)
+    unsure = np.where(np.eye(3)[raw] > 0, 0.4, 0.3)
+    assert drifted_states(System("M", [unsure]), System("M_H", [unsure]), NAMES) == []
+
+
+def test_who_has_annotated_all_videos_is_not_told_to_annotate_some():
+    raw = np.repeat([0, 1, 2], 40)
+    systems = System("M", [raw, raw]), System("M_H", [np.eye(3)[[1, 0, 2]][raw]] * 2)
+    for truth, advised in ((None, True), ([raw, np.full_like(raw, -1)], True), ([raw, raw], False)):
+        (warning,) = drifted_states(*systems, NAMES, truth)
+        assert ("annotate" in warning) is advised

@@ -12,13 +12,17 @@ from hmmjax.stabilize.table import System
 LONG_ENOUGH = 10.0
 
 
-def drifted_states(outputs: System, stabilized: System, names: Sequence[str] | None) -> list[str]:
+def drifted_states(
+    outputs: System, stabilized: System, names: Sequence[str] | None, truth: Sequence[np.ndarray] | None = None
+) -> list[str]:
     """Warn if stabilized phases are mostly not what the recognizer predicts.
 
     Args:
         outputs: the recognizer.
         stabilized: the stabilized predictions.
         names: (L,) phase names; or None to number them.
+        truth: for each video (n,) int labels, -1 for unlabeled; or None. Where every video has labels, the advice is
+            not to annotate some.
 
     Returns:
         At most one warning.
@@ -27,11 +31,13 @@ def drifted_states(outputs: System, stabilized: System, names: Sequence[str] | N
     if raw is None or not kept or not _are_states(outputs, kept):
         return []
     found = agreement(list(kept), list(raw), kept[0].shape[-1]).describe(names)
-    return [
-        f"{text}. Without enough labels a model may learn other states than these phases: compare the pictures with "
-        "the raw predictions, and annotate some videos"
-        for text in found
-    ]
+    advice = "compare the pictures with the raw predictions"
+    if truth is None or not all((labels >= 0).any() for labels in truth):
+        advice = (
+            "without enough labels a model may learn other states than these phases: "
+            f"{advice}, and annotate {'some' if truth is None else 'more'} videos"
+        )
+    return [f"{text}. {advice[0].upper()}{advice[1:]}" for text in found]
 
 
 def _are_states(outputs: System, kept: Sequence[np.ndarray]) -> bool:

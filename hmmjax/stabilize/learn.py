@@ -10,17 +10,21 @@ from hmmjax import durations
 from hmmjax.anchoring import STRENGTH, anchor
 from hmmjax.calibration import Calibration, calibrate
 from hmmjax.emissions import LABEL_FAMILIES, Fused, Tempered
+from hmmjax.emissions.registry import families_named
 from hmmjax.ensembles import labels_of
 from hmmjax.initialize import estimate, init_params
 from hmmjax.learning import fit
 from hmmjax.refinement import refine
 from hmmjax.stabilize.candidates import POWER
+from hmmjax.stabilize.coverage import is_partial, shows_classes
 from hmmjax.stabilize.examples import TRACKS, Examples, label_coverage
 from hmmjax.stabilize.settings import Settings, with_overrides
 from hmmjax.types import FitResult, Labels, Observations, Params
 
 #: Maximum number of quasi-Newton iterations of calibration; powers have converged to a few percent by then.
 CALIBRATION_ITERATIONS = 15
+#: How transitions are learned without counting them.
+_ESTIMATED = "{}: order and length of {} were estimated from the predictions themselves"
 #: Maximum number of EM iterations unless the settings say otherwise.
 EM_ITERATIONS = 100
 
@@ -58,8 +62,9 @@ def learn_model(
 ) -> Learned:
     """Learn a model from arrays, and calibrate its emissions if the settings ask for it.
 
-    Initial and transition probabilities are counted in `transitions`, or else in the labels of `examples`. Emissions
-    are counted in the labeled frames of `examples`. EM continues from there, with known labels clamped and given
+    Initial and transition probabilities are counted in `transitions`, or else in the labels of `examples` if they label
+    a video throughout. Emissions are counted in the labeled frames of `examples`, or anchored to a recognizer that is
+    mostly right if these hardly show some class. EM continues from there, with known labels clamped and given
     transitions frozen, unless counting suffices: some video is labeled throughout in every observed track, or
     `max_iterations` is 0.
 
@@ -126,7 +131,8 @@ def _learn(
     params, method = _dynamics(examples, num_phases, num_tools, settings, transitions)
     for track in TRACKS:
         if getattr(params, track) is not None:
-            params = _with_emission(params, track, _count_emission(examples, params, track, settings))
+            counted = examples if _suffices(examples, params, track, settings) else _unlabeled(examples)
+            params = _with_emission(params, track, _count_emission(counted, params, track, settings))
     if settings.stages and params.phases is not None:
         params, stages = _with_stages(params, examples, transitions)
         method += stages
@@ -218,6 +224,21 @@ def _count_emission(examples: Examples, params: Params, track: str, settings: Se
     return getattr(params, track).emission
 
 
+def _suffices(examples: Examples, params: Params, track: str, settings: Settings) -> bool:
+    """Return whether a track's emissions are counted in its labels before EM, not left to the anchor of `fit`."""
+    outputs = getattr(examples.obs, track)
+    if outputs is None or not settings.anchored or settings.max_iterations == 0 or not is_partial(examples, track):
+        return True
+    names = _family_names(outputs, settings.family)
+    families = [families_named(name)[track == "tools"] for name in ((names,) if isinstance(names, str) else names)]
+    anchored = all(family.accepts_anchor for family in families)
+    return not anchored or shows_classes(examples, track, params.num_phases if track == "phases" else 2)
+
+
+def _unlabeled(examples: Examples) -> Examples:
+    return dataclasses.replace(examples, labels=Labels())
+
+
 def _family_names(outputs: Any, emissions: str) -> str | tuple[str, ...]:
     """Return the family's name, or one per fused recognizer; "confusion" for labels that the family does not accept."""
     if not isinstance(outputs, tuple):
@@ -292,7 +313,7 @@ def _dynamics(
                 "the videos for transitions lack labels of a track of the model. Give labels of phases and of tools."
             )
         start = init_params(num_phases, num_tools, emissions=settings.family)
-        return start, "transitions not counted but initialized (no labels)"
+        return start, _ESTIMATED.format("no annotations", "phases" if num_phases else "tool uses")
     counts = Labels(labels.phases if num_phases else None, labels.tools if num_tools else None)
     params = estimate(
         counts,
@@ -302,6 +323,14 @@ def _dynamics(
         priors=settings.priors,
         num_phases=num_phases if num_phases else None,
     )
+    if transitions is None and settings.max_iterations != 0:
+        # Labels that stop early give phases that they never show no way in; EM learns from what they do show.
+        start = init_params(num_phases, num_tools, emissions=settings.family)
+        partial = [t for t in TRACKS if getattr(examples.obs, t) is not None and is_partial(examples, t)]
+        params = dataclasses.replace(params, **{track: getattr(start, track) for track in partial})
+        if partial:
+            what = "phases" if "phases" in partial else "tool uses"
+            return params, _ESTIMATED.format("no video is annotated throughout", what)
     where = "the labeled videos" if transitions is None else f"{mask.any(1).sum()} other videos"
     return params, f"transitions counted in {where}"
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from hmmjax.ensembles import Ensemble
 from hmmjax.io import BatchIndex, ModelFile, Track
+from hmmjax.stabilize.coverage import describe_missing
 from hmmjax.stabilize.drift import drifted_states, vanished_phases
 from hmmjax.stabilize.evaluate import as_system
 from hmmjax.stabilize.examples import TRACKS
@@ -144,6 +145,7 @@ def stabilize(
     notices = list(prepared.notices)
     if learned is not None:
         notices.append(learned.method)
+        notices += describe_missing(prepared.examples, prepared.classes["phases"], index.step_seconds)
         if learned.calibration is not None and (effect := calibration_effect(plan, prepared.examples, inferred)):
             notices.append(describe_effect(effect))
     if isinstance(prepared.given, Ensemble) and online_model is None:
@@ -233,7 +235,7 @@ def _warnings(prepared: Prepared, recognizers: Sequence[System], stabilized: Sys
         known = restrict_truth(outputs, truth)
         notices += mismatched_names(outputs, known.phases, names["phases"], prepared.files)
     if single:
-        notices += drifted_states(recognizers[0], stabilized, names["phases"])
+        notices += drifted_states(recognizers[0], stabilized, names["phases"], truth.phases)
         steps = prepared.index.step_seconds
         notices += vanished_phases(recognizers[0], stabilized, names["phases"], prepared.index.ids, steps)
         notices += worse_videos(recognizers[0], stabilized, truth.phases, prepared.index.ids)

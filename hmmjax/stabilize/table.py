@@ -282,7 +282,10 @@ def _changes(
     truth: list[np.ndarray],
     systems: Mapping[str, Sequence[np.ndarray]],
 ) -> Row:
-    """Count changes of the systems and of the truth: between labeled frames only, if some frames are unlabeled."""
+    """Count changes of the systems and of the truth: between labeled frames only, if some frames are unlabeled.
+
+    If no two consecutive frames are labeled, the truth has no count, and those of the systems are over all frames.
+    """
     known = [np.asarray((t >= 0).all(-1) if t.ndim == 2 else t >= 0) for t in truth]
     if all(k.all() for k in known):
         return Row(figure, {name: count(list(x)) for name, x in systems.items()}, count(truth).value)
@@ -292,7 +295,7 @@ def _changes(
             video[run]
             for video, k in zip(videos, known, strict=True)
             for run in np.split(np.arange(len(k)), np.flatnonzero(np.diff(k)) + 1)
-            if k[run].all()
+            if k[run].all() and len(run) > 1
         ]
 
     if not pieces(truth):

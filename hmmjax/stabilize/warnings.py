@@ -35,7 +35,8 @@ def mismatched_names(
 
     Returns:
         A warning if the last classes occur in no file of indices, and one if the annotations would agree much better
-        with two classes exchanged.
+        with two classes exchanged. Both must be annotated and mostly predicted as the other, in two videos or more if
+        so many are annotated: a class that a recognizer invents is no sign of another order.
     """
     if names is None:
         return []
@@ -50,25 +51,37 @@ def mismatched_names(
             )
     if truth is None or outputs.phases is None:
         return notices
-    labels = np.concatenate(outputs.phase_labels())
-    known = np.concatenate(list(truth))
-    keep = known >= 0
     count = len(names)
-    table = np.zeros((count, count))
-    np.add.at(table, (known[keep], labels[keep]), 1)
+    tables = np.zeros((len(truth), count, count))
+    for own_table, known, labels in zip(tables, truth, outputs.phase_labels(), strict=True):
+        keep = (known >= 0) & (labels >= 0)
+        np.add.at(own_table, (known[keep], labels[keep]), 1)
+    table, videos = tables.sum(0), int(tables.any((1, 2)).sum())
     total = table.sum()
-    if not total:
-        return notices
-    pairs = combinations(range(count), 2)
-    gains = [(table[i, j] + table[j, i] - table[i, i] - table[j, j], i, j) for i, j in pairs]
+    gains = [(_gain(tables, i, j, min(2, videos)), i, j) for i, j in combinations(range(count), 2)]
     gain, i, j = max(gains, default=(0.0, 0, 0))
-    if gain > SUSPICIOUS * total:
+    if total and gain > SUSPICIOUS * total:
         right, better = np.trace(table) / total, (np.trace(table) + gain) / total
         notices.append(
             f"predicted phases agree with the annotations in {right:.0%} of frames, but in {better:.0%} with "
             f"{names[i]} and {names[j]} exchanged: check the order of the phase names"
         )
     return notices
+
+
+def _gain(tables: np.ndarray, i: int, j: int, videos: int) -> float:
+    """Return how many more frames agree if two classes are exchanged; 0 if too few videos show an exchange.
+
+    Args:
+        tables: (B, L, L) number of frames by video, annotated class and predicted class.
+        i: one class.
+        j: the other class.
+        videos: smallest number of videos that must gain.
+    """
+    by_video = tables[:, i, j] + tables[:, j, i] - tables[:, i, i] - tables[:, j, j]
+    table = tables.sum(0)
+    both = table[i, j] > table[i, i] and table[j, i] > table[j, j]
+    return float(by_video.sum()) if both and (by_video > 0).sum() >= videos else 0.0
 
 
 def worse_videos(

@@ -1,0 +1,85 @@
+"""Annotations that stop early, or miss phases: what is learned from them, said of them, and counted in them."""
+
+import numpy as np
+import pytest
+
+from hmmjax import Labels, Observations
+from hmmjax.stabilize import learn_model
+from hmmjax.stabilize.coverage import FEW_RUNS, describe_missing, is_partial, shows_classes
+from hmmjax.stabilize.examples import Examples
+from hmmjax.stabilize.table import System, compare_systems
+from hmmjax.stabilize.warnings import mismatched_names
+
+
+def examples(labels, outputs=None):
+    labels = np.asarray(labels, np.int32)
+    outputs = labels if outputs is None else outputs
+    return Examples(Observations(np.asarray(outputs, np.int32)), Labels(labels), np.ones(labels.shape, bool))
+
+
+@pytest.fixture(scope="module")
+def recognized():
+    """Three videos of four phases with one wrong output in ten: truth and outputs (3, 240)."""
+    truth = np.tile(np.repeat(np.arange(4), 60), (3, 1))
+    rng = np.random.default_rng(0)
+    return truth, np.where(rng.random(truth.shape) < 0.1, rng.integers(0, 4, truth.shape), truth)
+
+
+def test_phases_that_partial_labels_never_show_do_not_vanish(recognized):
+    truth, outputs = recognized
+    labels = np.where(np.arange(240) < 100, truth, -1)  # phases 2 and 3 are never shown
+    learned = learn_model(examples(labels, outputs), num_phases=4, num_tools=0)
+    assert "no video is annotated throughout" in learned.method and learned.fit is not None
+    chain = learned.params.phases
+    # From phase 1 there is a way to 2, and from there to 3, as likely as the predictions show.
+    assert chain.transition[1, 2] > 1e-3 and chain.transition[2, 3] > 1e-3
+    assert (np.argmax(np.asarray(chain.emission.matrix), -1) == np.arange(4)).all()
+
+
+def test_few_labels_of_a_class_do_not_count_its_errors():
+    sparse = np.full((1, 300), -1)
+    sparse[0, ::10] = np.arange(30) % 3
+    assert is_partial(examples(sparse), "phases") and shows_classes(examples(sparse), "phases", 3)
+    assert not shows_classes(examples(sparse), "phases", 4)
+    run = np.full((1, 300), -1)
+    run[0, :200] = np.repeat([0, 1], 100)
+    assert not shows_classes(examples(run), "phases", 2)  # two runs, however long
+    assert not is_partial(examples(run[:, :200]), "phases")
+    tools = np.full((1, 40, 2), -1)
+    tools[0, ::2] = (np.arange(20) % 2)[:, None]
+    both = Examples(Observations(), Labels(tools=tools), np.ones((1, 40), bool))
+    assert FEW_RUNS <= 10 and shows_classes(both, "tools", 2)
+    tools[..., 1] = np.where(tools[..., 1] < 0, -1, 0)  # the second tool is never present
+    assert not shows_classes(both, "tools", 2)
+
+
+def test_a_notice_says_where_labels_stop_and_how_many_phases_they_miss(recognized):
+    truth = recognized[0]
+    stopped = examples(np.where(np.arange(240) < 100, truth, -1))
+    (notice,) = describe_missing(stopped, 4, 3.0)
+    assert notice.startswith("your annotations stop at minute 5 and never show 2 of 4 phases: annotate whole videos")
+    (notice,) = describe_missing(examples(np.where(np.arange(240) % 9 == 0, np.minimum(truth, 2), -1)), 4, 3.0)
+    assert notice.startswith("your annotations never show 1 of 4 phases")
+    assert describe_missing(examples(truth), 5, 3.0) == []  # labeled throughout
+    assert describe_missing(examples(np.full_like(truth, -1)), 4, 3.0) == []  # no labels
+
+
+def test_changes_that_sparse_labels_cannot_show_have_no_count_in_the_truth():
+    truth, outputs = np.full(90, -1), np.arange(90) // 10 % 2
+    truth[::30] = [0, 1, 0]
+    table = {row.figure: row for row in compare_systems([System("M", [outputs])], [truth], None)}
+    assert table["phase changes"].truth is None and table["phase changes"].metrics["M"].value == 8
+    truth[1] = 1
+    table = {row.figure: row for row in compare_systems([System("M", [outputs])], [truth], None)}
+    assert table["phase changes"].truth == 1 and table["phase changes"].metrics["M"].value == 0
+
+
+def test_a_class_that_the_truth_lacks_is_not_exchanged_for_another():
+    truth = [np.repeat([0, 1, 3], 40)] * 2
+    outputs = System("M", [np.where(t == 1, 2, t) for t in truth])
+    assert mismatched_names(outputs, truth, "abcd", []) == []
+    truth = [np.repeat([0, 1, 2], 40)] * 2
+    swapped = np.array([0, 2, 1])[truth[0]]
+    (notice,) = mismatched_names(System("M", [swapped] * 2), truth, "abc", [])
+    assert "with b and c exchanged" in notice
+    assert mismatched_names(System("M", [swapped, truth[0]]), truth, "abc", []) == []  # one video of two
