@@ -58,7 +58,7 @@ class Prepared:
     outputs: list[Observations]
     examples: Examples
     counts: TransitionVideos | None
-    given: Params | None
+    given: Params | Ensemble | None
     index: BatchIndex
     notices: tuple[str, ...]
 
