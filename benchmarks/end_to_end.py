@@ -33,8 +33,10 @@ TMRNET = [f"{DATA}/tmrnet/pred-phase", "--annotations", f"{DATA}/tmrnet/gt-phase
 
 #: Arguments of hmmjax by name; OUT is a new folder.
 COMMANDS = {
-    "stabilize TMRNet": ["stabilize", *TMRNET, *TRANSITIONS, "--out", "OUT"],
-    "stabilize Faster R-CNN": ["stabilize", *FRCNN, "--out", "OUT"],
+    "stabilize TMRNet": ["stabilize", *TMRNET, *TRANSITIONS, "--emissions", "confusion", "--out", "OUT"],
+    "stabilize TMRNet, auto": ["stabilize", *TMRNET, *TRANSITIONS, "--out", "OUT"],
+    "stabilize Faster R-CNN": ["stabilize", *FRCNN, "--emissions", "confusion", "--out", "OUT"],
+    "stabilize Faster R-CNN, auto": ["stabilize", *FRCNN, "--out", "OUT"],
     "compare TMRNet": ["compare", *TMRNET, *TRANSITIONS],
     "compare Faster R-CNN": ["compare", *FRCNN],
     "help": ["--help"],
