@@ -21,6 +21,7 @@ from hmmjax.io.videos import video_id
 _NUMBERED_TOOL = re.compile(r"tool\d+")
 _CHANGE_SECONDS = 10.0
 """Median distance from which on rows that all begin another phase are taken for changes."""
+# Spellings in other people's files, British ones included.
 _UNKNOWN = ("", "-1", "?", "unknown", "unlabelled", "unlabeled", "none", "nan", "null", "n/a")
 
 
