@@ -71,6 +71,11 @@ def test_other_objects_are_refused_by_name(tmp_path, content, named):
     assert "np.savez" in error.fix and str(tmp_path) in str(error)
 
 
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_an_array_alone(tmp_path, protocol):
+    np.testing.assert_array_equal(read_pickle(str(dump(tmp_path / "video41.pkl", SCORES, protocol))), SCORES)
+
+
 def test_nothing_is_executed(tmp_path):
     for i, content in enumerate(([Trap(str(tmp_path / "sprung"))], {"video01": Trap(str(tmp_path / "sprung"))})):
         for protocol in (0, 2, 4):
