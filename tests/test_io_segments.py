@@ -182,6 +182,8 @@ def test_absent_tools_are_written_and_read_back(tmp_path):
         ("ClippingCutting,nan,24.0", "line 3: the segment 'ClippingCutting' has no valid time"),
         ("ClippingCutting,20.0,inf", "line 3: the segment 'ClippingCutting' has no valid time"),
         ("ClippingCutting,-3.0,24.0", "line 3: the segment 'ClippingCutting' has no valid time"),
+        ("ClippingCutting,20.0,1000000", "line 3: a segment of video01 is 278 hours into the video.*start_ms"),
+        ("ClippingCutting,1e9,2e9", "line 3: a segment of video01 is 555,556 hours into the video"),
     ],
 )
 def test_times_that_would_be_lost_are_errors(tmp_path, row, cause):

@@ -17,6 +17,8 @@ from hmmjax.io.tracks import Layout, Track
 
 SEGMENTS = "segments"
 """The layout's name."""
+LONGEST = 48 * 3600
+"""Seconds of the longest video: later times are in another unit, and would be millions of rows."""
 
 
 def read_segments(file: str, text: str, spec: Spec) -> list[Track]:
@@ -53,6 +55,13 @@ def _video(file: str, video: str, found: list[Segment], spec: Spec) -> list[Trac
         start = int(np.ceil(s.start * scale - rounding))
         after = found[i + 1].start * scale if i + 1 < len(found) else start + 1
         end = after if s.end is None else s.end * scale + (s.fps is None)  # the last frame belongs to its segment
+        if max(start, end) > LONGEST * fps:
+            raise FormatError(
+                f"a segment of {video} is {max(start, end) / fps / 3600:,.0f} hours into the video",
+                file=file,
+                line=s.line,
+                fix="name the columns by their unit, such as start_ms and end_ms, or pass the fps of frame numbers",
+            )
         spans.append((start, int(np.ceil(end - rounding)), s))
     if short := [s for a, b, s in spans if b <= a]:
         notices.append(
