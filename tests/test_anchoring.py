@@ -100,7 +100,7 @@ def test_without_frames_the_reference_itself_is_most_probable(family):
     moved = jax.tree.map(lambda x: (x + 0.2) / (x + 0.2).sum(-1, keepdims=True), other)
     zero = jax.tree.map(jnp.zeros_like, family.default(3).statistics(_outputs(family), jnp.zeros((4, *shape))))
     found = moved.maximize(zero, Anchor(reference, 100.0))
-    jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=1e-5), found, reference)
+    jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=1e-4), found, reference)
     assert float(reference.log_prior(Anchor(reference, 1e6))) == 0 > float(moved.log_prior(Anchor(reference, 1.0)))
 
 

@@ -498,7 +498,7 @@ def test_fitted_dirichlet_satisfies_the_likelihood_equations():
     c = np.asarray(fitted.concentration, np.float64)
     log_y = np.log(np.clip(np.asarray(observed, np.float64), 1e-6, 1 - 1e-6))
     mean = posterior.T @ log_y / posterior.sum(0)[:, None]
-    assert_allclose(digamma(c) - digamma(c.sum(-1, keepdims=True)), mean, rtol=2e-6)
+    assert_allclose(digamma(c) - digamma(c.sum(-1, keepdims=True)), mean, rtol=1e-5)
 
 
 @pytest.mark.parametrize("family", [emissions.PhaseInflatedDirichlet, emissions.PhaseLogitNormal])

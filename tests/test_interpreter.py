@@ -178,7 +178,7 @@ def test_learning_and_derivatives_agree_with_compiled_programs(name):
             found.append((fitted, slopes))
         finally:
             interpreter.choose(None)
-    jax.tree.map(partial(assert_allclose, rtol=2e-4, atol=1e-4), *found)
+    jax.tree.map(partial(assert_allclose, rtol=5e-4, atol=2e-4), *found)
 
 
 def test_results_do_not_share_memory_with_inputs(interpreted):

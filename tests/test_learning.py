@@ -151,7 +151,7 @@ def test_fully_labeled_fit_is_estimate(emissions):
     counted = hmmjax.estimate(case.labels, case.obs, case.mask, emissions=emissions, num_phases=3)
     start = hmmjax.init_params(3, 2, emissions=emissions)
     fitted = fit(case, start, max_iterations=3, tolerance=0.0).params
-    jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=3e-5, atol=1e-6), fitted, counted)
+    jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=1e-4, atol=1e-5), fitted, counted)
 
     moves, starts, tools = np.zeros((3, 3)), np.zeros(3), np.zeros((2, 3, 2, 2))
     for i, n in enumerate((40, 25, 33)):
