@@ -1,15 +1,42 @@
 """Report what `hmmjax stabilize --dry-run` would learn, infer and write."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from hmmjax import stabilize as job
 from hmmjax._core.size import model_size
 from hmmjax.cli import console
+from hmmjax.io import Track
 
 
-def report_plan(prepared: job.Prepared, out: Path, settings: job.Settings, as_json: bool) -> None:
-    """Print what a run with these inputs and settings would do."""
+def report_plan(
+    predictions: Sequence[Track],
+    annotations: Sequence[Track],
+    settings: job.Settings,
+    inputs: dict[str, Any],
+    out: Path,
+    as_json: bool,
+) -> None:
+    """Print what `hmmjax.stabilize.stabilize` would do with these inputs and settings.
+
+    Args:
+        predictions: of the first recognizer.
+        annotations: of some of the videos.
+        settings: how to learn, hold out and stabilize.
+        inputs: further arguments of `hmmjax.stabilize.prepare_inputs`.
+        out: the folder to which results would be written.
+        as_json: print the plan as JSON.
+    """
+    sources = {"predictions": predictions, "annotations": annotations, "fuse": inputs["fuse"]}
+    model, transitions = inputs["model"], inputs["transitions"]
+    split = job.find_split((predictions, *inputs["fuse"]), settings, learns=model is None)
+    learner = None
+    if split is not None and model is None:
+        learner = job.prepare_inputs(**split.learning(**sources, transitions=transitions), settings=settings)
+    if split is not None:
+        sources, transitions = split.applying(**sources), ()
+    prepared = job.prepare_inputs(**sources, settings=settings, transitions=transitions, model=model)
     index, obs = prepared.index, prepared.examples.obs
     ids, count = list(index.ids), len(prepared.outputs)
     tracks = [track for track in ("phases", "tools") if getattr(obs, track) is not None]
@@ -17,7 +44,7 @@ def report_plan(prepared: job.Prepared, out: Path, settings: job.Settings, as_js
     plan: dict[str, Any] = {"would_stabilize": ids, "tracks": tracks, "frames": frames, "recognizers": count}
     text = f"would stabilize {' and '.join(tracks)} of {console.videos(len(ids))}, {frames:,} frames"
     text += f", predicted by {count} recognizers" if count > 1 else ""
-    phases, tools = _model_shape(prepared)
+    phases, tools = _model_shape(learner or prepared)
     size = model_size(phases, tools, index.length, len(ids))
     plan |= {"states": size.states, "bytes": size.memory, "seconds_per_pass": round(size.seconds, 3)}
     text += f" ({size})"
@@ -25,11 +52,12 @@ def report_plan(prepared: job.Prepared, out: Path, settings: job.Settings, as_js
         plan["models"] = 0
         text += ", with the given model"
     else:
-        learning, words = _learning(prepared, settings)
+        learning, words = _learning(learner or prepared, settings, split)
         plan |= learning
         text += words
-    plan |= {"would_write_to": str(out), "notices": list(prepared.notices)}
-    console.notices(prepared.notices)
+    notices = tuple(dict.fromkeys((*(learner.notices if learner else ()), *prepared.notices)))
+    plan |= {"would_write_to": str(out), "notices": list(notices)}
+    console.notices(notices)
     console.answer(plan, f"{text}. Results would go to {out}; nothing was written.", as_json)
 
 
@@ -40,9 +68,11 @@ def _model_shape(prepared: job.Prepared) -> tuple[int, int]:
     return prepared.classes["phases"], prepared.classes["tools"]
 
 
-def _learning(prepared: job.Prepared, settings: job.Settings) -> tuple[dict[str, Any], str]:
+def _learning(prepared: job.Prepared, settings: job.Settings, split: job.Split | None) -> tuple[dict[str, Any], str]:
     """Return how the models would be learned: as values, and in words."""
     preview = job.preview_folds(prepared, settings)
+    if split is not None:
+        preview |= {"protocol": split.protocol, "learn_from": list(split.learn_from)}
     counted = list(prepared.counts.ids) if prepared.counts else []
     plan = {
         **preview,

@@ -253,6 +253,30 @@ class Learning:
 
 
 @dataclasses.dataclass(frozen=True)
+class Split:
+    """Which videos are learned from and stabilized, in place of cross-validation."""
+
+    learn_from: Annotated[
+        str | None,
+        _learn(
+            "--learn-from",
+            metavar="VIDEOS",
+            help="Learn from these videos only, and stabilize and score others: a part that the predictions name "
+            "(val), numbers and names (33-40,62), or a file with their names. Default with --apply-to: all others.",
+        ),
+    ] = None
+    apply_to: Annotated[
+        str | None,
+        _learn(
+            "--apply-to",
+            metavar="VIDEOS",
+            help="Stabilize and score these videos only, given in the same way (test). Nothing is learned from them. "
+            "Default with --learn-from: all others.",
+        ),
+    ] = None
+
+
+@dataclasses.dataclass(frozen=True)
 class Modeling:
     """Which model stabilizes predictions."""
 

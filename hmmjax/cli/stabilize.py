@@ -15,6 +15,7 @@ def stabilize(
     further: o.FuseFiles,
     annotations: o.Annotations = None,
     format: o.AnnotationFormat,
+    split: o.Split,
     learning: o.Learning,
     modeling: o.Modeling,
     common: o.Common,
@@ -28,8 +29,9 @@ def stabilize(
 
     Writes the predictions in the layouts of the given files, posteriors (stabilized.npz), the model (model.npz, and
     model_online.npz if the filter has its own), the table that compares the recognizer M with the stabilized M_H
-    (table.csv), and a picture of each video. The model is learned from the annotated videos; each of them is stabilized
-    by a model that has not seen its annotations.
+    (table.csv), and a picture of each video. With --learn-from val --apply-to test, the model is learned from the
+    annotated validation videos, and the test videos alone are stabilized and scored. Otherwise it is learned from all
+    annotated videos; each of them is stabilized by a model that has not seen its annotations (--folds).
 
     After an interruption, run the command again with the same --out. A folder of results is never overwritten without
     --force, and two runs never write to the same folder.
@@ -38,7 +40,7 @@ def stabilize(
     from hmmjax import stabilize as job
     from hmmjax.cli import dry_runs, reading
 
-    _check(learning, modeling)
+    _check(learning, modeling, split)
     for word in write or ():
         if word not in o.SEGMENT_FORMATS:
             raise console.unknown("--write", word, o.SEGMENT_FORMATS)
@@ -52,6 +54,8 @@ def stabilize(
         stages=modeling.durations,
         threshold=modeling.threshold,
         relaxed=relaxed,
+        learn_from=split.learn_from,
+        apply_to=split.apply_to,
     )
     given = io.load_params(modeling.model) if modeling.model is not None else None
     given_online = io.load_params(modeling.online_model) if modeling.online_model is not None else None
@@ -68,11 +72,12 @@ def stabilize(
             "transitions": reading.read_transitions(learning, format, files, stages),
             "model": given,
         }
-        like = job.originals(sources)
+        parts = job.find_split(sources, settings, learns=given is None)
+        applied = [[t for t in s if parts is None or t.video in parts.apply_to] for s in sources]
+        like = job.originals([source for source in applied if source])
         io.plan_files(out, like)
         if dry_run:
-            prepared = job.prepare_inputs(predictions, truth, settings, **inputs)
-            dry_runs.report_plan(prepared, out, settings, common.json)
+            dry_runs.report_plan(predictions, truth, settings, inputs, out, common.json)
             return
         result = job.stabilize(predictions, truth, settings, **inputs, online_model=given_online, progress=stages)
         written = job.write_results(
@@ -96,7 +101,7 @@ def stabilize(
     print(f"{len(written)} files written to {out}")
 
 
-def _check(learning: o.Learning, modeling: o.Modeling) -> None:
+def _check(learning: o.Learning, modeling: o.Modeling, split: o.Split) -> None:
     """Raise ValueError if options contradict each other."""
     from hmmjax.cli import reading
 
@@ -110,6 +115,7 @@ def _check(learning: o.Learning, modeling: o.Modeling) -> None:
     changed = {
         "--transitions-from": learning.transitions_from,
         "--leave-one-out": learning.leave_one_out,
+        "--learn-from": split.learn_from,
         "--calibrate": modeling.calibrate,
         "--durations": modeling.durations,
         "--iterations": modeling.iterations is not None,

@@ -22,6 +22,7 @@ from hmmjax.stabilize.rank import FamilyRanking, RankingInputs, prepare_ranking,
 from hmmjax.stabilize.results import read_results
 from hmmjax.stabilize.settings import PRIORS, Settings
 from hmmjax.stabilize.sparse import learn_from_single_frames
+from hmmjax.stabilize.split import Split, find_split
 from hmmjax.stabilize.table import Row, System, compare_systems, finite_or_none
 from hmmjax.stabilize.write import as_json, plot_result, records, result_tracks, write_results
 
@@ -35,11 +36,13 @@ __all__ = [
     "RankingInputs",
     "Row",
     "Settings",
+    "Split",
     "Stabilized",
     "System",
     "as_json",
     "compare_systems",
     "evaluate_predictions",
+    "find_split",
     "finite_or_none",
     "learn_from_single_frames",
     "learn_model",

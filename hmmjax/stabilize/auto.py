@@ -67,6 +67,7 @@ class Search:
         strength: of models that are held to a recognizer that is mostly right.
         metric: one of `hmmjax.selection.METRICS`.
         threshold: probability from which on a tool counts as present.
+        holds_out: whether to learn without each part too, and not only from all videos.
     """
 
     examples: Examples
@@ -78,6 +79,7 @@ class Search:
     strength: Strength
     metric: str
     threshold: float
+    holds_out: bool = True
 
     def run(self, tell: Callable[[int, int], None]) -> tuple[list[Chosen], Chosen]:
         """Return the choice for each part, from all other videos, and that from all videos.
@@ -86,9 +88,9 @@ class Search:
             tell: called with the number of models done and of all models.
         """
         known = np.concatenate(self.parts) if len(self.parts) else np.zeros(0, int)
-        chooses = len(known) - max(map(len, self.parts), default=0) >= ENOUGH_TO_CHOOSE
+        outer = [tuple(part.tolist()) for part in self.parts] if self.holds_out else []
+        chooses = len(known) - max(map(len, outer), default=0) >= ENOUGH_TO_CHOOSE
         inner = self._inner_parts(known) if chooses else []
-        outer = [tuple(part.tolist()) for part in self.parts]
         wanted = {tuple(sorted(part)): () for part in [(), *outer]}
         for part, own in itertools.product([(), *outer], inner):
             held_out = tuple(sorted({*part, *own}))

@@ -61,19 +61,55 @@ def plan_folds(prepared: Prepared, settings: Settings, progress: Progress) -> tu
             model = _learn_from(prepared, own, np.setdiff1d(everything, part), part, stage, progress)
             plan.append(Part(model.params, part.tolist(), i, model.online))
     progress("learning", count - 1, count)
-    final = _learn_from(prepared, own, everything, known[:0], "EM, all videos", progress)
+    final = _learn_named(prepared, settings, known, enough, progress)
     progress("learning", count, count)
-    if reason:
-        final = dataclasses.replace(final, method=f"{final.method}; {settings.family} emissions, because {reason}")
     if known.size < 2:
         return [Part(final.params, everything.tolist(), -1, final.online)], describe_protocol(known.size, 1), final
-    if settings.calibrates is None and not enough and final.fit is None:
-        few = f"not calibrated: each model needs {ENOUGH_VIDEOS} annotated videos to learn from"
-        final = dataclasses.replace(final, method=f"{final.method}; {few} (--calibrate calibrates anyway)")
     unknown = np.setdiff1d(everything, known)
     if unknown.size:
         plan.append(Part(final.params, unknown.tolist(), -1, final.online))
     return plan, describe_protocol(known.size, len(parts)), final
+
+
+def learn_from_all(prepared: Prepared, settings: Settings, progress: Progress) -> Learned:
+    """Learn one model from all videos; none is held out.
+
+    Args:
+        prepared: the videos, see `prepare_inputs`.
+        settings: how to learn; `folds` is the number of inner folds by which "auto" emissions are chosen.
+        progress: called with a stage's name, the number of models done and of all models.
+
+    Returns:
+        The model and how it was learned.
+
+    Raises:
+        ValueError: a video is impossible under the starting model; names the videos.
+    """
+    known, parts, _ = _split(prepared, settings)
+    enough = known.size >= ENOUGH_VIDEOS
+    if settings.emissions == AUTO and not why_not_chosen(prepared, settings, known):
+        search, methods = _search(prepared, settings, known, parts, enough, holds_out=False)
+        _, final = search.run(lambda done, count: progress("learning", done, count))
+        return _chosen(final, methods, prepared, settings)
+    progress("learning", 0, 1)
+    final = _learn_named(prepared, settings, known, enough, progress)
+    progress("learning", 1, 1)
+    return final
+
+
+def _learn_named(
+    prepared: Prepared, settings: Settings, known: np.ndarray, enough: bool, progress: Progress
+) -> Learned:
+    """Learn the model of all videos with a named family, or with that which "auto" falls back on."""
+    own = dataclasses.replace(settings, calibrated=enough if settings.calibrates is None else settings.calibrates)
+    everything = np.arange(len(prepared.examples.mask))
+    final = _learn_from(prepared, own, everything, known[:0], "EM, all videos", progress)
+    if reason := why_not_chosen(prepared, settings, known):
+        final = dataclasses.replace(final, method=f"{final.method}; {settings.family} emissions, because {reason}")
+    if known.size > 1 and settings.calibrates is None and not enough and final.fit is None:
+        few = f"not calibrated: each model needs {ENOUGH_VIDEOS} annotated videos to learn from"
+        final = dataclasses.replace(final, method=f"{final.method}; {few} (--calibrate calibrates anyway)")
+    return final
 
 
 def why_not_chosen(prepared: Prepared, settings: Settings, known: np.ndarray) -> str:
@@ -102,6 +138,34 @@ def _plan_auto(
     progress: Progress,
 ) -> tuple[list[Part], str, Learned]:
     """Do what `plan_folds` does, with models chosen on inner folds."""
+    search, methods = _search(prepared, settings, known, parts, enough)
+    held_out, final = search.run(lambda done, count: progress("learning", done, count))
+    plan = [
+        Part(x.offline, p.tolist(), i, x.online) for i, (x, p) in enumerate(zip(held_out, search.parts, strict=True))
+    ]
+    unknown = np.setdiff1d(np.arange(len(prepared.examples.mask)), known if known.size > 1 else [])
+    if unknown.size:
+        plan.append(Part(final.offline, unknown.tolist(), -1, final.online))
+    return plan, describe_protocol(known.size, max(1, len(parts))), _chosen(final, methods, prepared, settings)
+
+
+def _chosen(final: Any, methods: dict[int, str], prepared: Prepared, settings: Settings) -> Learned:
+    """Return what was chosen from all videos, and how, in words."""
+    from hmmjax.stabilize import auto
+
+    method = "; ".join([methods[len(prepared.examples.mask)], *auto.describe(final, settings.metric)])
+    return Learned(final.offline, method, online=final.online)
+
+
+def _search(
+    prepared: Prepared,
+    settings: Settings,
+    known: np.ndarray,
+    parts: list[np.ndarray],
+    enough: bool,
+    holds_out: bool = True,
+) -> tuple[Any, dict[int, str]]:
+    """Return the search for models, and a dictionary that it fills: how models were learned, by number of videos."""
     from hmmjax.stabilize import auto  # it infers, which needs the type of a plan
 
     labeled = prepared.labeled(settings.threshold)
@@ -120,7 +184,8 @@ def _plan_auto(
         others = _without(counts, {ids[p] for p in held_out})
         return base.params, (others.labels, others.mask)
 
-    counted = known.size - (max(map(len, parts)) if known.size > 1 else 0) if counts is None else len(counts.ids)
+    largest = max(map(len, parts)) if known.size > 1 and holds_out else 0
+    counted = known.size - largest if counts is None else len(counts.ids)
     search = auto.Search(
         labeled,
         prepared.examples.obs,
@@ -131,16 +196,9 @@ def _plan_auto(
         strength_of(counted),
         settings.metric,
         settings.threshold,
+        holds_out,
     )
-    held_out, final = search.run(lambda done, count: progress("learning", done, count))
-    plan = [
-        Part(x.offline, p.tolist(), i, x.online) for i, (x, p) in enumerate(zip(held_out, search.parts, strict=True))
-    ]
-    unknown = np.setdiff1d(np.arange(len(labeled.mask)), known if known.size > 1 else [])
-    if unknown.size:
-        plan.append(Part(final.offline, unknown.tolist(), -1, final.online))
-    method = "; ".join([methods[len(labeled.mask)], *auto.describe(final, settings.metric)])
-    return plan, describe_protocol(known.size, max(1, len(parts))), Learned(final.offline, method, online=final.online)
+    return search, methods
 
 
 def _learn_from(
@@ -193,23 +251,25 @@ def preview_folds(prepared: Prepared, settings: Settings) -> dict[str, Any]:
     Returns:
         "annotated": names of the videos with labels; "left": the smallest number of them that a model learns from;
         "models": number of models; "protocol" in words; "em": whether EM is needed; "calibrated"; "chosen": whether
-        models are chosen on inner folds.
+        models are chosen on inner folds. If the settings say which videos to learn from, `prepared` are those.
 
     Raises:
         FormatError: holding out leaves no video in which transitions can be counted.
     """
     ids = prepared.index.ids
-    known, parts, enough = _split(prepared, settings)
-    for part in parts if known.size > 1 else ():
+    known, parts, _ = _split(prepared, settings)
+    folds = 0 if settings.has_split or known.size < 2 else len(parts)
+    for part in parts[:folds]:
         if prepared.counts is not None:
             _without(prepared.counts, {ids[p] for p in part})
+    left = int(known.size) - (0 if settings.has_split else max(map(len, parts)))
     counting = counting_suffices(prepared.examples, settings.max_iterations)
     chosen = settings.emissions == AUTO and not why_not_chosen(prepared, settings, known)
-    calibrated = enough if settings.calibrates is None else settings.calibrates
+    calibrated = left >= ENOUGH_VIDEOS if settings.calibrates is None else settings.calibrates
     return {
         "annotated": [ids[i] for i in known],
-        "left": int(known.size) - max(map(len, parts)),
-        "models": 1 + len(parts) if known.size > 1 else 1,
+        "left": left,
+        "models": 1 + folds,
         "protocol": describe_protocol(int(known.size), len(parts)),
         "em": not counting,
         "calibrated": bool(counting and known.size and calibrated and not chosen),

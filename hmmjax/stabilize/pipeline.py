@@ -12,11 +12,12 @@ from hmmjax.stabilize.coverage import describe_missing
 from hmmjax.stabilize.drift import drifted_states, vanished_phases
 from hmmjax.stabilize.evaluate import as_system
 from hmmjax.stabilize.examples import TRACKS
-from hmmjax.stabilize.folds import Part, plan_folds
+from hmmjax.stabilize.folds import Part, learn_from_all, plan_folds
 from hmmjax.stabilize.learn import Learned
 from hmmjax.stabilize.posteriors import infer_plan
 from hmmjax.stabilize.prepare import Prepared, prepare_inputs
 from hmmjax.stabilize.settings import AUTO, Progress, Settings, ignore_progress, with_overrides
+from hmmjax.stabilize.split import Split, find_split
 from hmmjax.stabilize.table import Row, System, compare_recognizers, restrict_truth
 from hmmjax.stabilize.warnings import (
     calibration_effect,
@@ -112,6 +113,9 @@ def stabilize(
     learned from the others (and without the videos of the part in `transitions`). Videos without annotations are
     stabilized by the model of all videos, which is also returned.
 
+    With ``learn_from="val", apply_to="test"`` nothing is held out in turn: one model is learned from the validation
+    videos, and the result is the test videos alone. Transitions are never counted in videos of `apply_to`.
+
     Args:
         predictions: tracks from `hmmjax.io.read`; all videos with the same tracks.
         annotations: tracks from `hmmjax.io.read_annotations` for some of the videos.
@@ -136,8 +140,51 @@ def stabilize(
     """
     settings = with_overrides(settings, overrides)
     tell = progress or ignore_progress
-    prepared = prepare_inputs(predictions, annotations, settings, fuse=fuse, transitions=transitions, model=model)
-    params, plan, protocol, learned = _plan(prepared, settings, model, online_model, tell)
+    split = find_split((predictions, *fuse), settings, learns=model is None)
+    inputs: dict[str, Any] = {"predictions": predictions, "annotations": annotations, "fuse": fuse}
+    if split is None:
+        return _stabilize(inputs, settings, transitions, model, online_model, tell)
+    learned: tuple[str, ...] = ()
+    own = split.applying(**inputs)
+    if model is None:
+        model, online_model, learned = _learn(split.learning(**inputs, transitions=transitions), settings, split, tell)
+    result = _stabilize(own, settings, (), model, online_model, tell, split.protocol if split.learn_from else None)
+    return dataclasses.replace(result, notices=tuple(dict.fromkeys((*learned, *result.notices))))
+
+
+def _learn(
+    inputs: dict[str, Any], settings: Settings, split: Split, progress: Progress
+) -> tuple[ModelFile, ModelFile | None, tuple[str, ...]]:
+    """Return the model of the videos to learn from, that for the filter, and notices."""
+    prepared = prepare_inputs(**inputs, settings=settings)
+    learned = learn_from_all(prepared, settings, progress)
+    missing = describe_missing(prepared.examples, prepared.classes["phases"], prepared.index.step_seconds)
+    model = _model_file(learned.params, learned, prepared, split.protocol)
+    return (
+        model,
+        _online_file(learned, prepared, split.protocol),
+        (
+            split.notice,
+            *prepared.notices,
+            learned.method,
+            *missing,
+        ),
+    )
+
+
+def _stabilize(
+    inputs: dict[str, Any],
+    settings: Settings,
+    transitions: Sequence[Track],
+    model: ModelFile | None,
+    online_model: ModelFile | None,
+    tell: Progress,
+    protocol: str | None = None,
+) -> Stabilized:
+    """Stabilize all videos of the inputs; `protocol` describes a given model that was learned from other videos."""
+    prepared = prepare_inputs(**inputs, settings=settings, transitions=transitions, model=model)
+    params, plan, known, learned = _plan(prepared, settings, model, online_model, tell)
+    protocol = protocol or known
     if settings.emissions == AUTO and model is None and not isinstance(params, Ensemble):
         prepared = dataclasses.replace(prepared, examples=prepared.labeled(settings.threshold))
     index, names = prepared.index, prepared.names

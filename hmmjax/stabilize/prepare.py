@@ -86,7 +86,8 @@ def prepare_inputs(
     Args:
         predictions: tracks from `hmmjax.io.read`.
         annotations: tracks from `hmmjax.io.read_annotations`.
-        settings: emissions, hidden_phases, step, threshold and relaxed are used.
+        settings: emissions, hidden_phases, step, threshold and relaxed are used. To prepare the videos of `learn_from`
+            or `apply_to` alone, pass what `hmmjax.stabilize.find_split` selects.
         fuse: tracks of further recognizers of the same videos, one list per recognizer.
         transitions: labeled tracks of videos in which transitions are counted.
         model: a learned model to use.
@@ -143,7 +144,8 @@ def _refuse_training(predictions: Sequence[Track], annotations: Sequence[Track],
             f"the recognizer was trained on {len(listed)} of the annotated videos ({', '.join(listed[:5])}"
             f"{', ...' * (len(listed) > 5)}): its errors there are fewer than in others, so that a model learned from "
             "them trusts it too much",
-            fix="leave these videos out (--videos), or allow them (training_videos=True, --training-videos)",
+            fix="choose others (learn_from and apply_to, --learn-from val --apply-to test), leave these out "
+            "(--videos), or allow them (training_videos=True, --training-videos)",
         )
 
 

@@ -161,9 +161,12 @@ def prepare_ranking(
 
     Raises:
         FormatError: the files do not fit together, fewer than two videos are annotated, or only one family fits.
+        ValueError: the settings have `learn_from` or `apply_to`.
         TypeError: an override is not a setting.
     """
     settings = with_overrides(settings, overrides)
+    if settings.has_split:
+        raise ValueError("families are ranked by holding videos out in turn. Leave out learn_from and apply_to.")
     predictions, notices = _annotated(predictions, annotations)
     observed = tuple(track for track in TRACKS if any(p.track == track for p in predictions))
     tracks = list(observed)

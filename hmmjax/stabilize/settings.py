@@ -3,8 +3,9 @@
 import dataclasses
 import difflib
 import numbers
+import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from hmmjax.emissions.registry import families_named
@@ -27,6 +28,9 @@ PRIORS = Priors(
 
 AUTO = "auto"
 """The value of `Settings.emissions` that leaves the choice to inner folds."""
+
+#: What `Settings.learn_from` and `Settings.apply_to` take: a string or a path, or names. Kept as a string or a tuple.
+Choice = str | os.PathLike[str] | Sequence[str] | None
 
 LEARN = ("auto", "count", "calibrate", "refine")
 """Values of `Settings.learn`."""
@@ -65,6 +69,12 @@ class Settings:
         metric: what "auto" emissions compare on inner folds, one of `hmmjax.selection.METRICS`.
         training_videos: learn from and score annotated videos that the recognizer was trained on, as far as the
             predictions tell. Otherwise they are refused, because a recognizer's errors there are fewer than elsewhere.
+        learn_from: videos that the model is learned from, in place of cross-validation: names; or a string: the part
+            that they had in the recognizer's training, as the predictions tell it ("val"), numbers and names
+            ("33-40,62"), or a file of names (`hmmjax.io.manifest.read_names`). Nothing of other videos reaches the
+            model, except that transitions may be counted in further ones.
+        apply_to: videos that are stabilized and scored, in the same form ("test"); no others are part of the result.
+            If only one of the two is set, the other is all further videos. None for both holds out folds.
     """
 
     emissions: str = "auto"
@@ -81,6 +91,13 @@ class Settings:
     learn: str = "auto"
     metric: str = "log-loss"
     training_videos: bool = False
+    learn_from: Choice = None
+    apply_to: Choice = None
+
+    @property
+    def has_split(self) -> bool:
+        """Whether the videos to learn from and to stabilize are given, rather than held out in turn."""
+        return self.learn_from is not None or self.apply_to is not None
 
     @property
     def calibrates(self) -> bool | None:
@@ -99,6 +116,13 @@ class Settings:
         for name, allowed in (("learn", LEARN), ("metric", METRICS)):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name}={getattr(self, name)!r} is unknown. Choose {', '.join(allowed)}.")
+        for name in ("learn_from", "apply_to"):
+            object.__setattr__(self, name, _as_choice(name, getattr(self, name)))
+        if self.folds is None and self.has_split:
+            raise ValueError(
+                "folds=None (--leave-one-out) holds out one video at a time, but learn_from or apply_to (--learn-from, "
+                "--apply-to) say which videos are held out. Leave out one or the other."
+            )
         for name in ("folds", "max_iterations", "step"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, numbers.Integral)):
@@ -119,6 +143,21 @@ class Settings:
             raise ValueError(f"max_iterations={self.max_iterations} is negative. Give 0 or more, or None.")
         if self.step is not None and self.step < 1:
             raise ValueError(f"step={self.step} is not a number of frames. Give 1 or more, or None.")
+
+
+def _as_choice(name: str, value: Any) -> str | tuple[str, ...] | None:
+    """Return a choice of videos as a string or a tuple of names."""
+    if value is None:
+        return None
+    if isinstance(value, str | os.PathLike):
+        value = os.fspath(value)
+    elif isinstance(value, Iterable):
+        value = tuple(value)
+    if not isinstance(value, str | tuple) or not all(isinstance(video, str) for video in value):
+        raise TypeError(f'{name}={value!r} names no videos. Give names, or a string: a part, such as "val", or a file.')
+    if not value:
+        raise ValueError(f"{name}={value!r} is empty. Give at least one video, or None.")
+    return value
 
 
 def with_overrides(settings: Settings | None, overrides: Mapping[str, Any]) -> Settings:

@@ -19,7 +19,7 @@ from models.commands import reported
 from models.settings import parse_yaml, read_config
 from models.training.checkpoint import any_checkpoint
 
-STAGES = ("check", "cache", "train", "predict", "learn", "apply", "report")
+STAGES = ("check", "cache", "train", "predict", "stabilize", "report")
 #: Settings of the plan itself; all others are settings of the training run.
 _OWN = {"data": "", "out": "runs/cholec80", "split": "32/8/40", "height": 256, "width": 456, "crop": True, "on_top": ""}
 _CONSOLE = "from hmmjax.cli import main; main()"
@@ -110,20 +110,16 @@ def plan(words: Sequence[str]) -> list[Command]:
         *("--transitions-from", str(data / "phase_annotations"), "--transitions-from", str(data / "tool_annotations")),
         *("--transition-videos", _numbers((*parts["train"], *parts["val"]))),
     )
-    learned, results = out / "learned", out / "results"
-    model = learned / "model.npz"
+    results = out / "results"
     return [
         *commands,
         Command(
-            "learn",
+            "stabilize",
             "hmmjax",
-            ("stabilize", str(predictions["val"]), *known, *dynamics, "--no-pictures", "--out", str(learned)),
-            model,
-        ),
-        Command(
-            "apply",
-            "hmmjax",
-            ("stabilize", str(predictions["test"]), *known, "--model", str(model), "--out", str(results)),
+            (
+                *("stabilize", *map(str, predictions.values()), "--learn-from", "val", "--apply-to", "test"),
+                *(*known, *dynamics, "--out", str(results)),
+            ),
             results / "table.csv",
         ),
         Command("report", "hmmjax", ("report", str(results)), results / "report" / "report.html"),

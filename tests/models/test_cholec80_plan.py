@@ -30,10 +30,11 @@ def test_only_validation_videos_teach_errors_and_only_test_videos_are_scored(tmp
     assert {"system=tecno", f"frozen={tmp_path / 'o' / 'frames'}"} <= set(top.words)
     val, test = (command for command in commands if command.stage == "predict")
     assert option(val, "--part") == ["val"] and option(test, "--part") == ["test"]
-    assert by["learn"].words[1] == option(val, "--out")[0] and option(by["learn"], "--transition-videos") == ["1-40"]
-    assert by["apply"].words[1] == option(test, "--out")[0]
-    assert option(by["apply"], "--model") == [f"{option(by['learn'], '--out')[0]}/model.npz"]
-    assert shlex.split(by["learn"].text)[:2] == ["hmmjax", "stabilize"]
+    hmm = by["stabilize"]
+    assert hmm.words[1:3] == (*option(val, "--out"), *option(test, "--out"))
+    assert option(hmm, "--learn-from") == ["val"] and option(hmm, "--apply-to") == ["test"]
+    assert option(hmm, "--transition-videos") == ["1-40"]
+    assert shlex.split(hmm.text)[:2] == ["hmmjax", "stabilize"]
 
 
 def test_words_that_are_no_settings_are_named(tmp_path, capsys):
@@ -67,6 +68,6 @@ def test_the_whole_plan_on_a_simulated_copy(tmp_path, capfd):
         assert {name for name in predicted if name.startswith("phases_")} == {f"phases_{n}" for n in range(41, 81)}
     assert (tmp_path / "out" / "results" / "report" / "report.html").exists()
     capfd.readouterr()
-    main([word for word in words if word != "epochs=6"] + ["epochs=6", "--stage", "cache", "predict", "learn", "apply"])
+    main([word for word in words if word != "epochs=6"] + ["epochs=6", "--stage", "cache", "predict", "stabilize"])
     shown = capfd.readouterr().out
-    assert shown.count("(done)") == 5 and "frames of" not in shown
+    assert shown.count("(done)") == 4 and "frames of" not in shown
