@@ -95,7 +95,7 @@ def test_a_folder_of_pitvis_has_names_next_to_its_annotations(tmp_path):
     assert tools.values[:, [ring, suction]].tolist() == [[-1, -1], [0, 0], [1, 1], [0, 1]]
     fails("counts seconds, but 25 frames", tmp_path, fps=25)
     put(tmp_path, "bad/annotations_01.csv", layout.lines.replace("1,2,1,13,16", "1,2,15,13,16"))
-    assert fails("label 14 is out of range", tmp_path / "bad").line == 4
+    assert fails("label 15 is out of range .1 to 14", tmp_path / "bad").line == 4
     put(tmp_path, "bad/annotations_01.csv", layout.lines.replace("1,2,1,13,16", "1,2,1,19,16"))
     assert fails("instrument 19 is out of range", tmp_path / "bad").line == 4
     # Predictions are written as the challenge wants them.

@@ -90,8 +90,6 @@ def test_csv_with_phase_and_tools_and_frame_column_elsewhere(tmp_path):
 def test_spreadsheets_dialects(tmp_path):
     quoted = put(tmp_path, "video01.csv", '"Frame","Phase"\n0,"Preparation"\n25,"CleaningCoagulation"\n')
     assert io.read(quoted)[0].values.tolist() == [0, 5]
-    for text in ("Frame;Phase\n0;Preparation\n", "Frame;Grasper;Hook\n0;1;0\n"):
-        fails("separated by semicolons", put(tmp_path, "video02.txt", text))
     names = put(tmp_path, "names.txt", "\ufeffOpen\nClose\n")
     text = put(tmp_path, "video03-phase.txt", "Frame\tPhase\n0\tOpen\n")
     assert io.read(text, phase_names=str(names))[0].names == ("Open", "Close")

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -386,3 +387,16 @@ def test_single_metrics_equal_those_computed_together():
             together = metrics.phase_metrics(truth, predicted, modes=(mode,), mean=mean)
             alone = tuple(f(truth, predicted, mode=mode, mean=mean) for f in functions)
             assert repr(alone) == repr(together)  # NaN spreads are not equal
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("bins", [10, 15, 100])
+def test_probabilities_on_the_edges_of_bins(bins, dtype):
+    """Against fractions: an edge belongs to the bin below it, zero to the first bin, one to the last."""
+    exact = [Fraction(k, 2 * bins) for k in range(2 * bins + 1)]
+    wanted = [max(-(-p.numerator * bins // p.denominator) - 1, 0) for p in exact]
+    values = np.array([[p.numerator / p.denominator] for p in exact], dtype)
+    (curve,) = metrics.reliability(tools=(np.zeros(values.shape, int), values), bins=bins)
+    np.testing.assert_array_equal(curve.count, np.bincount(wanted, minlength=bins))
+    totals = [sum(p for p, b in zip(exact, wanted, strict=True) if b == i) for i in range(bins)]
+    np.testing.assert_allclose(curve.confidence * curve.count, [float(t) for t in totals], rtol=1e-6)

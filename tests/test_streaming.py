@@ -253,6 +253,9 @@ def test_bad_frames_are_named_and_leave_the_stream_where_it_was():
         stream.step(Observations(np.asarray(1.0), np.array([0, 1])))
     with pytest.raises(ValueError, match=r"obs.phases is 7 at frame 1, but"):
         stream.step(Observations(np.int32(7), np.array([0, 1])))
+    # A stream has no mask.
+    with pytest.raises(ValueError, match="Renumber the classes, or pass None for the track in this frame"):
+        stream.step(Observations(np.int32(0), np.array([0, 7])))
     second = stream.step(Observations(np.int32(0), np.array([0, 1])))
     assert first.frame == 0 and second.frame == 1
     with pytest.raises(ValueError, match="lag must be"):

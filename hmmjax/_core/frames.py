@@ -13,6 +13,14 @@ from hmmjax.emissions.fused import Fused
 from hmmjax.types import Labels, Observations, Params
 
 _INTEGERS, _FLOATS = (np.dtype("int32"), np.dtype("int64")), (np.dtype("float32"), np.dtype("float64"))
+#: Advice to callers with a batch and a mask, and what a stream takes in its place.
+_ADVICE = (
+    (
+        ", an observed frame. Set mask to False in frames without an observation.",
+        ". Pass None for a track without an output in this frame, or call step() without observations.",
+    ),
+    ("mark the frame unobserved in mask", "pass None for the track in this frame"),
+)
 _OBSERVED, _MISSING = np.ones((1, 1), bool), np.zeros((1, 1), bool)
 
 
@@ -36,7 +44,10 @@ class Frames:
         try:
             return self._batch(obs)
         except (TypeError, ValueError) as error:
-            raise type(error)(str(error).replace("video 0, frame 0", f"frame {frame}")) from None
+            text = str(error).replace("video 0, frame 0", f"frame {frame}")
+            for of_batches, of_frames in _ADVICE:
+                text = text.replace(of_batches, of_frames)
+            raise type(error)(text) from None
 
     def _batch(self, obs: Observations | None) -> Batch:
         obs = Observations() if obs is None else obs

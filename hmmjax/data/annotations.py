@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from hmmjax.io import FormatError, Track, video_id
+from hmmjax.io.decode import read_text_file
 
 
 def video_files(folder: Path, suffixes: tuple[str, ...] = (".txt",)) -> dict[str, str]:
@@ -43,8 +44,8 @@ def check_complete(track: Track) -> None:
 
     def line(row: int) -> int:
         """Return the line number of a row; files may have blank lines."""
-        text = Path(track.source).read_bytes().decode("utf-8-sig").splitlines()
-        return [i for i, content in enumerate(text, 1) if content.strip()][row + header]
+        text = read_text_file(track.source).splitlines()
+        return [i for i, content in enumerate(text, 1) if content.strip(" \t,;")][row + header]
 
     fix = "restore the rows, or declare the annotation partial"
     if track.frames[0] != 0:

@@ -1,5 +1,6 @@
 """Read Cadene's csv of phase probabilities (M2CAI16 workflow)."""
 
+import dataclasses
 import re
 
 import numpy as np
@@ -17,7 +18,8 @@ _IMAGE = re.compile(r"([^/\\]*?_?\d+)-(\d+)\.\w+$")
 
 def is_cadene(first_line: str) -> bool:
     """Whether a file starts like ``imgpath;[stepInt;stepStr;]probabilities...``."""
-    return first_line.count(";") >= 2 and not first_line.lower().startswith(("frame", '"frame'))
+    first = first_line.split(";")[0].strip('" ')
+    return first_line.count(";") >= 2 and bool(_IMAGE.search(first) or re.match(r"im(g|age)", first, re.IGNORECASE))
 
 
 def read_cadene(file: str, text: str, spec: Spec) -> list[Track]:
@@ -81,7 +83,8 @@ def _video(file: str, name: str, entries: list[tuple[int, int, str, list[str]]],
             fix="declare one phase name per column (phase_names)",
         )
     if labels:
-        values = check_labels(cells - 1, "phases", None if names is None else len(names), spec, line_of, file)[:, 0]
+        counted = dataclasses.replace(spec, first_index=1)
+        values = check_labels(cells, "phases", None if names is None else len(names), counted, line_of, file)[:, 0]
     else:
         values = check_scores(cells, "phases", kind, line_of, file)
     heads = tuple(";".join(entry[3][:skip]) for entry in entries)

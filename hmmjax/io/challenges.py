@@ -1,5 +1,6 @@
 """Text layouts of their own: PitVis (seconds, one step, up to two instruments) and MS-TCN (labels without frames)."""
 
+import dataclasses
 import re
 
 import numpy as np
@@ -17,7 +18,7 @@ _HEADING = "### Frame level recognition"
 
 def is_pitvis(first_line: str) -> bool:
     """Whether a file starts like ``int_video,int_time,int_step,int_instrument1,int_instrument2``."""
-    head = [cell.strip() for cell in first_line.split(",")]
+    head = [cell.strip(' "') for cell in re.split("[,;\t]", first_line)]
     return "int_time" in head and (_STEP in head or _INSTRUMENTS[0] in head)
 
 
@@ -43,8 +44,8 @@ def read_pitvis(file: str, text: str, spec: Spec) -> list[Track]:
     if _STEP in head and spec.track != "tools":
         names = spec.names.get("phases") or PITVIS_PHASES
         values = floats(table, table.cells[:, [head.index(_STEP)]])
-        shifted = np.where(values == -1, -1, np.where(values < 1, -2, values - 1))
-        values = check_labels(shifted, "phases", len(names), spec.counted_from_0, table.line_of, file)[:, 0]
+        numbered = dataclasses.replace(spec, first_index=1)
+        values = check_labels(values, "phases", len(names), numbered, table.line_of, file)[:, 0]
         layout = Layout("csv", "labels", ",", "int_time,int_step", 2, 0, (1,), first_index=1)
         tracks.append(Track(video_id(file), "phases", frames, values, names, 1.0, layout, file))
     if _INSTRUMENTS[0] in head and spec.track != "phases":

@@ -6,6 +6,7 @@ import xml.etree.ElementTree as ElementTree
 from typing import Any
 
 from hmmjax.io.errors import FormatError
+from hmmjax.io.segment_files import KNOWN_TOOLS
 from hmmjax.io.segments import Segment, tracks_of
 from hmmjax.io.spec import Spec
 from hmmjax.io.tracks import Track
@@ -45,6 +46,8 @@ def _label_studio(file: str, tasks: list[dict[str, Any]]) -> list[Segment]:
         data = task.get("data") or {}
         names = [v for key, v in data.items() if isinstance(v, str) and "video" in key.lower()] if data else []
         video = video_id(re.split(r"[/\\]", names[0])[-1].rsplit(".", 1)[0]) if names else video_id(file)
+        for a, b in data.get(KNOWN_TOOLS) or []:
+            found.append(Segment(video, a - 1, b - 1, "", i, tier="tools"))
         for result in _results(task):
             value = result.get("value") or {}
             labels = value.get("timelinelabels") or value.get("labels") or []
@@ -113,12 +116,13 @@ def _elan(file: str, root: ElementTree.Element) -> list[Segment]:
     """Alignable annotations of all tiers; times are milliseconds."""
     times = {slot.get("TIME_SLOT_ID"): slot.get("TIME_VALUE") for slot in root.iter("TIME_SLOT")}
     found = []
-    for item in root.iter("ALIGNABLE_ANNOTATION"):
+    items = [(tier.get("TIER_ID") or "", x) for tier in root.iter("TIER") for x in tier.iter("ALIGNABLE_ANNOTATION")]
+    for tier, item in items:
         start, end = (times.get(item.get(name)) for name in ("TIME_SLOT_REF1", "TIME_SLOT_REF2"))
         label = (item.findtext("ANNOTATION_VALUE") or "").strip()
         if start is None or end is None:
             raise FormatError(f"the annotation {label!r} has no time", file=file, fix="align it in ELAN")
-        found.append(Segment(video_id(file), int(start) / 1e3, int(end) / 1e3, label, 1, 1.0))
+        found.append(Segment(video_id(file), int(start) / 1e3, int(end) / 1e3, label, 1, 1.0, tier))
     return found
 
 

@@ -3,9 +3,10 @@
 import difflib
 import os
 import re
+import unicodedata
 from collections.abc import Sequence
-from pathlib import Path
 
+from hmmjax.io.decode import read_text_file
 from hmmjax.io.errors import FormatError
 
 CHOLEC80_PHASES: tuple[str, ...] = (
@@ -144,8 +145,8 @@ Names = str | Sequence[str]
 
 
 def fold(name: str) -> str:
-    """Return the form in which all spellings of a class name are equal."""
-    return re.sub(r"[\s_\-]+", "", name).casefold()
+    """Return the form in which all spellings of a class name are equal: case, blanks, composed or split accents."""
+    return re.sub(r"[\s_\-]+", "", unicodedata.normalize("NFKC", name)).casefold()
 
 
 def resolve_names(names: Names | None, track: str) -> tuple[str, ...] | None:
@@ -168,10 +169,7 @@ def resolve_names(names: Names | None, track: str) -> tuple[str, ...] | None:
             return PRESETS[track][names.lower()]
         if os.path.isfile(names):
             # m2cai16's class_list.txt numbers its lines ("1 Grasper").
-            try:
-                lines = Path(names).read_bytes().decode("utf-8-sig").splitlines()
-            except UnicodeDecodeError:
-                raise FormatError("the file of names is not UTF-8 text", file=names, fix="save it as UTF-8") from None
+            lines = read_text_file(names).splitlines()
             names = [re.sub(r"^\s*\d+\s+", "", line).strip() for line in lines if line.strip()]
         elif "," in names:
             names = [part.strip() for part in names.split(",")]

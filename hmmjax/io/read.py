@@ -1,35 +1,26 @@
-"""Find files, detect their layouts, and read them into tracks."""
+"""Detect the layouts of files, and read them into tracks."""
 
 import dataclasses
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-
-import numpy as np
 
 from hmmjax.io.answers import ANSWERS, is_answers, read_answers
 from hmmjax.io.arrays import read_arrays
 from hmmjax.io.cadene import is_cadene, read_cadene
 from hmmjax.io.challenges import is_mstcn, is_pitvis, read_mstcn, read_pitvis
+from hmmjax.io.decode import read_text_file
 from hmmjax.io.detections import is_detections, read_detections
+from hmmjax.io.doubts import check_not_doubled, doubtful_index, doubtful_rate, missing_outputs
 from hmmjax.io.errors import FormatError
-from hmmjax.io.folder import is_unfinished
+from hmmjax.io.find import ARRAYS, DOCUMENTS, PICKLES, PathLike, find_files
 from hmmjax.io.labels import merge_labels
 from hmmjax.io.names import Names, resolve_names
 from hmmjax.io.segment_rows import is_segments
-from hmmjax.io.segments import SEGMENTS, read_segments
+from hmmjax.io.segments import read_segments
 from hmmjax.io.spec import KINDS, TRACKS, Spec
 from hmmjax.io.text import read_text
 from hmmjax.io.tracks import Track
 from hmmjax.io.videos import check_no_duplicates, natural, renamed
-
-PathLike = str | os.PathLike[str]
-
-_TEXT = (".txt", ".csv", ".tsv")
-_ARRAYS = (".npz", ".npy")
-_DOCUMENTS = (".json", ".xml", ".eaf")
-_PICKLES = (".pkl", ".pickle", ".p", ".pt", ".pth")
-"""Pickles of plain data; nothing in them is executed."""
 
 #: Text layouts other than plain tables: a test of the first line, and the reader. To add a layout, add its pair here.
 _LAYOUTS: tuple[tuple[Callable[[str], bool], Callable[[str, str, Spec], list[Track]]], ...] = (
@@ -40,80 +31,6 @@ _LAYOUTS: tuple[tuple[Callable[[str], bool], Callable[[str, str, Spec], list[Tra
     (is_cadene, read_cadene),
     (is_detections, read_detections),
 )
-
-_TABLES_OF_NAMES = ("map_steps.csv", "map_instruments.csv", "label_mapping.txt", "mapping.txt")
-"""Names of classes next to the annotations of PitVis, CholecT50 and MS-TCN."""
-
-RESULTS = "stabilized.npz"
-"""The file of posteriors by which a folder of results is recognized."""
-
-_SHORTEST_SURGERY = 600.0
-"""Seconds; all videos of Cholec80 and M2CAI16 are longer."""
-
-
-_ANNOTATIONS = ("phase_annotations", "tool_annotations")
-"""The folders of annotations in a copy of Cholec80."""
-
-
-def find_files(paths: PathLike | Sequence[PathLike], *, annotations: bool = False) -> tuple[list[str], list[str]]:
-    """List the prediction files among paths; folders are searched without their subfolders.
-
-    Args:
-        paths: a file, a folder, or several of either. A folder of results stands for its file of posteriors.
-        annotations: look for annotations, which a copy of Cholec80 holds in phase_annotations/ and tool_annotations/.
-
-    Returns:
-        The files, those of a folder in natural order, and notices about files in folders that were ignored.
-
-    Raises:
-        FormatError: if a path does not exist, a folder has no readable file, or a file is given twice.
-    """
-    found: list[str] = []
-    notices: list[str] = []
-    for path in map(Path, [paths] if isinstance(paths, str | os.PathLike) else paths):
-        if path.is_dir():
-            inside = [path / name for name in _ANNOTATIONS if annotations and (path / name).is_dir()]
-            if inside:
-                notices.append(f"{path}: annotations are read from {' and '.join(f'{p.name}/' for p in inside)}")
-            for folder in inside or [path]:
-                files, more = _search(folder)
-                found += files
-                notices += more
-        elif path.exists():
-            found.append(str(path))
-        else:
-            raise FormatError("the file or folder does not exist", file=path, fix="check the path")
-    unique = {os.path.realpath(file): file for file in found}
-    if len(unique) < len(found):
-        twice = next(f for f in found if found.count(f) > 1 or f not in unique.values())
-        raise FormatError("the file is given twice", file=twice, fix="pass it once")
-    return found, notices
-
-
-def _search(folder: Path) -> tuple[list[str], list[str]]:
-    """Return the files of a folder, and notices."""
-    if (folder / RESULTS).is_file():
-        # A folder written by `hmmjax stabilize`: this file holds all its results.
-        unfinished = [f"{folder}: results of a run that has not finished"] if is_unfinished(folder) else []
-        return [str(folder / RESULTS)], unfinished
-    # Hidden files are not predictions: operating systems and killed writers leave them.
-    shown = (p for p in folder.iterdir() if p.is_file() and not p.name.startswith("."))
-    inside = sorted(shown, key=lambda p: natural(p.name))
-    files = [p for p in inside if p.suffix.lower() in (*_TEXT, *_ARRAYS) and "timestamp" not in p.name]
-    files = [p for p in files if p.name not in _TABLES_OF_NAMES]
-    # Documents among tables are settings or results of other programs.
-    files = files or [p for p in inside if p.suffix.lower() in _DOCUMENTS]
-    files = files or [p for p in inside if p.suffix.lower() in _PICKLES]
-    # MS-TCN names its predictions like the videos, without a suffix.
-    files = files or [p for p in inside if not p.suffix and p.read_bytes()[:3] == b"###"]
-    if not files:
-        raise FormatError(
-            "the folder has no txt, csv, tsv, npz, npy, json, xml, eaf or pkl file", file=folder, fix="check the path"
-        )
-    ignored = [p.name for p in inside if p not in files]
-    more = " ..." if len(ignored) > 5 else ""
-    notices = [f"{folder}: ignored {', '.join(ignored[:5])}{more}"] if ignored else []
-    return [str(p) for p in files], notices
 
 
 def read(
@@ -185,12 +102,14 @@ def read(
     tracks: list[Track] = []
     for file in files if progress is None else progress(files):
         tracks += [_shifted(track, spec) for track in _read_file(file, spec)]
-    notices += [*_doubtful_index(tracks, spec), *([] if unknown else _missing(tracks))]
+    notices += [*doubtful_index(tracks, spec), *([] if unknown else missing_outputs(tracks))]
     tracks = renamed(tracks, rename or {})
-    check_no_duplicates([track for track in tracks if track.layout.format != ANSWERS])
+    given = [track for track in tracks if track.layout.format != ANSWERS]
+    check_no_duplicates(given)
+    check_not_doubled(given)
     if any(track.layout.format == ANSWERS for track in tracks):
         tracks = merge_labels(tracks)
-    notices += _doubtful_rate(tracks) if fps is None else []
+    notices += doubtful_rate(tracks) if fps is None else []
     if not tracks:
         raise FormatError("the sheet has no answers yet", file=files[0], fix="fill it in, or leave it out")
     if notices:
@@ -247,26 +166,14 @@ def _spec(
 
 def _read_file(file: str, spec: Spec) -> list[Track]:
     suffix = Path(file).suffix.lower()
-    if suffix in _PICKLES:
+    if suffix in PICKLES:
         from hmmjax.io.pickles import read_pickled  # imports pickle, which few commands need
 
         return read_pickled(file, spec)
-    if suffix in _ARRAYS:
+    if suffix in ARRAYS:
         return read_arrays(file, spec)
-    not_text = FormatError("the file is not UTF-8 text", file=file, fix="pass txt, csv, npz or npy files")
-    try:
-        data = Path(file).read_bytes()
-        # Spreadsheets save UTF-16, which starts with a byte order mark.
-        text = data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
-    except UnicodeDecodeError:
-        raise not_text from None
-    except OSError as error:
-        raise FormatError(
-            f"the file cannot be read ({error.strerror})", file=file, fix="check the path and its permissions"
-        ) from None
-    if "\0" in text:
-        raise not_text
-    if suffix in _DOCUMENTS or text.lstrip()[:1] in ("<", "{", "["):
+    text = read_text_file(file)
+    if suffix in DOCUMENTS or text.lstrip()[:1] in ("<", "{", "["):
         from hmmjax.io.documents import read_document  # imports an XML parser, which few commands need
 
         return read_document(file, text, spec)
@@ -286,58 +193,3 @@ def _shifted(track: Track, spec: Spec) -> Track:
             f"frame {track.frames[0]} would be {frames[0]}", file=track.source, fix="correct the shift of frame numbers"
         )
     return dataclasses.replace(track, frames=frames, layout=layout)
-
-
-def _missing(tracks: Sequence[Track]) -> list[str]:
-    """Return a notice about missing predictions of each kind; raise if all of a file are missing."""
-    found: dict[str, list[tuple[int, int, str]]] = {}
-    for track in tracks:
-        missing = track.values < 0 if track.is_labels else np.isnan(track.values)
-        if track.track == "phases" and missing.ndim == 2:
-            missing = missing.any(-1)
-        if missing.all():
-            raise FormatError(
-                f"all predicted {track.track} of {track.video} are missing (NaN or -1)",
-                file=track.source,
-                fix="export the file again, or leave it out",
-            )
-        found.setdefault(track.track, []).append((int(missing.sum()), missing.size, track.video))
-    notices = []
-    for kind, counts in found.items():
-        own = [(n, video) for n, _, video in counts if n]
-        if own:
-            videos = f"{own[0][1]}{f' and {len(own) - 1} more' * (len(own) > 1)}"
-            notices.append(
-                f"{sum(n for n, _ in own):,} of {sum(size for _, size, _ in counts):,} predictions of {kind} are "
-                f"missing (NaN or -1; {videos}): nothing is observed there, and the rest of each frame counts"
-            )
-    return notices
-
-
-def _doubtful_index(tracks: Sequence[Track], spec: Spec) -> list[str]:
-    """Return a notice if phases are stored as indices, in several videos, and none is the first class."""
-    own = [t for t in tracks if t.track == "phases" and t.is_labels and t.layout.spelling is None]
-    own = [t for t in own if t.layout.format not in (ANSWERS, SEGMENTS) and (t.values >= 0).any()]
-    own = [t for t in own if not t.layout.first_index]
-    if spec.first_index or not own or min(int(t.values[t.values >= 0].min()) for t in own) != 1:
-        return []
-    highest = max(int(t.values.max()) for t in own)
-    return [
-        f"{own[0].source}{' and others' * (len(own) > 1)}: no phase has the index 0, and the indices are 1 to "
-        f"{highest}; if they are numbered from 1, pass first_index=1"
-    ]
-
-
-def _doubtful_rate(tracks: Sequence[Track]) -> list[str]:
-    """Return a notice if frames are numbered consecutively and 25 per second would make videos too short."""
-    text = [t for t in tracks if t.layout.format in ("text", "csv") and t.fps == 25 and t.frames.size > 25]
-    dense = [t for t in text if np.median(np.diff(t.frames)) == 1]
-    if not dense or len(dense) < len(text):
-        return []
-    seconds = float(np.median([t.frames.size for t in dense])) / 25
-    if seconds >= _SHORTEST_SURGERY:
-        return []
-    return [
-        f"{dense[0].source}{' and others' * (len(dense) > 1)}: frames are numbered consecutively and read as 25 per "
-        f"second, so that videos last {seconds:.0f} s; if frame numbers count seconds, read these files with fps=1"
-    ]

@@ -17,8 +17,15 @@ FORMATS = ("segments", "elan", "label-studio")
 """What `write_segments` writes."""
 
 
+KNOWN_TOOLS = "known_tools"
+"""The key of tasks of Label Studio under which the ranges of frames are stored in which all tools are known."""
+
+
 class Span(NamedTuple):
-    """A run of one label: its track, name, first frame, and the frame after its last one."""
+    """A run of one label: its track, name, first frame, and the frame after its last one.
+
+    A blank name stands for a run in which all tools are known, so that those that are not listed are absent.
+    """
 
     track: str
     label: str
@@ -27,7 +34,7 @@ class Span(NamedTuple):
 
 
 def spans_of(track: Track) -> list[Span]:
-    """Return the runs of each phase, or of the presence of each tool; a gap between rows ends a run.
+    """Return the runs of each phase, or of the presence of each tool and of what is known; gaps between rows end them.
 
     Args:
         track: labels or probabilities; the most probable phase, and tools at or above 0.5.
@@ -38,6 +45,9 @@ def spans_of(track: Track) -> list[Span]:
     names = track.names or [f"{track.track[:-1]} {i}" for i in range(int(labels.max(initial=0)) + 1)]
     if labels.ndim == 2 and track.names is None:
         names = [f"tool {i + 1}" for i in range(labels.shape[1])]
+    if labels.ndim == 2:
+        columns = [(-1, (labels >= 0).all(1).astype(int)), *columns]
+        names = [*names, ""]  # of column -1
     out = []
     for k, values in columns:
         cut = np.flatnonzero((np.diff(values) != 0) | (np.diff(frames) > 1.5 * step)) + 1
@@ -64,7 +74,8 @@ def write_segments(
     - "elan": ``elan/<video>.txt``, which ELAN imports as tab-delimited text: tier, participant, begin, end, annotation;
     - "label-studio": ``label-studio.json``, tasks with timeline labels in frames.
 
-    `hmmjax.io.read_annotations` reads all of them back.
+    `hmmjax.io.read_annotations` reads all of them back. Rows without a label, or ``known_tools`` in the data of a task,
+    tell in which frames all tools are known: other tools are unknown elsewhere.
 
     Args:
         tracks: labels or probabilities of all videos.
@@ -103,22 +114,20 @@ def write_segments(
 
 
 def segment_lines(tracks: Sequence[Track]) -> list[str]:
-    """Return the lines of a csv of segments, with its header; of tools, a blank label spans all frames."""
+    """Return the lines of a csv of segments, with its header."""
     rows = ["video,track,label,start,end"]
     for track in tracks:
-        if track.track == "tools":
-            # Without this row, frames before and after all tools would be lost, and files of absent tools be empty.
-            step = max(1, round(row_step(track.frames, track.fps)))
-            start, end = track.frames[0] / track.fps, (track.frames[-1] + step) / track.fps
-            rows.append(f'{track.video},tools,"",{start:.3f},{end:.3f}')
-        rows += [
-            f'{track.video},{s.track},"{s.label}",{s.start / track.fps:.3f},{s.end / track.fps:.3f}'
-            for s in spans_of(track)
-        ]
+        for s in spans_of(track):
+            label = s.label.replace('"', '""')
+            rows.append(f'{track.video},{s.track},"{label}",{s.start / track.fps:.3f},{s.end / track.fps:.3f}')
     return rows
 
 
 def _task(video: str, tracks: Sequence[Track]) -> dict[str, Any]:
+    spans = [span for track in tracks for span in spans_of(track)]
+    data: dict[str, Any] = {"video": f"{video}.mp4"}
+    if known := [[span.start + 1, span.end] for span in spans if not span.label]:
+        data[KNOWN_TOOLS] = known
     results = [
         {
             "type": "timelinelabels",
@@ -126,10 +135,10 @@ def _task(video: str, tracks: Sequence[Track]) -> dict[str, Any]:
             "to_name": "video",
             "value": {"ranges": [{"start": span.start + 1, "end": span.end}], "timelinelabels": [span.label]},
         }
-        for track in tracks
-        for span in spans_of(track)
+        for span in spans
+        if span.label
     ]
-    return {"data": {"video": f"{video}.mp4"}, "annotations": [{"result": results}]}
+    return {"data": data, "annotations": [{"result": results}]}
 
 
 def _clock(seconds: float) -> str:

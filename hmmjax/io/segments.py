@@ -4,6 +4,7 @@ Annotation tools export them in seconds, milliseconds, timecodes or frames: ELAN
 change points of Cataract-101. They become tracks with a row per frame.
 """
 
+import dataclasses
 import re
 from collections.abc import Sequence
 
@@ -27,18 +28,29 @@ def read_segments(file: str, text: str, spec: Spec) -> list[Track]:
     Raises:
         FormatError: a time or label cannot be read, segments overlap, or the unit of time is unclear; names the line.
     """
-    return tracks_of(file, rows_of(file, text, spec), spec)
+    found, notices = rows_of(file, text, spec)
+    tracks = tracks_of(file, found, spec)
+    tracks[0] = dataclasses.replace(tracks[0], notices=(*tracks[0].notices, *notices))
+    return tracks
 
 
 def tracks_of(file: str, found: Sequence[Segment], spec: Spec) -> list[Track]:
     """Return the tracks of segments: a row per frame of annotations, or per `spec.step` frames of predictions."""
     videos: dict[str, list[Segment]] = {}
+    blank: list[Segment] = []
     for segment in found:
         check_times(file, segment)
-        videos.setdefault(segment.video, []).append(segment)
+        if segment.label or segment.tier.lower().startswith(("tool", "instrument")):
+            videos.setdefault(segment.video, []).append(segment)
+        else:
+            blank.append(segment)
     if not videos:
         raise FormatError("the file has no segments", file=file, fix="export it again, or leave it out")
-    return [track for video, own in videos.items() for track in _video(file, video, own, spec)]
+    tracks = [track for video, own in videos.items() for track in _video(file, video, own, spec)]
+    if blank:
+        notice = f"{file}: {len(blank)} segment(s) without a label are left out; the first is on line {blank[0].line}"
+        tracks[0] = dataclasses.replace(tracks[0], notices=(*tracks[0].notices, notice))
+    return tracks
 
 
 def _video(file: str, video: str, found: list[Segment], spec: Spec) -> list[Track]:
@@ -85,10 +97,14 @@ def _labels(
     if not spec.unknown:
         frames = np.arange(-(-first // spec.step) * spec.step, last, spec.step)
     names = spec.names.get(track) or (CHOLEC80_PHASES if track == "phases" else CHOLEC80_TOOLS)
-    # A blank label tells for how long nothing is present.
+    # A blank label tells in which frames all tools are known; without one, from the first to the last segment.
     named = [span for span in spans if span[2].label]
     numbered = track == "phases" and all(re.fullmatch(r"\d+", s.label) for _, _, s in named)
-    values = np.full(frames.size if track == "phases" else (frames.size, len(names)), -1 if track == "phases" else 0)
+    blank = [span for span in spans if not span[2].label and track == "tools"]
+    absent = 0 if track == "tools" and not blank else -1
+    values = np.full(frames.size if track == "phases" else (frames.size, len(names)), absent)
+    for a, b, _ in blank:
+        values[slice(*np.searchsorted(frames, [a, b]).tolist())] = 0
     indices = {} if numbered else {s.label: _index(s, names, track, file) for _, _, s in named}
     twice: list[Segment] = []
     for a, b, s in named:
@@ -98,12 +114,9 @@ def _labels(
             continue
         index = int(s.label) - spec.first_index if numbered else indices[s.label]
         if numbered and not 0 <= index < (len(spec.names.get("phases") or ()) or MAX_CLASSES):
-            raise FormatError(
-                f"phase label {s.label} is out of range",
-                file=file,
-                line=s.line,
-                fix="declare all classes, or pass first_index=1 if they are numbered from 1",
-            )
+            fix = "declare all classes, or pass first_index=1 if they are numbered from 1"
+            fix = "pass first_index=0, since it is below the first index" if index < 0 else fix
+            raise FormatError(f"phase label {s.label} is out of range", file=file, line=s.line, fix=fix)
         if ((values[inside] >= 0) & (values[inside] != index)).any():
             raise FormatError(
                 f"{s.label!r} overlaps another phase of {video}", file=file, line=s.line, fix="correct start or end"

@@ -41,11 +41,6 @@ class Spec:
         """Frames per second of the frame counter: as declared, or 25 as on Cholec80."""
         return 25.0 if self.fps is None else self.fps
 
-    @property
-    def counted_from_0(self) -> "Spec":
-        """The options for labels that a reader has already numbered from 0."""
-        return dataclasses.replace(self, first_index=0)
-
     def row_frames(self, count: int, offset: int = 0) -> np.ndarray:
         """Return the frame numbers of `count` rows of a file without a Frame column."""
         return np.arange(count, dtype=np.int64) * self.step + (offset if self.offset is None else self.offset)
@@ -94,7 +89,9 @@ MAX_CLASSES = 1000
 def check_labels(
     values: np.ndarray, track: str, count: int | None, spec: Spec, line_of: LineOf, file: str
 ) -> np.ndarray:
-    """Check that labels are whole numbers in range: phases 0..count-1, tools 0 or 1, and -1 or NaN for missing.
+    """Check that labels are whole numbers in range, and number phases from 0: -1 and NaN stand for missing ones.
+
+    Phases are first_index to first_index + count - 1 in the file, tools 0 or 1.
 
     Args:
         values: (n,) or (n, C) labels.
@@ -112,10 +109,8 @@ def check_labels(
     """
     if values.dtype.kind == "f":
         values = np.where(np.isnan(values), -1, values)
-    highest = 1 if track == "tools" else (MAX_CLASSES - 1 if count is None else count - 1)
-    if track == "phases" and spec.first_index:
-        # -1 means unknown in any numbering.
-        values = np.where(values == -1, -1, np.where(values < spec.first_index, -2, values - spec.first_index))
+    lowest = spec.first_index if track == "phases" else 0
+    highest = 1 if track == "tools" else lowest + (MAX_CLASSES if count is None else count) - 1
     rows = values if values.ndim == 2 else values[:, None]
     if rows.dtype.kind == "f":
         _raise_at(~np.isfinite(rows), rows, "{} is not a number", line_of, file, "repair or remove the row")
@@ -123,9 +118,13 @@ def check_labels(
         if spec.unknown:
             fix = f"write -1 where the label is not known or undecided; {fix}"
         _raise_at(rows != np.rint(rows), rows, "label {} is not a whole number", line_of, file, fix)
-    out = (rows < -1) | (rows > highest)
+    # -1 means unknown in any numbering.
+    out = ((rows < lowest) & (rows != -1)) | (rows > highest)
     if out.any():
         known = rows[rows != -1]
+        below = (rows >= 0) & (rows < lowest)
+        fix = f"pass first_index={int(rows[below].min()) if below.any() else 0}, or -1 for frames without a label"
+        _raise_at(below, rows, f"phase label {{}} is below the first index, {lowest}", line_of, file, fix)
         if track == "phases" and spec.first_index == 0 and known.size and known.min() >= 1 and known.max() == count:
             raise FormatError(
                 f"phase label {count} is out of range (0 to {highest}). The labels are {known.min():g} to {count}, and "
@@ -134,11 +133,11 @@ def check_labels(
                 line=line_of(int(np.argmax(out.any(1)))),
                 fix="pass first_index=1; if they are numbered from 0, declare all classes",
             )
-        allowed = "0 or 1" if track == "tools" else f"0 to {highest}"
+        allowed = "0 or 1" if track == "tools" else f"{lowest} to {highest}"
         allowed += f", or -1 for {'unknown' if spec.unknown else 'missing'}"
-        fix = "count classes from 0, and declare all of them" if track == "phases" else _scores_fix(track)
+        fix = f"count classes from {lowest}, and declare all of them" if track == "phases" else _scores_fix(track)
         _raise_at(out, rows, f"{track[:-1]} label {{}} is out of range ({allowed})", line_of, file, fix)
-    return values.astype(np.int32)
+    return np.where(values == -1, -1, values - lowest).astype(np.int32)
 
 
 def check_scores(values: np.ndarray, track: str, kind: str, line_of: LineOf, file: str) -> np.ndarray:

@@ -6,8 +6,17 @@ import re
 
 import numpy as np
 
+from hmmjax.io.decimals import with_points
 from hmmjax.io.errors import FormatError
 from hmmjax.io.spec import Spec
+
+DELIMITERS = ("\t", ";", ",")
+"""Separators of cells in the order in which they are tried: cells may hold those that come later. Others are spaces."""
+
+#: What spreadsheets and programs write for a missing number.
+_MISSING = ("", "na", "n/a", "#n/a", "nan", "null", "none", "-nan")
+
+_DAMAGED = "export the file again; the row is damaged or the file truncated"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,87 +30,115 @@ class Table:
     lines: list[int]  # (n,) 1-based line numbers
     delimiter: str
     newline: str
-    trailing: bool
+    trailing: int  # number of blank columns after the last one
+    decimal: str = "."
 
     def line_of(self, row: int) -> int:
         """Return the line number of a row."""
         return self.lines[row]
 
 
+def split_cells(line: str, delimiter: str) -> list[str]:
+    """Return the cells of a line, without blanks around them; spaces are a delimiter of any number of them."""
+    line = line.strip("\r\n")
+    if '"' in line:  # R and spreadsheets quote text
+        line = line.strip(" ") if delimiter == " " else line
+        return [cell.strip() for cell in next(csv.reader([line], delimiter=delimiter, skipinitialspace=True))]
+    return line.split() if delimiter == " " else [cell.strip() for cell in line.split(delimiter)]
+
+
+def delimiter_of(first: str, second: str) -> str:
+    """Return what separates the cells of a file, given its first two lines."""
+    # Titles may be separated by spaces although cells are by tabs.
+    found = next((d for d in DELIMITERS if d in second and (d in first or d == "\t")), " ")
+    # "25 0,91 0,05": commas are within numbers.
+    if found == "," and any(re.fullmatch(r"-?\d+\s+-?\d+", cell) for cell in second.split(",")):
+        return " "
+    return found
+
+
 def split_table(file: str, text: str, spec: Spec) -> Table:
-    """Split the text of a file into lines and cells, detecting separator and header.
+    """Split the text of a file into lines and cells, detecting separator, header and decimal commas.
 
     Raises:
-        FormatError: if the file is empty, its rows differ in length, or it does not have the declared header.
+        FormatError: if the file is empty, its rows differ in length, it does not have the declared header, or commas
+            in its numbers may mean two things.
     """
-    numbered = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip()]
+    numbered = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip(" \t,;")]
     if not numbered:
         raise FormatError("the file is empty", file=file, fix="export it again, or leave it out")
-    sample = numbered[1][1] if len(numbered) > 1 else numbered[0][1]
-    delimiter = "," if "," in sample else "\t" if "\t" in sample else " "
-
-    if delimiter == " " and ";" in sample:
-        raise FormatError(
-            "cells are separated by semicolons",
-            file=file,
-            line=numbered[0][0],
-            fix="export with tabs or commas between cells, and decimal points",
-        )
-
-    def split(line: str) -> list[str]:
-        if '"' in line:  # R and spreadsheets quote text
-            return [cell.strip() for cell in next(csv.reader([line.strip()], delimiter=delimiter))]
-        if delimiter == ",":
-            return [cell.strip() for cell in line.split(",")]
-        line = line.strip()
-        return [cell.strip() for cell in line.split("\t")] if "\t" in line else line.split()
-
-    first = split(numbered[0][1])
+    delimiter = delimiter_of(numbered[0][1], numbered[min(1, len(numbered) - 1)][1])
+    first = split_cells(numbered[0][1], delimiter if delimiter in numbered[0][1] else " ")
     numeric = all(is_number(cell) for cell in first)
     # A first row such as "0<TAB>Preparation" is data although not all its cells are numbers.
     data = numeric or (len(first) > 1 and is_number(first[0]))
+    _check_header(file, numbered[0], data, spec)
+    rows = [(i, split_cells(line, delimiter)) for i, line in (numbered if data else numbered[1:])]
+    if not rows:
+        raise FormatError("the file has a header but no rows", file=file, fix="export it again, or leave it out")
+    if delimiter == " " and not data and len(first) == 2:
+        # "25 Calot Triangle Dissection": if spaces separate cells, everything after the frame number is the name.
+        rows = [(i, [cells[0], " ".join(cells[1:])] if len(cells) > 1 else cells) for i, cells in rows]
+    # Spreadsheets save blank columns after the last one.
+    width = max(_filled(cells) for _, cells in rows) if data else _filled(first)
+    _check_widths(file, rows, width, delimiter, None if data else first)
+    table = Table(
+        file=file,
+        header=None if data else first[:width],
+        header_line=None if data else numbered[0][1].rstrip("\r\n"),
+        cells=np.array([cells[:width] for _, cells in rows]),
+        lines=[i for i, _ in rows],
+        delimiter=delimiter,
+        newline="\r\n" if "\r\n" in text else "\n",
+        trailing=len(rows[0][1]) - width,
+    )
+    if delimiter == ",":
+        return table
+    cells, commas = with_points(file, table.cells, table.line_of)
+    return dataclasses.replace(table, cells=cells, decimal="," if commas else ".")
+
+
+def _check_header(file: str, first: tuple[int, str], data: bool, spec: Spec) -> None:
+    """Raise FormatError if the first line is not what the options say."""
     if spec.header == "yes" and data:
         raise FormatError(
-            f"a header was declared but the first line is data: {numbered[0][1].strip()!r}",
+            f"a header was declared but the first line is data: {first[1].strip()!r}",
             file=file,
-            line=numbered[0][0],
+            line=first[0],
             fix="pass header='no' or header='auto' (skipping this line would lose the first frame)",
         )
     if spec.header == "no" and not data:
         raise FormatError(
-            f"no header was declared but the first line is not data: {numbered[0][1].strip()!r}",
+            f"no header was declared but the first line is not data: {first[1].strip()!r}",
             file=file,
-            line=numbered[0][0],
+            line=first[0],
             fix="pass header='yes' or header='auto'",
         )
-    header = None if data else first
-    rows = [(i, split(line)) for i, line in (numbered if data else numbered[1:])]
-    if not rows:
-        raise FormatError("the file has a header but no rows", file=file, fix="export it again, or leave it out")
-    if delimiter == " " and not numeric and header is not None and len(header) == 2:
-        # "25 Calot Triangle Dissection": if spaces separate cells, everything after the frame number is the name.
-        rows = [(i, [cells[0], " ".join(cells[1:])] if len(cells) > 1 else cells) for i, cells in rows]
-    width = len(rows[0][1]) if header is None else len(header)
+
+
+def _filled(cells: list[str]) -> int:
+    """Return the number of cells without the blank ones at the end."""
+    return next((n for n in range(len(cells), 0, -1) if cells[n - 1]), 0)
+
+
+def _check_widths(
+    file: str, rows: list[tuple[int, list[str]]], width: int, delimiter: str, header: list[str] | None
+) -> None:
+    """Raise FormatError for the first row that does not have `width` cells, apart from blank ones at its end."""
     for i, cells in rows:
-        if len(cells) != width:
-            raise FormatError(
-                f"expected {width} columns{' as in the header' if header else ''}, found {len(cells)}",
-                file=file,
-                line=i,
-                fix="export the file again; the row is damaged or the file truncated"
-                if header is None or i != rows[0][0]
-                else "name every column in the header, including the frame number",
-            )
-    return Table(
-        file=file,
-        header=header,
-        header_line=None if header is None else numbered[0][1].rstrip("\r\n"),
-        cells=np.array([cells for _, cells in rows]),
-        lines=[i for i, _ in rows],
-        delimiter=delimiter,
-        newline="\r\n" if "\r\n" in text else "\n",
-        trailing=delimiter == "\t" and sample.endswith("\t"),
-    )
+        if len(cells) >= width and _filled(cells) <= width:
+            continue
+        fix = _DAMAGED
+        if delimiter == "," and _filled(cells) > width and sum(map(is_number, cells)) > width:
+            fix = "if commas are decimal, separate cells by semicolons or tabs, or write decimal points"
+        elif header is not None and i == rows[0][0]:
+            fix = "name every column in the header, including the frame number"
+        raise FormatError(
+            f"expected {width} columns{' as in the header' if header else ''}, found {len(cells)}",
+            file=file,
+            line=i,
+            fix=fix,
+        )
 
 
 def frame_numbers(table: Table, column: int) -> np.ndarray:
@@ -110,44 +147,61 @@ def frame_numbers(table: Table, column: int) -> np.ndarray:
     Raises:
         FormatError: naming the first line without a whole number.
     """
-    cells = table.cells[:, column]
     # pandas writes whole numbers as 25.0 if any other is missing.
-    cells = np.array([re.sub(r"\.0*$", "", cell) for cell in cells.tolist()]) if "." in cells[0] else cells
+    cells = np.array([re.sub(r"\.0*$", "", cell) for cell in table.cells[:, column].tolist()])
     try:
         return cells.astype(np.int64)
     except (ValueError, OverflowError):
         row = next(i for i, cell in enumerate(cells) if not re.fullmatch(r"[+-]?\d{1,18}", cell))
+        cell, fix = str(cells[row]), "put frame numbers (0, 25, 50, ... on Cholec80) into the first column"
+        if re.fullmatch(r"\d{1,3}(['.\s\u2009\u202f]\d{3})+", cell):
+            fix = f"write {re.sub(r'[^0-9]', '', cell)}, without separators of thousands"
         raise FormatError(
-            f"the frame number {str(cells[row])!r} is not a whole number",
-            file=table.file,
-            line=table.line_of(row),
-            fix="put frame numbers (0, 25, 50, ... on Cholec80) into the first column",
+            f"the frame number {cell!r} is not a whole number", file=table.file, line=table.line_of(row), fix=fix
         ) from None
 
 
 def floats(table: Table, cells: np.ndarray) -> np.ndarray:
-    """Return cells (n, c) as float64, blank cells as NaN.
+    """Return cells (n, c) as float64, blank cells, NA and their like as NaN.
 
     Raises:
         FormatError: naming the first line with a cell that is not a number.
     """
-    cells = np.where(cells == "", "nan", cells)
     try:
         return cells.astype(np.float64)
     except ValueError:
-        row, column = next((r, c) for r, c in np.ndindex(cells.shape) if not is_number(str(cells[r, c])))
+        pass
+    unique, inverse = np.unique(cells, return_inverse=True)
+    try:
+        values = np.array([np.nan if is_missing(str(cell)) else float(cell) for cell in unique])
+    except ValueError:
+        row, column = next((r, c) for r, c in np.ndindex(cells.shape) if not _is_value(str(cells[r, c])))
         raise FormatError(
             f"{str(cells[row, column])!r} is not a number",
             file=table.file,
             line=table.line_of(int(row)),
-            fix="export the file again; the row is damaged or the file truncated",
+            fix=_DAMAGED,
         ) from None
+    return values[inverse].reshape(cells.shape)
+
+
+def is_missing(cell: str) -> bool:
+    """Whether a cell stands for a missing number: blank, NaN, NA and their like."""
+    return cell.lower() in _MISSING
+
+
+def _is_value(cell: str) -> bool:
+    return is_missing(cell) or is_number(cell)
 
 
 def is_number(cell: str) -> bool:
-    """Whether Python parses a cell as a number, including NaN."""
+    """Whether a cell is a number, with a decimal point or comma, or NaN."""
+    return _parses(cell) or _parses(cell.replace(",", ".", 1))
+
+
+def _parses(cell: str) -> bool:
     try:
         float(cell)
     except ValueError:
         return False
-    return True
+    return "_" not in cell  # of Python's spelling of numbers, which video names may have too

@@ -11,14 +11,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from hmmjax.io.challenges import label_rows_track
+from hmmjax.io.columns import ACCEPTED, FRAME
 from hmmjax.io.errors import FormatError
 from hmmjax.io.names import CHOLEC80_PHASES, CHOLEC80_TOOLS, M2CAI16_PHASES, find_name, fold, unknown_name
 from hmmjax.io.spec import Spec, check_frames, check_labels, check_scores
-from hmmjax.io.table import Table, floats, frame_numbers, is_number, split_table
+from hmmjax.io.table import Table, floats, frame_numbers, is_missing, is_number, split_table
 from hmmjax.io.tracks import Layout, Track
 from hmmjax.io.videos import video_id
 
 _NUMBERED_TOOL = re.compile(r"tool\d+")
+_WHOLE = re.compile(r"-?\d+(\.0*)?")  # pandas writes 1.0 if another label is missing
 _CHANGE_SECONDS = 10.0
 """Median distance from which on rows that all begin another phase are taken for changes."""
 # Spellings in other people's files, British ones included.
@@ -42,7 +44,7 @@ def read_text(file: str, text: str, spec: Spec) -> list[Track]:
     for track, (positions, names) in columns.items():
         values, kind, names, spelling = _values(table, track, positions, names, spec)
         layout = Layout(
-            format="csv" if table.delimiter == "," else "text",
+            format="csv" if table.delimiter in (",", ";") else "text",
             kind=kind,
             delimiter=table.delimiter,
             header=table.header_line,
@@ -51,6 +53,7 @@ def read_text(file: str, text: str, spec: Spec) -> list[Track]:
             columns=tuple(positions),
             newline=table.newline,
             trailing=table.trailing,
+            decimal=table.decimal,
             spelling=spelling,
         )
         undecided = int(_is_undecided(table.cells[:, positions], track, kind, spec).sum())
@@ -112,19 +115,20 @@ def _columns(table: Table, spec: Spec) -> tuple[int, dict[str, tuple[list[int], 
                 fix=f"name the {width - 1} columns in their order: pass tool_names if they are tools, or phase_names",
             )
         return 0, {track: (list(range(1, width)), None)}
-    frame = [i for i, cell in enumerate(table.header) if fold(cell) == "frame"]
+    frame = [i for i, cell in enumerate(table.header) if fold(cell) in FRAME]
     if len(frame) != 1:
+        segments = "" if frame else f"; a table of segments needs {ACCEPTED}"
         raise FormatError(
             f"the header has {len(frame)} Frame columns: {', '.join(table.header)}",
             file=table.file,
             line=1,
-            fix="name exactly one column 'Frame', since rows are never matched by their order",
+            fix=f"name exactly one column 'Frame', since rows are never matched by their order{segments}",
         )
     found: dict[str, tuple[list[int], list[str] | None]] = {}
-    single = len(table.header) == 2
-    for position, name in enumerate(table.header):
-        if position == frame[0]:
-            continue
+    named = [i for i, _ in enumerate(table.header) if not (i == frame[0] or _is_row_number(table, i))]
+    single = len(named) == 1
+    for position in named:
+        name = table.header[position]
         # The steps of CATARACTS are its phases; next to a column of phases, steps are another level.
         name = "Phase" if single and fold(name) in ("step", "steps") else name
         track, canonical = _classify(name, table, spec)
@@ -146,6 +150,13 @@ def _columns(table: Table, spec: Spec) -> tuple[int, dict[str, tuple[list[int], 
             )
         result[track] = (positions, tuple(names))
     return frame[0], result
+
+
+def _is_row_number(table: Table, position: int) -> bool:
+    """Whether a column without a name numbers the rows, as pandas writes its index."""
+    assert table.header is not None
+    unnamed = not table.header[position] or table.header[position].startswith("Unnamed: ")
+    return unnamed and table.cells[:, position].tolist() == [str(i) for i in range(len(table.cells))]
 
 
 def _classify(name: str, table: Table, spec: Spec) -> tuple[str, str | None]:
@@ -185,7 +196,7 @@ def _values(
                 fix="pass kind='labels' for phases",
             )
         unique, inverse = np.unique(cells[:, 0], return_inverse=True)
-        if all(not cell or is_number(cell) for cell in unique):
+        if all(is_missing(cell) or is_number(cell) for cell in unique):
             count = None if declared is None else len(declared)
             values = check_labels(floats(table, cells), track, count, spec, table.line_of, table.file)
             return values[:, 0], "labels", declared, None
@@ -210,7 +221,7 @@ def _values(
         )
     scores = floats(table, np.where(_is_undecided(cells, track, kind, spec), "-1", cells))
     if kind is None:
-        whole = track == "tools" and all(re.fullmatch(r"-?\d+|nan|", cell.lower()) for cell in np.unique(cells))
+        whole = track == "tools" and all(_WHOLE.fullmatch(cell) or is_missing(cell) for cell in np.unique(cells))
         kind = "labels" if whole else "probabilities"
     if kind == "labels":
         if track == "phases":

@@ -22,7 +22,8 @@ class Layout:
         frame_column: position of the Frame column.
         columns: positions of this track's columns.
         newline: line ending.
-        trailing: whether rows end with a delimiter.
+        trailing: number of blank columns after the last one.
+        decimal: what separates the whole part of a number from its fraction, a point or a comma.
         spelling: phase names as spelled in the file; None if the file holds indices.
         key: name of the array in an NPZ, or None.
         frames_key: name of the array of frame numbers in an NPZ, or None.
@@ -39,7 +40,8 @@ class Layout:
     frame_column: int = 0
     columns: tuple[int, ...] = ()
     newline: str = "\n"
-    trailing: bool = False
+    trailing: int = 0
+    decimal: str = "."
     spelling: tuple[str, ...] | None = None
     key: str | None = None
     frames_key: str | None = None

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
@@ -27,7 +28,9 @@ def video_id(name: str) -> str:
     Returns:
         The identifier. A name that does not end in a number is returned without its suffixes.
     """
-    stem = re.sub(r"(\.(txt|csv|tsv|npz|npy|png|json|xml|eaf|mp4))+$", "", PurePath(name).name, flags=re.IGNORECASE)
+    # File systems differ in whether they split accented letters.
+    name = unicodedata.normalize("NFC", PurePath(name).name).strip()
+    stem = re.sub(r"(\.(txt|csv|tsv|npz|npy|png|json|xml|eaf|mp4))+$", "", name, flags=re.IGNORECASE).strip()
     while (shorter := _SUFFIX.sub("", stem)) and shorter != stem:
         stem = shorter
     match = re.fullmatch(r"(.*?)[-_ ]*(\d+)", stem)

@@ -139,7 +139,7 @@ def _write_text(path: str, members: Sequence[Track], layout: Layout) -> None:
     table[:, layout.frame_column] = (frames - layout.shift).astype(str)
     for member in members:
         table[:, list(member.layout.columns)] = _cells(member)
-    end = layout.delimiter if layout.trailing else ""
+    end = layout.delimiter * layout.trailing
     lines = [layout.delimiter.join(row) + end for row in table]
     _write_lines(path, lines if layout.header is None else [layout.header, *lines], layout.newline)
 
@@ -153,7 +153,10 @@ def _cells(track: Track) -> list[list[str]]:
     if track.is_labels:
         offset = 1 if track.layout.format == "cadene" else track.layout.first_index
         return [[str(v + offset if v >= 0 else v) for v in row] for row in rows.tolist()]
-    return [[f"{v:.9g}" for v in row] for row in rows.tolist()]
+    cells = [[f"{v:.9g}" for v in row] for row in rows.tolist()]
+    if track.layout.decimal == ".":
+        return cells
+    return [[cell.replace(".", track.layout.decimal) for cell in row] for row in cells]
 
 
 def _write_lines(path: str, lines: Sequence[str], newline: str) -> None:

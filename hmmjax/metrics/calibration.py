@@ -43,12 +43,23 @@ class Reliability:
 
 
 def _curve(name: str, convention: str, probability: np.ndarray, occurred: np.ndarray, bins: int) -> Reliability:
-    place = np.clip(np.ceil(probability * bins).astype(int) - 1, 0, bins - 1)  # bins are open below, closed above
+    place = _bin_of(probability, bins)
     count = np.bincount(place, minlength=bins)
     with np.errstate(invalid="ignore"):
         confidence = np.bincount(place, weights=probability, minlength=bins) / count
         frequency = np.bincount(place, weights=occurred, minlength=bins) / count
     return Reliability(name, convention, confidence, frequency, count)
+
+
+def _bin_of(probability: np.ndarray, bins: int) -> np.ndarray:
+    """Return the bin of each probability: the first is [0, 1/bins], the others are open below and closed above.
+
+    A float32 probability at an edge, such as 0.2 with 15 bins, may lie one rounding error above or below it.
+    """
+    exact = probability * bins
+    edge = np.rint(exact)
+    exact = np.where(np.abs(exact - edge) <= bins * np.finfo(np.float32).eps, edge, exact)
+    return np.clip(np.ceil(exact).astype(int) - 1, 0, bins - 1)
 
 
 def _phase_curve(truth: Any, probabilities: Any, bins: int) -> tuple[Reliability, int, int, int]:

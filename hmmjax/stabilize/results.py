@@ -11,8 +11,8 @@ import numpy as np
 from hmmjax import io
 from hmmjax.io import FormatError, ModelFile
 from hmmjax.io.arrays import load_arrays
+from hmmjax.io.find import RESULTS
 from hmmjax.io.folder import is_unfinished
-from hmmjax.io.read import RESULTS
 from hmmjax.stabilize.examples import TRACKS
 from hmmjax.stabilize.pipeline import Stabilized
 from hmmjax.stabilize.table import System, compare_recognizers
