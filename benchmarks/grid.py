@@ -3,6 +3,7 @@
     python benchmarks/grid.py models/experiment/plans/simsurg.yaml --processes 28 --gpus 2 --seconds 540 --pack $OUT
 
 Cells start in the order of the plan's seeds, scenarios and systems, each as soon as those that it depends on are done.
+In a plan with `rates`, one process trains a system on frozen backbones for all seeds, and the order is that of systems.
 The same command continues where the last one stopped: a process that is stopped resumes from its last checkpoint.
 `--pack` writes the predictions, with the labels and settings that stabilizing them needs, to archives; unpacked over
 the same folder elsewhere, ``python -m models.experiment PLAN --stage stabilize`` continues without an accelerator.
@@ -16,7 +17,7 @@ import tarfile
 import time
 from pathlib import Path
 
-from models.experiment.plan import Cell, Plan, read_plan
+from models.experiment.plan import Cell, Plan, group, read_plan
 
 #: Files of an experiment that stabilizing and the report read.
 KEPT = ("predictions.npz", "predicted.json", "table.npz")
@@ -24,48 +25,58 @@ KEPT = ("predictions.npz", "predicted.json", "table.npz")
 PART = 15_500_000
 
 
-def needs(cell: Cell) -> list[str]:
-    """Return the names of the systems on which a cell depends."""
-    return [name for name in (cell.on, cell.hmm, *cell.mean) if name is not None]
+def done(cells: list[Cell]) -> bool:
+    """Return whether all cells are predicted."""
+    return all((cell.folder / "predicted.json").exists() for cell in cells)
 
 
-def ready(cell: Cell) -> bool:
-    """Return whether everything on which a cell depends is predicted."""
-    return all((cell.folder.parent / name / "predicted.json").exists() for name in needs(cell))
+def ready(cells: list[Cell]) -> bool:
+    """Return whether everything on which cells depend is predicted."""
+    return all((cell.folder.parent / name / "predicted.json").exists() for cell in cells for name in cell.needs)
 
 
 def run(plan_file: str, plan: Plan, cells: list[Cell], options: argparse.Namespace, end: float) -> None:
-    """Run cells, at most `options.processes` at a time, until all are done or the time is up."""
-    left = [cell for cell in cells if not (cell.folder / "predicted.json").exists()]
-    active: dict[subprocess.Popen, tuple[Cell, int]] = {}
-    failed: set[tuple[int, str, str]] = set()
+    """Run cells, at most `options.processes` processes at a time, until all are done or the time is up."""
+    left = [together for together in group(plan, cells) if not done(together)]
+    if plan.rates:
+        # Lanes wait for the backbones of all seeds.
+        left.sort(key=lambda together: list(plan.systems).index(together[0].name))
+    active: dict[subprocess.Popen, tuple[list[Cell], int]] = {}
+    failed = 0
     while time.monotonic() < end and (active or any(map(ready, left))):
         for process in [process for process in active if process.poll() is not None]:
-            cell, _ = active.pop(process)
+            together, _ = active.pop(process)
+            cell, seeds = together[0], ", ".join(str(cell.seed) for cell in together)
             print(
-                f"{end - time.monotonic():5.0f} s left  rc {process.returncode}  seed {cell.seed}  {cell.scenario}  "
+                f"{end - time.monotonic():5.0f} s left  rc {process.returncode}  seed {seeds}  {cell.scenario}  "
                 f"{cell.name}",
                 flush=True,
             )
             if process.returncode:
-                failed.add((cell.seed, cell.scenario, cell.name))
+                failed += 1
                 print((cell.folder / "log").read_text(encoding="utf-8")[-600:], flush=True)
         while len(active) < options.processes and (found := next(filter(ready, left), None)) is not None:
             left.remove(found)
             loads = [sum(gpu == number for _, gpu in active.values()) for number in range(options.gpus)]
-            gpu = loads.index(min(loads))
-            active[start(plan_file, plan, found, gpu)] = (found, gpu)
+            gpu = min(range(options.gpus), key=lambda n: (loads[n], (n - options.first) % options.gpus))
+            # Lanes stop in time to predict with what they have.
+            seconds = max(end - time.monotonic() - options.margin, 0)
+            active[start(plan_file, plan, found, gpu, seconds)] = (found, gpu)
         time.sleep(0.3)
     for process in active:
         process.kill()
-    done = sum((cell.folder / "predicted.json").exists() for cell in cells)
-    print(f"{done} of {len(cells)} cells predicted, {len(active)} stopped, {len(failed)} failed", flush=True)
+    count = sum(done([cell]) for cell in cells)
+    print(f"{count} of {len(cells)} cells predicted, {len(active)} stopped, {failed} failed", flush=True)
+    for together, _ in active.values():
+        print(f"stopped: {together[0].name}\n{(together[0].folder / 'log').read_text(encoding='utf-8')[-300:]}")
 
 
-def start(plan_file: str, plan: Plan, cell: Cell, gpu: int) -> subprocess.Popen:
-    """Start the process of one cell on an accelerator."""
+def start(plan_file: str, plan: Plan, cells: list[Cell], gpu: int, seconds: float) -> subprocess.Popen:
+    """Start the process of cells that train together on an accelerator."""
+    cell = cells[0]
     cell.folder.mkdir(parents=True, exist_ok=True)
-    chosen = ["--seeds", str(cell.seed), "--scenarios", cell.scenario, "--systems", cell.name, "--out", str(plan.out)]
+    chosen = ["--scenarios", cell.scenario, "--systems", cell.name, "--out", str(plan.out)]
+    chosen += ["--seeds", *(str(cell.seed) for cell in cells), "--seconds", f"{seconds:.0f}"]
     command = [sys.executable, "-m", "models.experiment", plan_file, "--stage", "predict", *chosen]
     env = {**os.environ, "CUDA_VISIBLE_DEVICES": str(gpu), "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     with open(cell.folder / "log", "w", encoding="utf-8") as log:
@@ -98,7 +109,9 @@ def main() -> None:
     parser.add_argument("--systems", nargs="+", help="run only these")
     parser.add_argument("--processes", type=int, default=8, help="processes at a time (8)")
     parser.add_argument("--gpus", type=int, default=1, help="accelerators (1)")
+    parser.add_argument("--first", type=int, default=0, help="accelerator to start with, of several (0)")
     parser.add_argument("--seconds", type=float, default=500, help="when to stop (500)")
+    parser.add_argument("--margin", type=float, default=30, help="seconds before the end to stop training lanes (30)")
     parser.add_argument("--pack", help="folder for archives of the predictions")
     options = parser.parse_args()
     end = time.monotonic() + options.seconds

@@ -6,6 +6,7 @@
 import argparse
 import dataclasses
 import json
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -15,8 +16,8 @@ from typing import Any
 from models.commands import count, reported, shard
 from models.data.scenarios import Scenario
 from models.experiment import cholec80
-from models.experiment.cell import missing, predict_cell, read_result, stabilize_cell
-from models.experiment.plan import Cell, Plan, read_plan
+from models.experiment.cell import missing, predict_cell, predict_lanes, read_result, stabilize_cell
+from models.experiment.plan import Cell, Plan, group, read_plan
 from models.experiment.report import write_report
 from models.experiment.videos import label, prepare_videos, write_view
 
@@ -36,16 +37,22 @@ def prepare(plan: Plan, cell: Cell, *, workers: int = 1) -> tuple[Path, Scenario
     return view, scenario
 
 
-def predict(plan: Plan, cells: Sequence[Cell], *, workers: int = 1) -> None:
-    """Train and predict the cells that are not predicted yet."""
+def predict(plan: Plan, cells: Sequence[Cell], *, workers: int = 1, seconds: float = math.inf) -> None:
+    """Train and predict the cells that are not predicted yet; `seconds` limits each group that trains together."""
     begin = time.perf_counter()
-    for cell in cells:
-        if (cell.folder / "predicted.json").exists():
+    for together in group(plan, cells):
+        if all((cell.folder / "predicted.json").exists() for cell in together):
             continue
-        cell.folder.mkdir(parents=True, exist_ok=True)
-        predict_cell(plan, cell, *prepare(plan, cell, workers=workers))
+        for cell in together:
+            cell.folder.mkdir(parents=True, exist_ok=True)
+        views = [prepare(plan, cell, workers=workers) for cell in together]
+        if plan.rates and together[0].on is not None:
+            predict_lanes(plan, together, views, seconds)
+        else:
+            predict_cell(plan, together[0], *views[0])
+        seeds = ", ".join(str(cell.seed) for cell in together)
         print(
-            f"{time.perf_counter() - begin:6.0f} s  seed {cell.seed}  {cell.scenario}  {cell.name} predicted",
+            f"{time.perf_counter() - begin:6.0f} s  seed {seeds}  {together[0].scenario}  {together[0].name} predicted",
             flush=True,
         )
 
@@ -100,6 +107,9 @@ def _parser() -> argparse.ArgumentParser:
         help="only render and label (data), train and predict, stabilize (a CPU suffices), or write the report (all)",
     )
     parser.add_argument("--wait", type=float, default=0.0, help="seconds that stabilize waits for predictions (0)")
+    parser.add_argument(
+        "--seconds", type=float, default=math.inf, help="time for training each group of a plan with rates (no limit)"
+    )
     parser.add_argument("--shard", default="0/1", help="i/n: stabilize every n-th cell, starting with the i-th (0/1)")
     return parser
 
@@ -135,7 +145,7 @@ def _run(plan: Plan, options: argparse.Namespace) -> None:
             prepare(part, cell, workers=options.workers)
         return
     if options.stage in ("all", "predict"):
-        predict(part, cells, workers=options.workers)
+        predict(part, cells, workers=options.workers, seconds=options.seconds)
     if options.stage in ("all", "stabilize"):
         stabilize(part, cells[first::every], wait=options.wait)
     if options.stage in ("predict", "stabilize"):

@@ -1,6 +1,7 @@
 """One cell of the grid: train a system, predict, stabilize, measure."""
 
 import json
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,15 +15,18 @@ from models.data.cache import read_cache
 from models.data.frames import FrameTable
 from models.data.scenarios import Scenario
 from models.experiment.choice import choose, gains
+from models.experiment.lanes import Run, train_lanes
 from models.experiment.measure import measure, truth_changes
 from models.experiment.plan import AUTO, Cell, Plan
 from models.settings import Config, read_config
-from models.stabilize import Predictions, apply_hmm, gather_lessons, learn_hmm, pad, unpad, videos_of
+from models.stabilize import TRACKS, Predictions, apply_hmm, gather_lessons, learn_hmm, pad, unpad, videos_of
 from models.systems import SYSTEMS
 from models.training.checkpoint import any_checkpoint
 from models.training.loop import fit
-from models.training.recognizer import predict_cached
+from models.training.recognizer import Recognizer, cached_features, predict_cached
 from models.training.run import commit, write_text
+from models.training.setup import one_fold
+from models.weights import export_state, save_state
 
 
 def predict_cell(plan: Plan, cell: Cell, view: Path, scenario: Scenario) -> None:
@@ -50,6 +54,49 @@ def predict_cell(plan: Plan, cell: Cell, view: Path, scenario: Scenario) -> None
         begin = time.perf_counter()
         predicted = predict_cached(cell.folder / "run", source, ("val", "test"), tracks)
     took = time.perf_counter() - begin
+    if plan.rates and any(spec.get("frozen") == cell.name for spec in plan.systems.values()):
+        # Here and not in each of the processes that read them.
+        cached_features(cell.folder / "run", source, batch=config.eval_batch)
+    _finish(cell, config, table, scenario, predicted, tracks, {"train_seconds": elapsed, "predict_seconds": took})
+
+
+def predict_lanes(
+    plan: Plan, cells: Sequence[Cell], views: Sequence[tuple[Path, Scenario]], seconds: float = math.inf
+) -> None:
+    """Train a system on the frozen backbones of several seeds at once, and predict as `predict_cell` does.
+
+    Args:
+        plan: the experiment, with `rates`.
+        cells: of one system and scenario, one per seed.
+        views: by seed, see `predict_cell`.
+        seconds: see `models.experiment.lanes.train_lanes`.
+    """
+    begin = time.perf_counter()
+    runs = []
+    for cell, (view, _) in zip(cells, views, strict=True):
+        config = read_config(None, [*cell.settings, f"seed={cell.seed}", f"frozen={_run_of(cell, cell.on)}"])
+        source = read_cache(view)
+        features = cached_features(config.frozen or "", source, batch=config.eval_batch)
+        runs.append(Run(config, one_fold(source, config).table, features))
+    chosen = train_lanes(runs, plan.rates, seconds=seconds)
+    # Each seed's share of the time; lanes cost hardly more together than one alone.
+    took = (time.perf_counter() - begin) / len(runs)
+    for cell, run, (_, scenario), choice in zip(cells, runs, views, chosen, strict=True):
+        tracks = [track for track in TRACKS if track in next(iter(choice.predicted.values()))]
+        about = {"train_seconds": _seconds_before(cell) + took, "choice": choice.record()}
+        _finish(cell, run.config, run.table, scenario, choice.predicted, tracks, about)
+
+
+def _finish(
+    cell: Cell,
+    config: Config,
+    table: FrameTable,
+    scenario: Scenario,
+    predicted: Predictions,
+    tracks: list[str],
+    more: dict[str, Any],
+) -> None:
+    """Write the files of `predict_cell`."""
     _save(cell.folder / "predictions.npz", predicted, table)
     about = {
         "system": cell.name,
@@ -58,8 +105,7 @@ def predict_cell(plan: Plan, cell: Cell, view: Path, scenario: Scenario) -> None
         "settings": {"system": config.system, "backbone": config.backbone, "epochs": config.epochs},
         "tracks": tracks,
         "cost": cost(scenario, tracks) | boxes_seen(cell, config, table),
-        "train_seconds": round(elapsed, 2),
-        "predict_seconds": round(took, 2),
+        **{name: round(x, 2) if isinstance(x, float) else x for name, x in more.items()},
         "device": jax.devices()[0].device_kind,
         "commit": commit(),
     }
@@ -121,11 +167,11 @@ def train(plan: Plan, cell: Cell, view: Path) -> tuple[Config, float]:
     """Train a cell's system, or resume; return its configuration and seconds, including those of a frozen backbone."""
     run = cell.folder / "run"
     words = [*cell.settings, f"run={run}", f"seed={cell.seed}", f"data.train={view}", f"data.val={view}"]
-    before = 0.0
+    before = _seconds_before(cell)
     if cell.on is not None:
-        words.append(f"frozen={cell.folder.parent / cell.on / 'run'}")
-        about = json.loads((cell.folder.parent / cell.on / "predicted.json").read_text(encoding="utf-8"))
-        before = about["train_seconds"]
+        words.append(f"frozen={_run_of(cell, cell.on)}")
+    if cell.weights is not None:
+        words.append(f"pretrained={backbone_weights(cell)}")
     if cell.hmm is not None:
         words.append(f"loss.hmm_model={hmm_model(plan, cell, view)}")
     config = read_config(None, ["tensorboard=false", *words])
@@ -136,6 +182,27 @@ def train(plan: Plan, cell: Cell, view: Path) -> tuple[Config, float]:
         fit(config, resume=begun, quiet=True)
         _write(done, {"seconds": time.perf_counter() - begin, "resumed": begun})
     return config, before + json.loads(done.read_text(encoding="utf-8"))["seconds"]
+
+
+def _run_of(cell: Cell, name: str | None) -> Path:
+    return cell.folder.parent / str(name) / "run"
+
+
+def _seconds_before(cell: Cell) -> float:
+    """Return the seconds of training of the backbone that a cell reads or begins with."""
+    name = cell.on or cell.weights
+    if name is None:
+        return 0.0
+    about = json.loads((cell.folder.parent / name / "predicted.json").read_text(encoding="utf-8"))
+    return about["train_seconds"]
+
+
+def backbone_weights(cell: Cell) -> Path:
+    """Return the file of weights of the trained backbone with which a cell begins."""
+    path = cell.folder / "backbone.safetensors"
+    if not path.exists():
+        save_state(path, export_state(Recognizer(_run_of(cell, cell.weights)).backbone()))
+    return path
 
 
 def hmm_model(plan: Plan, cell: Cell, view: Path) -> Path:

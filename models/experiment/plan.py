@@ -1,6 +1,7 @@
 """The plan of an experiment, read from one YAML file."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ class Cell:
         on: name of the system whose frozen backbone it uses, or None.
         hmm: name of the system from whose predictions the model of its HMM loss is learned, or None.
         mean: names of the systems whose mean prediction it is, without training; empty for all others.
+        weights: name of the system with whose trained backbone it begins, or None.
     """
 
     name: str
@@ -38,6 +40,12 @@ class Cell:
     on: str | None
     hmm: str | None = None
     mean: tuple[str, ...] = ()
+    weights: str | None = None
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The names of the systems on which the cell depends."""
+        return tuple(name for name in (self.on, self.hmm, self.weights, *self.mean) if name is not None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,12 +64,15 @@ class Plan:
         systems: by name in the table: `system`; `frozen`, the name of the system whose backbone it uses; `hmm`, the
             name of the system from whose predictions the model of its HMM loss is learned (with `loss: {hmm: 1}`);
             `mean`, the names of systems whose predictions it averages, instead of training (for cross-fitting);
-            `scenarios`, all by default; and any other field of `Config`.
+            `weights`, the name of a system with whose trained backbone it begins; `scenarios` and `seeds`, all by
+            default; and any other field of `Config`.
         train: settings of all runs.
         temporal: settings of the runs on frozen backbones, which override `train`.
         dynamics: annotations of other videos, one label per second, in which the hidden Markov model's initial and
             transition probabilities are counted, in a form that `hmmjax.io.read_annotations` reads. Videos of the
             experiment are excluded.
+        rates: factors of the learning rate of the runs on frozen backbones, among which validation chooses; the runs of
+            all seeds then train as one program, see `models.experiment.lanes`. Without factors each trains alone.
     """
 
     out: Path
@@ -73,6 +84,7 @@ class Plan:
     train: dict[str, Any]
     temporal: dict[str, Any]
     dynamics: str | None = None
+    rates: tuple[float, ...] = ()
 
     def cells(self) -> list[Cell]:
         """Return all cells of the grid, each after the cells that it depends on."""
@@ -82,20 +94,33 @@ class Plan:
             for scenario in self.scenarios:
                 for name in names:
                     spec = dict(self.systems[name])
-                    if scenario not in spec.pop("scenarios", list(self.scenarios)):
+                    if scenario not in spec.pop("scenarios", self.scenarios) or seed not in spec.pop("seeds", (seed,)):
                         continue
                     on, hmm, mean = spec.pop("frozen", None), spec.pop("hmm", None), tuple(spec.pop("mean", ()))
+                    begin = spec.pop("weights", None)
                     own = {} if on else self.scenarios[scenario].get("train", {})
                     settings = {**self.train, **(self.temporal if on else {}), **own, **spec}
                     words = tuple(f"{key}={_word(value)}" for key, value in settings.items())
                     folder = self.out / f"seed{seed}" / scenario / name
-                    found.append(Cell(name, scenario, seed, folder, words, on, hmm, mean))
+                    found.append(Cell(name, scenario, seed, folder, words, on, hmm, mean, begin))
         return found
+
+
+def group(plan: Plan, cells: Sequence[Cell]) -> list[list[Cell]]:
+    """Group the cells that train as one program: those of all seeds on frozen backbones, if the plan has rates."""
+    found: dict[tuple, list[Cell]] = {}
+    for cell in cells:
+        together = plan.rates and cell.on is not None
+        found.setdefault((cell.scenario, cell.name, None if together else cell.seed), []).append(cell)
+    return list(found.values())
 
 
 def _needs(spec: dict[str, Any]) -> list[str]:
     """Return the systems on which one depends."""
-    return [*(spec[key] for key in ("frozen", "hmm") if spec.get(key) is not None), *spec.get("mean", ())]
+    return [
+        *(spec[key] for key in ("frozen", "hmm", "weights") if spec.get(key) is not None),
+        *spec.get("mean", ()),
+    ]
 
 
 def _depth(systems: dict[str, dict[str, Any]], name: str, above: tuple[str, ...] = ()) -> int:
@@ -142,6 +167,7 @@ def read_plan(path: str | Path) -> Plan:
         values.get("train", {}),
         values.get("temporal", {}),
         values.get("dynamics"),
+        tuple(map(float, values.get("rates", ()))),
     )
     _check_names(plan, path)
     _check_systems(plan, path)
@@ -201,7 +227,7 @@ def _scenarios(plan: Plan, name: str) -> set[str]:
 def _check_kinds(values: Any, path: str) -> None:
     """Raise ValueError for the first part of a plan that is not of the right kind: mapping, list or string."""
 
-    def check(place: str, value: Any, kind: type, words: str) -> None:
+    def check(place: str, value: Any, kind: type | tuple[type, ...], words: str) -> None:
         if not isinstance(value, kind):
             raise ValueError(f"{place} in {path} is {value!r}: give {words}")
 
@@ -214,7 +240,7 @@ def _check_kinds(values: Any, path: str) -> None:
             check(f"{name}: {key}", spec, dict, "settings by name, {} for none")
             if Path(key).name != key:
                 raise ValueError(f"{key!r} among {name} in {path} is not a folder name: leave out slashes")
-            for field in ("scenarios", "mean"):
+            for field in ("scenarios", "mean", "seeds"):
                 check(f"{key}: {field}", spec.get(field, []), list, "a list")
     for name, kind, words in (("seeds", int, "a list of integers"), ("emissions", str, "a list of names")):
         check(name, values.get(name, [kind()]), list, words)
@@ -222,5 +248,8 @@ def _check_kinds(values: Any, path: str) -> None:
             check(name, value, kind, words)
         if not values.get(name, [kind()]):
             raise ValueError(f"{name} in {path} is empty: give {words}")
+    check("rates", values.get("rates", []), list, "a list of factors")
+    for value in values.get("rates", []):
+        check("rates", value, (int, float), "a list of factors")
     check("out", values.get("out", ""), str, "a folder")
     check("dynamics", values.get("dynamics", "") or "", str, "annotations")

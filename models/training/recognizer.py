@@ -13,7 +13,7 @@ import numpy as np
 from flax import nnx
 
 from hmmjax.io import FormatError, write_atomically
-from models.backbones.base import Cells
+from models.backbones.base import Backbone, Cells
 from models.data.frames import Source
 from models.data.loader import even_batches, prefetch
 from models.systems import Outputs, System, make_system, probabilities
@@ -69,6 +69,7 @@ class Recognizer:
         self.temporal = system.temporal is not None
         self._start = system.temporal.start(1) if self.temporal and system.temporal.carries else None
         graph, self._state = nnx.split(system)
+        self._graph = graph
         size = self.config.size
         self._run = jax.jit(lambda state, images: self._predict(nnx.merge(graph, state), resize(images, size)))
         self._features = jax.jit(lambda state, images: nnx.merge(graph, state).features(resize(images, size)))
@@ -80,6 +81,10 @@ class Recognizer:
             return self._select(system, outputs), past
 
         self._advance = jax.jit(advance)
+
+    def backbone(self) -> Backbone:
+        """Return the trained backbone, in evaluation mode."""
+        return nnx.merge(self._graph, self._state).backbone
 
     def _predict(self, system: System, images: jax.Array) -> dict[str, jax.Array]:
         """Compute what is predicted from single images; jitted, overridden by `models.detect.Locator`."""

@@ -75,7 +75,7 @@ def set_up(config: Config, *, resume: bool) -> Setup:
             f"{folder} already holds a run. Fix: choose another run=..., or continue it with --resume"
         )
     source, val = _open(config)
-    source = _one_fold(source, config)
+    source = one_fold(source, config)
     table = source.table
     _check_parts(config, table, val.table, folder if resume else None)
     mesh = data_mesh()
@@ -109,7 +109,7 @@ def set_up(config: Config, *, resume: bool) -> Setup:
     return Setup({"phases": table.phase_names, "tools": table.tool_names}, feed, mesh, program, state, total)
 
 
-def _one_fold(source: Source, config: Config) -> Source:
+def one_fold(source: Source, config: Config) -> Source:
     """Take the videos outside the fold, if there is one, out of the part to train on.
 
     Raises:

@@ -30,7 +30,7 @@ from models.experiment.videos import departures_of, label, write_view
 from models.selftrain import _open, pseudo_label
 from models.selftrain import main as selftrain_main
 from models.settings import read_config
-from models.training.setup import _one_fold
+from models.training.setup import one_fold
 
 pytestmark = pytest.mark.thorough
 SURGERIES = simulate_surgeries(8, 0, minutes=2.0)
@@ -116,12 +116,12 @@ def test_a_fold_trains_on_some_videos(everything, tmp_path):
     trained = []
     for fold in ("[0, 2]", "[1, 2]"):
         config = read_config(None, [f"data.fold={fold}"])
-        found = _one_fold(source, config).table
+        found = one_fold(source, config).table
         trained.append(set(found.videos[found.parts == "train"]))
         np.testing.assert_array_equal(found.parts == "val", table.parts == "val")
     assert not trained[0] & trained[1] and trained[0] | trained[1] == set(table.videos[table.parts == "train"])
     with pytest.raises(ValueError, match="leaves no video"):
-        _one_fold(source, read_config(None, ["data.fold=[4, 5]"]))
+        one_fold(source, read_config(None, ["data.fold=[4, 5]"]))
     with pytest.raises(ValueError, match="i from 0 to n - 1"):
         read_config(None, ["data.fold=[2, 2]"])
 

@@ -20,6 +20,7 @@ def tiny(**options):
 class Micro(Backbone):
     """A dense ReLU layer of width 8 on the mean colors in a 4x4 grid."""
 
+    head_name = "head"
     width = 8
 
     def __init__(self, *, rngs, dtype):
