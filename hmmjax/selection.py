@@ -1,15 +1,16 @@
 """Choose among models, mixtures of them and the recognizer itself, by what they predict on held-out videos.
 
-Candidates are ranked by a metric of labels, one by one. The choice is the best that is no worse than the recognizer in
-any class; where nothing helps, it is the recognizer.
+Candidates are ranked by a metric of labels, one by one. Guards look at what a user cares for, on the same videos:
+accuracy, the Jaccard index and every phase; average precision and F1 of every tool. Where nothing passes them, the
+choice is the recognizer. How strict they are was chosen on seed 0 of the simulated grid (docs/results/networks.md).
 """
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
+from hmmjax._core.left_out import gain_of, phase_gains, phase_scores, tool_scores
 from hmmjax._core.objectives import GUARD
 
 METRICS = ("log-loss", "accuracy")
@@ -19,9 +20,15 @@ TOLERANCE = 0.01
 """A phase counts as worse than in the recognizer's output if its Jaccard index falls by more than this and by more than
 one standard error over videos."""
 
-SHARES = (0.0, 0.1, 0.2, 0.3, 0.35, 0.4, 0.45)
-"""Weights of the recognizer's own labels that are tried, smallest first, until no phase is worse. With one half, they
-would come back unchanged."""
+SHARES = (0.0, 0.1, 0.2, 0.3, 0.35, 0.4, 0.45, 0.5)
+"""Weights of the recognizer's own phases that are tried, smallest first, until no guard objects. With one half,
+labels of a recognizer come back unchanged, probabilities do not."""
+
+TOOL_SHARES = {"probabilities": (0.5, 0.75), "labels": (0.0, 0.25, 0.4)}
+"""Weights of the recognizer's own tools that are tried, by what it predicts."""
+
+MANY_VIDEOS = 8
+"""Fewest labeled videos with which a recognizer that predicts probabilities of a tool may lose all its weight."""
 
 CLEARLY = 2.0
 """Standard errors by which a candidate must beat the mixture of all: a single model may lose a video that others follow
@@ -89,8 +96,8 @@ def choose_phases(
     """Choose a candidate, a mixture of all, or the recognizer for phases, and how much of the recognizer to keep.
 
     The mixture (`mixture_weights`) is chosen unless one candidate is better by more than two standard errors. The
-    recognizer's own output gets the smallest of `SHARES` with which no phase is worse than in it, and all the weight if
-    there is none, or if the result is no better than it.
+    recognizer's own output gets the smallest of `SHARES` with which the metric improves, accuracy and Jaccard index
+    rise by at least one standard error, and no phase is worse (`TOLERANCE`); all the weight if there is none.
 
     Args:
         candidates: by name, per video P(phase) (T, L) from models that have not seen the video.
@@ -119,15 +126,19 @@ def choose_phases(
             chosen = name
             break
     losses["recognizer"] = losses_of(outputs, labels, metric)
-    share, found = 1.0, list(outputs)
+    phases = outputs[0].shape[-1]
+    before = phase_scores([x.argmax(-1) for x in outputs], labels, phases)
+    share, margin, error = 1.0, 0.0, 0.0
     for tried in SHARES:
         found = _mixed([scored[chosen], outputs], np.array([1 - tried, tried]))
-        if not _some_phase_is_worse(found, outputs, labels):
-            share = tried
+        margins = losses["recognizer"] - losses_of(found, labels, metric)
+        after = phase_scores([x.argmax(-1) for x in found], labels, phases)
+        clear = all(x.is_clear for x in phase_gains(before, after))
+        if _improves(margins) and clear and not _some_phase_is_worse(before[1], after[1]):
+            share, (margin, error) = tried, _difference(margins)
             break
-    margin, error = _difference(losses["recognizer"] - losses_of(found, labels, metric))
-    if share == 1 or margin <= 0:
-        chosen, share, margin, error = "recognizer", 1.0, 0.0, 0.0
+    if share == 1:
+        chosen = "recognizer"
     weights = np.zeros(count) if share == 1 else (1 - share) * options[chosen]
     return Choice(chosen, weights, np.asarray(share), _means(losses), margin, error)
 
@@ -169,40 +180,70 @@ def choose_tools(
     labels: Sequence[np.ndarray],
     *,
     metric: str = "log-loss",
+    strict: bool = True,
 ) -> Choice:
-    """Choose a candidate, the mean of all, or the recognizer for each tool.
+    """Choose for each tool a candidate, the mean of all, or the recognizer, and how much of the recognizer to keep.
+
+    The candidates and their mean are tried with the `TOOL_SHARES` of the recognizer. Those are considered that improve
+    the metric by at least one standard error, and with which neither average precision nor F1 (at probability .5)
+    falls, over all videos and with any video, or group of videos (`hmmjax._core.left_out.GROUPS`), left out. Of those
+    within one standard error of the best, the one with the most of the recognizer is chosen.
 
     Args:
         candidates: by name, per video P(present) (T, K) from models that have not seen the video.
         outputs: per video, the recognizer's output (T, K), labels or probabilities.
         labels: per video (T, K) int, -1 for unknown.
         metric: one of `METRICS`.
+        strict: False for single labeled frames, of which average precision and F1 tell little: any improvement of the
+            metric suffices, and they may fall by one standard error.
 
     Returns:
-        For each tool the best whose average precision over all videos is not below the recognizer's; the recognizer for
-        tools that are always or never present.
-    """
-    from hmmjax import metrics  # the core does not depend on metrics otherwise
+        The option of each tool, and the weights (N, K) of the candidates and of the recognizer, which sum to one; the
+        recognizer for tools that are always or never present, or present in a single video.
 
+    Source: the one-standard-error rule of Breiman et al. (1984), towards the recognizer.
+    """
     probabilities, count = list(candidates.values()), len(candidates)
-    options = {name: np.eye(count)[i] for i, name in enumerate(candidates)}
-    scored = dict(zip(candidates, map(list, probabilities), strict=True))
+    names = {name: np.eye(count)[i] for i, name in enumerate(candidates)}
     if count > 1:
-        options["mean"] = np.full(count, 1 / count)
-        scored["mean"] = _mixed(probabilities, options["mean"])
-    scored["recognizer"], options["recognizer"] = [np.asarray(x, float) for x in outputs], np.zeros(count)
-    losses = {name: losses_of(p, labels, metric) for name, p in scored.items()}
-    precision = {name: np.array(metrics.average_precision(labels, p).per_class) for name, p in scored.items()}
-    everything, chosen = np.concatenate(list(labels)), []
-    for k in range(everything.shape[-1]):
-        varies = {0, 1} <= set(np.unique(everything[:, k]))
-        order = sorted(losses, key=lambda name: (np.nanmean(losses[name][:, k]), name != "mean")) if varies else []
-        fitting = [name for name in order if precision[name][k] >= precision["recognizer"][k]]
-        chosen.append(fitting[0] if fitting else "recognizer")
-    best = np.stack([losses[name][:, k] for k, name in enumerate(chosen)], -1)
-    margin, error = _difference(np.nanmean(losses["recognizer"] - best, -1))
-    weights = np.stack([options[name] for name in chosen], -1)
-    return Choice(tuple(chosen), weights, 1 - weights.sum(0), _means(losses), margin, error)
+        names["mean"] = np.full(count, 1 / count)
+    kind = "probabilities" if any(np.any((x > 0) & (x < 1)) for x in outputs) else "labels"
+    shares = TOOL_SHARES[kind]
+    if kind == "probabilities" and sum(bool((x >= 0).any()) for x in labels) >= MANY_VIDEOS:
+        shares = (0.0, *shares)
+    own = [np.asarray(x, float) for x in outputs]
+    mixed = {name: _mixed(probabilities, weights) for name, weights in names.items()}
+    options = [(name, share) for name in names for share in shares]
+    tried = {(name, s): _mixed([mixed[name], own], np.array([1 - s, s])) for name, s in options}
+    before, raw = tool_scores(own, labels), losses_of(own, labels, metric)
+    losses = {option: losses_of(found, labels, metric) for option, found in tried.items()}
+    after = {option: tool_scores(found, labels) for option, found in tried.items()}
+    chosen: list[tuple[str, float]] = []
+    for k in range(raw.shape[-1]):
+        fitting = [
+            option
+            for option in options
+            if _improves(raw[:, k] - losses[option][:, k], strict)
+            and not any(_falls(x[:, k] - y[:, k], strict) for x, y in zip(after[option], before, strict=True))
+        ]
+        chosen.append(_closest_to_recognizer({option: losses[option][:, k] for option in fitting}))
+    found = np.stack([raw[:, k] if o[1] == 1 else losses[o][:, k] for k, o in enumerate(chosen)], -1)
+    margin, error = _difference(np.nanmean(raw - found, -1))
+    share = np.array([s for _, s in chosen])
+    weights = np.stack([np.zeros(count) if s == 1 else (1 - s) * names[name] for name, s in chosen], -1)
+    shown = {name: losses_of(x, labels, metric) for name, x in mixed.items()} | {"recognizer": raw}
+    return Choice(tuple(name for name, _ in chosen), weights, share, _means(shown), margin, error)
+
+
+def _closest_to_recognizer(losses: Mapping[tuple[str, float], np.ndarray]) -> tuple[str, float]:
+    """Return the option (name, share) with the largest share of the recognizer of those about as good as the best."""
+    if not losses:
+        return "recognizer", 1.0
+    means = {option: float(np.nanmean(x)) for option, x in losses.items()}
+    best = losses[min(means, key=means.__getitem__)]
+    worse = {option: _difference(x - best) for option, x in losses.items()}
+    near = [option for option, (mean, error) in worse.items() if mean <= (0.0 if np.isnan(error) else error)]
+    return max(near, key=lambda option: (option[1], -means[option]))
 
 
 def _means(losses: Mapping[str, np.ndarray]) -> dict[str, float]:
@@ -213,17 +254,24 @@ def _mixed(probabilities: Sequence[Sequence[np.ndarray]], weights: np.ndarray) -
     return [np.tensordot(weights, np.stack(video), 1) for video in zip(*probabilities, strict=True)]
 
 
-def _some_phase_is_worse(probabilities: Any, outputs: Any, labels: Sequence[np.ndarray]) -> bool:
-    """Return whether the Jaccard index of some phase falls below that of the outputs, see `TOLERANCE`."""
-    change = np.full((len(labels), outputs[0].shape[-1]), np.nan)
-    for v, known in enumerate(labels):
-        keep = known >= 0
-        truth, *both = known[keep], outputs[v].argmax(-1)[keep], probabilities[v].argmax(-1)[keep]
-        for q in np.unique(truth):
-            own, new = (np.sum((x == q) & (truth == q)) / np.sum((x == q) | (truth == q)) for x in both)
-            change[v, q] = new - own
-    falls = (_difference(-x) for x in change.T if not np.isnan(x).all())
+def _some_phase_is_worse(before: np.ndarray, after: np.ndarray) -> bool:
+    """Return whether some phase's Jaccard index, (V, L) per video, falls, see `TOLERANCE`."""
+    falls = (_difference(-x) for x in (after - before).T if not np.isnan(x).all())
     return any(drop > max(TOLERANCE, 0.0 if np.isnan(error) else error) for drop, error in falls)
+
+
+def _improves(margins: np.ndarray, clearly: bool = True) -> bool:
+    """Return whether the mean of differences (V,) is positive, and at least one standard error if that is asked for."""
+    mean, error = _difference(margins)
+    return mean > 0 and not (clearly and mean < error)
+
+
+def _falls(gains: np.ndarray, strict: bool) -> bool:
+    """Return whether a metric falls, given its gain over all videos and with each group left out, or is unknown."""
+    if strict:
+        return not (gains >= 0).all()
+    gain = gain_of(gains)
+    return not gain.value >= -gain.error
 
 
 def _difference(margins: np.ndarray) -> tuple[float, float]:

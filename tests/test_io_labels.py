@@ -10,7 +10,7 @@ from hmmjax import io
 def test_labels_are_found_by_frame_and_gaps_are_unknown():
     values, notices = io.label_rows(phases(np.arange(25, 300)), np.array([0, 25, 50, 400]), 25.0)
     np.testing.assert_array_equal(values, [-1, 1, 2, -1])
-    assert notices == ["video01: 2 predicted frame(s) without annotated phases (frames 0 to 400)"]
+    assert notices == ["video01: 2 predicted frame(s) have no annotation of phases (frames 0 to 400)"]
 
 
 def test_annotated_tail_is_reported():

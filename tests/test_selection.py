@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from hmmjax import Labels, Observations, Params, PhaseChain, emissions, selection
+from hmmjax import Labels, Observations, Params, PhaseChain, emissions, metrics, selection
+from hmmjax._core import left_out
 from hmmjax.ensembles import Ensemble
 from hmmjax.io import BatchIndex
 from hmmjax.stabilize.auto import Search, describe
@@ -81,25 +82,113 @@ def test_weights_of_a_mixture_are_those_that_make_labels_most_probable():
 
 def test_a_phase_that_would_be_lost_keeps_the_recognizer():
     labels, outputs = [TRUTH] * 6, noisy_outputs()
-    mild = selection.choose_phases({"a": predictions(0, 0.6, wrong_phase=2)}, outputs, labels)
+    mixed = predictions(0, 0.95)
+    for x, wrong in zip(mixed, predictions(0, 0.6, wrong_phase=2), strict=True):
+        x[TRUTH == 2] = wrong[TRUTH == 2]
+    mild = selection.choose_phases({"a": mixed}, outputs, labels)
     assert 0 < float(mild.share) < 0.5 and mild.option == "a"
     assert_allclose(mild.weights + mild.share, [1.0])
     lost = selection.choose_phases({"a": predictions(0, 0.99, wrong_phase=2)}, outputs, labels)
     assert lost.option == "recognizer" and float(lost.share) == 1 and not lost.weights.any() and lost.margin == 0
 
 
-def test_every_tool_is_chosen_by_itself():
+def tool_videos(count=4):
+    """True tools of videos; a weak recognizer; a good model of the first tool, a bad one of the second."""
     rng = np.random.default_rng(0)
-    labels = [rng.integers(0, 2, (40, 3)) for _ in range(4)]
+    labels = [rng.integers(0, 2, (40, 3)) for _ in range(count)]
     for x in labels:
         x[:, 2] = 0
     weak = [np.clip(0.5 + 0.2 * (2 * x - 1) + rng.normal(0, 0.2, x.shape), 0.01, 0.99) for x in labels]
     good = [np.clip(0.5 + 0.4 * (2 * x - 1) + rng.normal(0, 0.1, x.shape), 0.01, 0.99) for x in labels]
-    model = [np.stack([g[:, 0], 1 - g[:, 1], g[:, 2]], -1) for g in good]
+    return labels, weak, [np.stack([g[:, 0], 1 - g[:, 1], g[:, 2]], -1) for g in good]
+
+
+@pytest.mark.parametrize(("count", "kept"), [(4, 0.5), (8, 0.0)])
+def test_every_tool_is_chosen_by_itself(count, kept):
+    """With few videos the recognizer keeps at least half."""
+    labels, weak, model = tool_videos(count)
     choice = selection.choose_tools({"model": model}, weak, labels)
     assert choice.option == ("model", "recognizer", "recognizer")
-    assert_allclose(choice.weights, [[1, 0, 0]])
-    assert_allclose(choice.share, [0, 1, 1])
+    assert_allclose(choice.weights, [[1 - kept, 0, 0]])
+    assert_allclose(choice.share, [kept, 1, 1])
+    assert choice.margin > 2 * choice.error > 0
+
+
+@pytest.mark.parametrize(("alarm", "spoiled"), [(1.0, True), (0.7, True), (0.5, False)])
+def test_tools_keep_the_recognizer_if_a_metric_falls(alarm, spoiled):
+    """A recognizer without errors; log-loss gains in every video. One frame's alarm lowers F1, a strong one the
+    average precision too, and one below the threshold nothing."""
+    rng = np.random.default_rng(0)
+    labels = [rng.integers(0, 2, (40, 1)) for _ in range(4)]
+    own, model = ([np.where(x == 1, p, 1 - p) for x in labels] for p in (0.6, 0.95))
+    for x, o, m in zip(labels, own, model, strict=True):
+        absent, present = x[:, 0].argmin(), x[:, 0].argmax()
+        o[absent], m[absent], m[present] = 0.45, alarm, 0.6
+    choice = selection.choose_tools({"model": model}, own, labels)
+    assert choice.option[0] == ("recognizer" if spoiled else "model")
+
+
+def test_tools_in_a_single_video_keep_the_recognizer():
+    labels, weak, model = tool_videos()
+    for x in labels[1:]:
+        x[:, 0] = 0
+    assert selection.choose_tools({"model": model}, weak, labels).option[0] == "recognizer"
+
+
+def test_single_frames_need_less_proof():
+    """Two more false alarms in one video and one less in another: F1 falls by less than its standard error."""
+    labels, _, model = tool_videos()
+    own = [np.where(x == 1, 0.6, 0.4) for x in labels]
+    absent = np.flatnonzero(labels[0][:, 0] == 0)[:2]
+    own[0][absent, 0], model[0][absent, 0] = 0.45, 0.7
+    own[1][labels[1][:, 0].argmin(), 0] = 0.51
+    strict, loose = (selection.choose_tools({"model": model}, own, labels, strict=x) for x in (True, False))
+    assert strict.share[0] == 1 > loose.share[0]
+
+
+def test_labels_of_tools_are_mixed_with_less_than_half():
+    """With one half they would come back unchanged."""
+    labels, weak, model = tool_videos()
+    choice = selection.choose_tools({"model": model}, [(x >= 0.5).astype(float) for x in weak], labels)
+    assert choice.option[0] == "model" and choice.share[0] in selection.TOOL_SHARES["labels"]
+    assert choice.share[0] < 0.5
+
+
+def test_a_gain_in_a_single_video_is_none():
+    """Five videos as predicted, and the sixth improved: nothing is chosen."""
+    labels, outputs = [TRUTH] * 6, noisy_outputs()
+    alike = [0.9 * x + 0.1 / 3 for x in outputs]
+    once = [*alike[:5], predictions(0, 0.9)[0]]
+    assert selection.choose_phases({"a": once}, outputs, labels).option == "recognizer"
+    twice = [*alike[:4], *predictions(0, 0.9)[:2]]
+    assert selection.choose_phases({"a": twice}, outputs, labels).option == "a"
+
+
+def test_scores_without_some_videos_are_those_of_the_metrics():
+    """Average precision, F1, accuracy and Jaccard of `hmmjax.metrics`, of scikit-learn's convention, with ties."""
+    rng = np.random.default_rng(3)
+    labels = [rng.integers(-1, 2, (30 + v, 2)) for v in range(7)]
+    scores = [np.round(rng.uniform(size=x.shape), 1) for x in labels]
+    precision, f1 = left_out.tool_scores(scores, labels)
+    groups = [[], *np.array_split(np.arange(7), 5)]
+    assert precision.shape == f1.shape == (6, 2)
+    for i, group in enumerate(groups):
+        rest = [v for v in range(7) if v not in group]
+        known, given = [labels[v] for v in rest], [scores[v] for v in rest]
+        assert_allclose(precision[i], metrics.average_precision(known, given).per_class)
+        assert_allclose(f1[i], metrics.tool_f1(known, given).per_class)
+    truth = [rng.integers(-1, 3, 40) for _ in range(4)]
+    before, after = ([rng.integers(0, 4, 40) for _ in range(4)] for _ in range(2))
+    names = [str(q) for q in range(4)]
+    gains = left_out.phase_gains(*(left_out.phase_scores(x, truth, 4) for x in (before, after)))
+    for gain, metric in zip(gains, (metrics.accuracy, metrics.jaccard), strict=True):
+        values = []
+        for keep in (range(4), *([v for v in range(4) if v != left] for left in range(4))):
+            old, new = (metric([truth[v] for v in keep], [x[v] for v in keep], names=names) for x in (before, after))
+            values.append(new.value - old.value)
+        assert_allclose(gain.value, values[0])
+        assert_allclose(gain.least, min(values[1:]))
+        assert_allclose(gain.error, np.sqrt(3 / 4 * np.sum((values[1:] - np.mean(values[1:])) ** 2)))
 
 
 def test_restarts_keep_rows_probabilities():
@@ -135,7 +224,7 @@ def test_no_model_sees_the_videos_that_it_is_chosen_or_used_for():
     assert {held_out for _, held_out in learned} >= {(), (0, 1), (2, 3), (0, 1, 2, 3)}
     # Outputs are the truth, which no model improves.
     assert all(not isinstance(x.offline, Ensemble) for x in chosen)
-    lines, unchanged = describe(final, "log-loss"), "nothing helps, so the recognizer's predictions are unchanged"
+    lines, unchanged = describe(final, "log-loss"), "so its predictions are left unchanged"
     assert lines and all(line.endswith(unchanged) for line in lines)
 
 
@@ -177,10 +266,9 @@ def test_with_too_few_videos_a_prior_from_other_recognizers_decides(annotated):
     plan, protocol, learned = plan_folds(prepared, Settings(folds=None), lambda *_: None)
     assert protocol.startswith("IN SAMPLE" if annotated == 1 else "2 annotated videos, held out one at a time")
     assert sorted(p for part in plan for p in part.positions) == [0, 1, 2]
-    assert learned.method.count("too few labeled videos to choose") == 2
-    assert (
-        "phases, online: too few labeled videos to choose, so the recognizer's predictions are unch" in learned.method
-    )
+    assert learned.method.count("too few to compare models") == 2
+    online = learned.method.split("; phases, online: ")[1]
+    assert online.startswith("fewer than 3 annotated videos") and "predictions are left unchanged" in online
     for part in plan:
         assert isinstance(part.model, Params) and float(part.model.phases.emission.power) == 1.0
         assert_allclose(part.online.phases.emission.matrix.diagonal(), 1, atol=1e-5)

@@ -279,6 +279,6 @@ def _frames(
     offset = spec.offset or 0
     notice = (
         f"{file}: no frame numbers; rows are read as frames {offset}, {offset + spec.step}, {offset + 2 * spec.step} "
-        f"... at {fps:g} frames per second"
+        f"... at {fps:g} {'frame' if fps == 1 else 'frames'} per second"
     )
     return spec.row_frames(count), None, fps, [notice]

@@ -99,7 +99,7 @@ def label_rows(annotation: Track, frames: np.ndarray, fps: float) -> tuple[np.nd
         )
     if not known.all():
         lost = frames[~known]
-        notices.append(f"{name}{lost.size} predicted frame(s) without annotated {track.track} ({frame_span(lost)})")
+        notices.append(f"{name}{lost.size} predicted frame(s) have no annotation of {track.track} ({frame_span(lost)})")
     return values, notices
 
 

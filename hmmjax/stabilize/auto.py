@@ -26,12 +26,29 @@ ENOUGH_TO_CHOOSE = 3
 """Fewest labeled videos to learn from with which a choice is made; with fewer, `BEST_ON_OTHERS` is taken."""
 
 BEST_ON_OTHERS = {
-    "scores": "scores of tools are taken as they are, without a threshold",
-    "shrunk": "recognizer errors are held to a recognizer that is mostly right",
-    "counted": "recognizer errors are counted",
-    "recognizer": "the recognizer's predictions are unchanged",
+    "scores": "the recognizer's scores of tools are used as they are, without a threshold",
+    "shrunk": "the recognizer is taken to be right in 90 % of the frames unless the annotated ones say otherwise",
+    "counted": "the recognizer's errors are counted in the annotated frames",
+    "recognizer": "the recognizer's predictions are left unchanged",
 }
-"""What is taken with too few videos to choose, first to last, in words: it did best on real ones."""
+"""What is taken with too few videos to choose, first to last, in words: it did best with other recognizers."""
+
+IN_WORDS = {
+    "counted": "a model of the recognizer's errors as counted",
+    "counted, restarts": "a model of the recognizer's errors as counted, which can recover from a wrong phase",
+    "shrunk": "a model that takes the recognizer to be mostly right",
+    "slow": "a model that ignores errors of the recognizer even if they last",
+    "trained": "a model trained on the labels of single frames",
+    "trained, restarts": "a model trained on the labels of single frames, which can recover from a wrong phase",
+    "scores": "a model of the recognizer's scores",
+    "mixture": "the average of {count} models",
+    "mean": "the average of {count} models",
+}
+"""Options in words."""
+
+ONLY_WITHOUT_CHOICE = ("online", "shrunk")
+"""Mode and name of a model that is for too few videos to choose. With more, the one that is counted in them did better
+on seed 0 of the simulated grid."""
 
 INNER_PARTS = 5
 """Largest number of inner parts."""
@@ -165,9 +182,13 @@ class Search:
             return Choice(best, weights, np.asarray(1 - weights.sum(0)), {}, 0.0, float("nan"))
         outputs, given = zip(*(self._own(track, v) for v in videos), strict=True)
         truth = [np.where(g, labels[v][self.examples.mask[v]], -1) for v, g in zip(videos, given, strict=True)]
-        candidates = {n: [predicted[n, mode, v][track] for v in videos] for n in names}
+        used = [n for n in names if (mode, n) != ONLY_WITHOUT_CHOICE or "counted" not in names]
+        candidates = {n: [predicted[n, mode, v][track] for v in videos] for n in used}
         choose = selection.choose_phases if track == "phases" else selection.choose_tools
-        return choose(candidates, outputs, truth, metric=self.metric)
+        choice = choose(candidates, outputs, truth, metric=self.metric)
+        unused = np.zeros_like(choice.share)
+        rows = dict(zip(used, choice.weights, strict=True))
+        return dataclasses.replace(choice, weights=np.stack([rows.get(n, unused) for n in names]))
 
     def _own(self, track: str, video: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the recognizer's output of a video as probabilities, and where there is one."""
@@ -220,19 +241,37 @@ def describe(chosen: Chosen, metric: str) -> list[str]:
     for (track, mode), choice in chosen.choices.items():
         where = f"{track}, {mode}"
         if not choice.losses:
+            few = f"fewer than {ENOUGH_TO_CHOOSE} annotated videos are too few to compare models"
             taken = BEST_ON_OTHERS[str(choice.option)]
-            found.append(f"{where}: too few labeled videos to choose, so {taken}, which did best on real recognizers")
+            found.append(f"{where}: {few}; {taken}, which worked best for other recognizers")
             continue
-        own, error = choice.losses["recognizer"], f" ± {choice.error:.2g}" if choice.error == choice.error else ""
-        loss = f"{metric} on inner folds {own - choice.margin:.3f}, recognizer {own:.3f}, "
-        loss += f"difference {choice.margin:.2g}{error}"
         share = np.atleast_1d(choice.share)
         if (share == 1).all():
-            found.append(f"{where}: nothing helps, so the recognizer's predictions are unchanged")
-        elif track == "phases":
-            kept = f", with a weight of {float(share[0]):.2g} for the recognizer itself" if share[0] else ""
-            found.append(f"{where}: {choice.option} was chosen{kept} ({loss})")
-        else:
-            named = {name: choice.option.count(name) for name in dict.fromkeys(choice.option)}
-            found.append(f"{where}: {', '.join(f'{name} for {n}' for name, n in named.items())} tools ({loss})")
+            found.append(
+                f"{where}: no model was reliably better than the recognizer on annotated videos held out, so its "
+                "predictions are left unchanged"
+            )
+            continue
+        own, error = choice.losses["recognizer"], f" ± {choice.error:.2g}" if choice.error == choice.error else ""
+        proof = f"on annotated videos held out, {metric} {own - choice.margin:.3f} (lower is better), of the "
+        proof += f"recognizer alone {own:.3f}; gain {choice.margin:.2g}{error}"
+        if track == "phases":
+            taken = _in_words(str(choice.option), choice)
+            kept = f", mixed with {float(share[0]):.0%} of the recognizer's own prediction" if share[0] else ""
+            found.append(f"{where}: {taken}{kept} ({proof})")
+            continue
+        counts = {name: choice.option.count(name) for name in dict.fromkeys(choice.option) if name != "recognizer"}
+        taken = ", ".join(f"{_in_words(name, choice)} for {count}" for name, count in counts.items())
+        kept = share[share < 1]
+        mixed = (
+            f", mixed with {kept.min():.0%} to {kept.max():.0%} of the recognizer's own scores" if kept.any() else ""
+        )
+        found.append(
+            f"{where}: {(share < 1).sum()} of {share.size} tools change ({taken}){mixed}; the others stay as predicted "
+            f"({proof})"
+        )
     return found
+
+
+def _in_words(name: str, choice: Choice) -> str:
+    return IN_WORDS[name].format(count=len(choice.weights))

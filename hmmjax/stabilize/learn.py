@@ -160,7 +160,7 @@ def _learn(
     done = f"{result.num_iterations} iteration{'' if int(result.num_iterations) == 1 else 's'}"
     how = f"EM, {done}, {'converged' if result.converged else 'not converged'}"
     if settings.anchored:
-        how += ", recognizer errors held to the labeled frames and to a recognizer that is mostly right"
+        how += ", recognizer errors learned under the assumption that it is mostly right, and from the annotated frames"
     return Learned(result.params, f"{method}; {how}", result)
 
 

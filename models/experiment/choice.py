@@ -39,7 +39,7 @@ def choose(
 
     With videos that are labeled throughout, this is `hmmjax.stabilize.stabilize` with ``emissions="auto"``: the
     validation videos are annotated, and transitions are counted in all labeled videos. With single frames only, it is a
-    choice per tool among `hmmjax.stabilize.learn_from_single_frames`, its mean with the recognizer, and the
+    choice per tool among `hmmjax.stabilize.learn_from_single_frames`, mixtures of it with the recognizer, and the
     recognizer.
 
     Args:
@@ -88,7 +88,7 @@ def _track(table: FrameTable, video: str, track: str, values: np.ndarray | None 
 def _choose_single_frames(
     table: FrameTable, lessons: Lessons, predicted: Predictions, test: list[str]
 ) -> tuple[dict[str, Predictions], str]:
-    """Choose among the model of single frames, its mean with the recognizer, and the recognizer, for each tool."""
+    """Choose among the model of single frames, mixtures of it with the recognizer, and the recognizer, per tool."""
     videos, count = all_videos(lessons, "probability"), lessons.sizes["tools"]
     labels, scores = np.asarray(videos.labels.tools), np.asarray(videos.obs.tools)
     own = recognizer(num_tools=count, observes="probabilities")
@@ -106,10 +106,8 @@ def _choose_single_frames(
     model = learn_from_single_frames(videos, num_tools=count, emissions="probability")
     batch, result, words = pad(table, test, predicted, ["tools"]), {}, []
     for version, online in MODES.items():
-        means = [(a + b) / 2 for a, b in zip(candidates[version], outputs, strict=True)]
-        choice = choose_tools({"single frames": candidates[version], "half": means}, outputs, known)
-        # Half of the second candidate is the recognizer.
-        weight = choice.weights[0] + choice.weights[1] / 2
+        choice = choose_tools({"single frames": candidates[version]}, outputs, known, strict=False)
+        weight = choice.weights[0]
         mixture = Ensemble((model.params, own), None, np.stack([weight, 1 - weight]).astype(np.float32))
         found, _ = numpy_posterior(mixture, batch.obs, batch.mask, online=online)
         result[version] = unpad(table, test, found, ["tools"])
