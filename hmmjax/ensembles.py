@@ -150,13 +150,31 @@ def _suited(member: Params, track: str, obs: Observations, labels: Observations)
     return getattr(labels, track) if chain.emission.observes == "labels" else given
 
 
-def main_member(model: "Params | Ensemble") -> Params:
+def main_member(model: "Params | Ensemble", track: str) -> Params:
     """Return the model itself, or the member of an ensemble with the largest weight: what tables of a model show.
 
     Args:
         model: a model or an ensemble.
+        track: "phases" or "tools", whose weights count. Members without memory, such as `recognizer`, are returned
+            only if no other has weight.
     """
-    return model.members[int(np.argmax(model.shares()))] if isinstance(model, Ensemble) else model
+    if not isinstance(model, Ensemble):
+        return model
+    weights = model.weights(track)
+    if weights is None:
+        return model.members[int(np.argmax(model.shares()))]
+    weights = np.asarray(weights).reshape(len(model.members), -1).mean(1)
+    lasting = [w > 0 and _has_memory(member, track) for w, member in zip(weights, model.members, strict=True)]
+    return model.members[int(np.argmax(weights + lasting))]
+
+
+def _has_memory(member: Params, track: str) -> bool:
+    """Return whether the next state of a track depends on the present one."""
+    transition: Any = getattr(member, track).transition
+    if track == "tools" and not isinstance(transition, PhaseConditioned):
+        return True
+    rows = np.asarray(transition if track == "phases" else transition.matrix)
+    return bool(np.ptp(rows, axis=-2).max() > 1e-6)
 
 
 def labels_of(member: Params, labels: Labels) -> Labels:

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 
 import hmmjax
 from hmmjax import Ensemble, Labels, Observations, Stream, io
-from hmmjax.ensembles import recognizer
+from hmmjax.ensembles import main_member, recognizer
 
 WEIGHTS = np.array([0.5, 0.2, 0.3])
 TOOL_WEIGHTS = np.array([[0.5, 0.1], [0.5, 0.2], [0.0, 0.7]])
@@ -169,6 +169,16 @@ def test_members_take_probabilities_as_they_need_them_and_impossible_videos_go_t
     assert_allclose(left.phases, probabilities, atol=1e-6)
     clamped = hmmjax.posterior(Ensemble((label, own)), Observations(probabilities), None, Labels(np.array([1, -1])))
     assert_allclose(clamped.phases[0], [0, 1], atol=1e-6)
+
+
+def test_tables_are_those_of_the_main_member_of_a_track():
+    """The largest weight of the track among models with memory; the recognizer if there is no other."""
+    both, phases = hmmjax.init_params(3, 2), hmmjax.init_params(3, 0)
+    itself = recognizer(3, 2, observes="labels")
+    mixed = Ensemble((phases, both, itself), [0.5, 0.3, 0.2], [0.0, 0.4, 0.6])
+    assert main_member(mixed, "phases") is phases and main_member(mixed, "tools") is both
+    alone = Ensemble((phases, itself), [1.0, 0.0], [0.0, 1.0])
+    assert main_member(alone, "tools") is itself and main_member(phases, "tools") is phases
 
 
 def test_what_cannot_be_mixed_is_refused():

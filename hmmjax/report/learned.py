@@ -26,7 +26,7 @@ from hmmjax.stabilize import Stabilized
 
 def transition_pictures(result: Stabilized, phase_names: Sequence[str], tool_names: Sequence[str]) -> list[Picture]:
     """Draw the transitions of phases and of tools."""
-    params = main_member(result.model.params)
+    params = main_member(result.model.params, "phases")
     found = []
     if params.phases is not None:
         source, fraction, mean = _stays(result, len(phase_names))
@@ -43,7 +43,7 @@ def transition_pictures(result: Stabilized, phase_names: Sequence[str], tool_nam
         )  # fmt: skip
         rows = matrix_rows(params.phases.transition, phase_names, phase_names, "from", "to")
         found.append(Picture("transitions_phases", "model", caption, figure, rows))
-    matrix = tool_matrix(params)
+    matrix = tool_matrix(main_member(result.model.params, "tools"))
     if matrix is not None:
         caption = (
             f"How tools appear and disappear, one block per tool{' and phase' if np.ndim(matrix) == 4 else ''}: upper "
@@ -88,10 +88,9 @@ def _stays(result: Stabilized, count: int) -> tuple[str, np.ndarray, np.ndarray]
 
 def emission_pictures(result: Stabilized, phase_names: Sequence[str], tool_names: Sequence[str]) -> list[Picture]:
     """Draw the error probabilities of the recognizer, or the distribution of its probabilities."""
-    params = main_member(result.model.params)
     found = []
     for track, names in (("phases", phase_names), ("tools", tool_names)):
-        chain = getattr(params, track)
+        chain = getattr(main_member(result.model.params, track), track)
         if chain is None or chain.emission is None:
             continue
         power = ""

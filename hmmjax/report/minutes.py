@@ -143,7 +143,7 @@ def estimate_minutes(
 
 def _variances(result: Stabilized, track: str, progress: Progress) -> np.ndarray:
     """Return the variances (B, C) of the number of frames, under the model of all videos."""
-    params, count = main_member(result.model.params), len(result.ids)
+    params, count = main_member(result.model.params, track), len(result.ids)
     found = []
     for start in range(0, count, GROUP):
         progress(f"intervals of {track}", start, count)

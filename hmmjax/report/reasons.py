@@ -154,7 +154,7 @@ def _weigh(
     result: Stabilized, track: str, i: int, tool: int, first: int, last: int, given: int, smooth: np.ndarray
 ) -> tuple[float, float, float]:
     """Return the three log-likelihood ratios of a change, in nats; NaN if the model lacks the part."""
-    params = main_member(result.model.params)
+    params = main_member(result.model.params, track)
     chain = getattr(params, track)
     inside = np.arange(first, last + 1)
     around = np.arange(max(first - 1, 0), min(last + 2, len(smooth)))
