@@ -1,10 +1,12 @@
 """Behavior of all commands: bad input, help, dry runs, start-up, and results that are not overwritten."""
 
+import ast
 import dataclasses
 import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +17,9 @@ import hmmjax
 from hmmjax import io
 from hmmjax import stabilize as job
 from hmmjax.cli import app
+from hmmjax.cli.console import Stages, as_options
+
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize(
@@ -267,3 +272,81 @@ def test_a_closed_pipe_is_not_an_error(monkeypatch, capsys):
     with pytest.raises(BrokenPipeError):
         friendly(lambda: None)()
     assert capsys.readouterr().err == ""
+
+
+#: Modules whose functions the command line does not call, or not with these arguments.
+_OTHERS = ("stabilize/arrays.py", "report/minutes.py", "simulate/surgeries.py")
+#: The way to convert a file that is not read is Python.
+_PYTHON = re.compile(r"np\.savez\([^)]*\)")
+
+
+def messages():
+    """Return the texts of all modules that commands run, by place; what is inserted into them reads 1."""
+    for folder in ("io", "stabilize", "explore", "suggest", "data", "cli"):
+        for path in sorted((ROOT / "hmmjax" / folder).rglob("*.py")):
+            if path.as_posix().endswith(_OTHERS):
+                continue
+            for call in ast.walk(ast.parse(path.read_text())):
+                if not isinstance(call, ast.Call):
+                    continue
+                for value in (*call.args, *(k.value for k in call.keywords)):
+                    if text := _text_of(value):
+                        yield f"{path.relative_to(ROOT)}:{value.lineno}", text
+
+
+def _text_of(node):
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else "1"
+    if isinstance(node, ast.JoinedStr):
+        return "".join(v.value if isinstance(v, ast.Constant) else "1" for v in node.values)
+    return ""
+
+
+def test_messages_name_options_rather_than_arguments():
+    """Every text with an argument in Python's syntax is translated in one place, `console.as_options`."""
+    python = re.compile(r"\b(\w+)=(?='|\d|True|False|None|\[|\{|\)|, )")
+    known = {"1", "tool_video_11", "old", "charset", "name", "alt", "src", "width", "class"}  # of --rename, and HTML
+    found, translated = [], 0
+    for place, text in messages():
+        if " " not in text or text.startswith(("<", "hmmjax ")) or "re.compile" in text:
+            continue
+        after = _PYTHON.sub("", as_options(text))
+        translated += bool(python.search(text)) and not python.search(after)
+        found += [f"{place}: {after}" for match in python.finditer(after) if match[1] not in known]
+    assert not found and translated > 25, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("python", "option"),
+    [
+        ("if these are logits, pass kind='logits'", "if these are logits, pass --kind logits"),
+        ("pass kind='probabilities' or kind='logits'", "pass --kind probabilities or --kind logits"),
+        ("or overwrite it (force=True, --force)", "or overwrite it (--force)"),
+        ("drop its frame with strict=False (--lenient)", "drop its frame with --lenient"),
+        ("learn_from or apply_to (--learn-from, --apply-to) say", "--learn-from or --apply-to say"),
+        ("leave out learn_from (--learn-from)", "leave out --learn-from"),
+        ("choose others (learn_from, --learn-from)", "choose others (--learn-from)"),
+        ("or allow them (training_videos=True, --training-videos)", "or allow them (--training-videos)"),
+        ("pass first_index=1, or first_index=0", "pass --first-index 1, or --first-index 0"),
+        ("rename={'tool11': 'video61'}", "--rename tool11=video61"),
+        ("pass a larger step (step=)", "pass a larger step (--time-step of stabilize and compare, --step of explore)"),
+        ("give the filter its own (online_model, --online-model model_online.npz)",
+         "give the filter its own (--online-model model_online.npz)"),
+        ("pass tool_names if they are tools, or phase_names", "pass --tool-names if they are tools, or --phase-names"),
+    ],
+)  # fmt: skip
+def test_arguments_become_options(python, option):
+    assert as_options(python) == option
+
+
+def test_logs_have_a_line_of_progress_now_and_then(monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr("hmmjax.cli.console.time.monotonic", lambda: now[0])
+    with Stages() as stages:
+        for i, _ in enumerate(stages.files("reading [predictions]")(["a.csv"] * 30), 1):
+            now[0] = 1.7 * i
+        stages("learning", 4, 0)
+        now[0] = 90.0
+        stages("learning", 5, 0)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == ["reading [predictions]: 12 of 30", "reading [predictions]: 24 of 30", "learning: 5"]

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import re
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -57,22 +58,38 @@ def friendly(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
+def _as_option(argument: re.Match[str]) -> str:
+    """Return the option that has the name of an argument."""
+    return f"--{argument[1].replace('_', '-')}{' ' * bool(argument[2])}"
+
+
 #: Arguments as the library's messages name them, and the options of the command line that stand for them.
-_SPELLINGS = (
+_SPELLINGS: tuple[tuple[re.Pattern[str], Any], ...] = (
     (
         re.compile(r"pass track='phases' or track='tools'"),
         "give the file with --phases or --tools, or name its classes",
     ),
-    (re.compile(r"strict=False \(--lenient\)"), "--lenient"),
-    (re.compile(r"folds=None \(--leave-one-out\)"), "--leave-one-out"),
+    # Both spellings of one option: "strict=False (--lenient)", "(force=True, --force)", "learn_from (--learn-from)".
+    (re.compile(r"\b\w+_\w+ (?:or|and) \w+_\w+ \((--[\w-]+), (--[\w-]+)\)"), r"\1 or \2"),
+    (re.compile(r"\b(?:\w+=\w+|\w+_\w+) \((--[\w-]+)\)"), r"\1"),
+    (re.compile(r"\((?:\w+(?:=\w*)?(?: and \w+)?), (--[^)]*)\)"), r"(\1)"),
+    (re.compile(r"\(step=\)"), "(--time-step of stabilize and compare, --step of explore)"),
+    (re.compile(r"pass pseudo-counts \(hmmjax\.Priors\) when estimating them"), "raise --unseen-phase-change"),
+    (re.compile(r"\bmax_iterations=(?=-?\d)"), "--iterations "),
     (re.compile(r"rename=\{'([^']+)': '([^']+)'\}"), r"--rename \1=\2"),
     (re.compile(r"\bstep=(\d+)"), r"--row-step \1"),
-    (re.compile(r"\bfirst_index=(\d+)"), r"--first-index \1"),
+    (re.compile(r"\bfirst_index(?:=(?=\d))?"), "--first-index "),
+    (re.compile(r"\btrack='(\w+)'"), r"--\1"),
+    (re.compile(r"\btraining_videos=True"), "--training-videos"),
+    (re.compile(r"\b(learn_from|apply_to|online_model)\b(?!\.npz)(=?)"), _as_option),
     (re.compile(r"\brows='(\w+)'"), r"--rows \1"),
     (re.compile(r"\bannotations_shift=(-?\d+)"), r"--annotations-shift \1"),
-    (re.compile(r"\bphase_names=(?:'([^']+)'|(?=, or))"), r"--phase-names \1"),
+    (re.compile(r"\b(phase|tool)_names=(?:'([^']+)'|(?=, or))"), r"--\1-names \2"),
     (re.compile(r"\b(phase|tool)_names\b(?!=)"), r"--\1-names"),
-    (re.compile(r"\b(kind|header|fps|offset|emissions|folds|seed|threshold)='?([\w.-]+)'?"), r"--\1 \2"),
+    (
+        re.compile(r"\b(kind|header|fps|offset|emissions|folds|seed|threshold|learn|metric)='?([\w.-]+)'?"),
+        r"--\1 \2",
+    ),
 )
 
 
@@ -108,11 +125,16 @@ def notices(lines: Iterable[str]) -> None:
         console.print(f"[yellow]note:[/] {escape(as_options(line))}")
 
 
+LINE_SECONDS = 20.0
+"""Seconds between lines of progress in a log."""
+
+
 class Stages:
-    """Progress bars on standard error, one per stage, removed when done."""
+    """Progress on standard error: a bar per stage, removed when done; in a log, a line now and then."""
 
     def __init__(self) -> None:
         console = errors_console()
+        self._in_log, self._last = not console.is_terminal, time.monotonic()
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -120,7 +142,7 @@ class Stages:
             TimeElapsedColumn(),
             console=console,
             transient=True,
-            disable=not console.is_terminal,
+            disable=self._in_log,
         )
         self._tasks: dict[str, Any] = {}
 
@@ -133,6 +155,11 @@ class Stages:
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         """Report that `done` parts of `total` (0: unknown) of a stage are done."""
+        if self._in_log:
+            if time.monotonic() - self._last >= LINE_SECONDS:
+                self._last = time.monotonic()
+                errors_console().print(escape(f"{stage}: {done:,}" + (f" of {total:,}" if total else "")))
+            return
         if stage not in self._tasks:
             self._tasks[stage] = self._progress.add_task(stage, total=total or None)
         self._progress.update(self._tasks[stage], completed=done, total=total or None)
@@ -157,7 +184,9 @@ def needs(module: str, *, extra: str) -> None:
 
 
 def answer(values: Mapping[str, Any], text: str, as_json: bool) -> None:
-    """Print a command's result on standard output, as JSON or as text."""
+    """Print a command's result on standard output, as JSON or as text; notices name options."""
+    if as_json and "notices" in values:
+        values = {**values, "notices": [as_options(line) for line in values["notices"]]}
     print(json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False) if as_json else text)
 
 

@@ -36,6 +36,6 @@ def evaluate(
     if csv is not None:
         io.write_csv(csv, job.records(rows), force=common.force)
     if common.json:
-        print(job.as_json(rows, notices))
+        print(job.as_json(rows, [console.as_options(line) for line in notices]))
     else:
         print_table(rows, "predictions against annotations")

@@ -88,7 +88,7 @@ def stabilize(
             written += io.write_segments(job.result_tracks(result, system), out, write, force=overwrite)
     console.notices(result.notices)
     if common.json:
-        print(job.as_json(result.table, result.notices))
+        print(job.as_json(result.table, [console.as_options(line) for line in result.notices]))
         return
     if result.table:
         from hmmjax.cli.tables import print_table

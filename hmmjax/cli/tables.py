@@ -3,12 +3,16 @@
 import sys
 from collections.abc import Sequence
 
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from hmmjax.comparison import Ranking
+from hmmjax.ranking import Ranking
 from hmmjax.stabilize import Row
+
+_WIDTH = 100
+"""Columns of a table of families if standard output is not a terminal."""
 
 _SYSTEMS = {
     "M": "the recognizer",
@@ -58,19 +62,14 @@ def _cell(row: Row, name: str) -> str:
 
 def print_ranking(ranking: Ranking, title: str) -> None:
     """Print ranked emission families on standard output, with the meaning of the columns below them."""
-    table = Table(title=title, title_justify="left", title_style="bold")
-    titles, *rows = ranking.rows()
-    for i, column in enumerate(titles):
-        # Titles wrap between words, and are never cut.
-        longest = max(map(len, column.split()))
-        table.add_column(column, justify="right" if i else "left", no_wrap=not i, min_width=longest)
-    for row in rows[:-1]:
-        table.add_row(*row)
-    table.add_section()
-    table.add_row(*rows[-1])
     out = Console(highlight=False, soft_wrap=True)
+    width = out.width if out.is_terminal else _WIDTH
+    table = _ranking_table(ranking, title)
+    free = out.options.update(max_width=10_000)
+    if out.measure(table, options=free).maximum > width:
+        table = _ranking_table(ranking, title, break_names=True)
     # Lines that the terminal wraps are better than numbers that are cut off.
-    out.width = max(out.width, out.measure(table, options=out.options.update(max_width=10_000)).minimum)
+    out.width = max(width, out.measure(table, options=free).maximum)
     out.print(table)
     for line in (
         "conditional: log-probability of the labels given the predictions, with calibrated powers; uncalibrated: with "
@@ -79,6 +78,19 @@ def print_ranking(ranking: Ranking, title: str) -> None:
         "marginal: log-density of the predictions. It ranks only families of the same observations: 'confusion' sees "
         "labels, and 'scaled' is no density",
         "accuracy (of phases, pooled frames), F1 (of tools, at 0.5, mean over tools): agreement with the annotations "
-        "of held-out videos, with powers of one and calibrated; last row: the recognizer",
+        "of held-out videos, with powers of one / calibrated; last row: the recognizer",
     ):
         out.print(f"[dim]{line}[/]")
+
+
+def _ranking_table(ranking: Ranking, title: str, break_names: bool = False) -> Table:
+    """Return the table; `break_names` puts long names of families on two lines."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE, padding=(0, 1, 0, 0))
+    titles, *rows = ranking.rows()
+    for i, column in enumerate(titles):
+        table.add_column(column, justify="right" if i else "left", no_wrap=True)
+    for name, *cells in rows[:-1]:
+        table.add_row(name.replace("regressive-", "regressive-\n") if break_names else name, *cells)
+    table.add_section()
+    table.add_row(*rows[-1])
+    return table

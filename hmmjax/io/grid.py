@@ -113,7 +113,7 @@ def common_step(videos: Sequence[Video]) -> float:
             first, second = sorted([(most, step), (video, other)], key=lambda pair: videos.index(pair[0]))
             raise FormatError(
                 f"{first[0].id} has one row per {first[1]:g} frames, {second[0].id} one per {second[1]:g}",
-                fix="read each with its own fps, or pass the step to use (step=, --step)",
+                fix="read each with its own fps, or pass the step to use (step=)",
             )
     return step
 
@@ -201,7 +201,7 @@ def describe(videos: Sequence[Video], found: Sequence[Placement], step: float) -
                 f"{video.id}: {own.left_out} of {video.frames.size} rows would be left out, because they are closer "
                 f"together than the time step of {step:g} frames",
                 file=video.tracks[0].source,
-                fix="check fps, or pass a step that fits the distances between rows (step=, --step)",
+                fix="check fps, or pass a step that fits the distances between rows (step=)",
             )
     total = sum(video.frames.size for video in videos)
     moved, left_out = (sum(getattr(own, name) for own in found) for name in ("moved", "left_out"))

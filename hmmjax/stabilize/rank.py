@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from hmmjax import io
-from hmmjax.comparison import Ranking, check_families, comparable
+from hmmjax.comparison import check_families, comparable
 from hmmjax.comparison import compare as compare_families
 from hmmjax.initialize import estimate
 from hmmjax.io import FormatError, Track
+from hmmjax.ranking import Ranking
 from hmmjax.stabilize.examples import TRACKS, Examples, label_coverage
 from hmmjax.stabilize.folds import describe_protocol
 from hmmjax.stabilize.prepare import TransitionVideos, align, can_hide_phases, count_classes, transition_labels
@@ -27,7 +28,7 @@ class FamilyRanking:
     """Emission families ranked on files.
 
     Attributes:
-        ranking: best first, in nats per frame; see `hmmjax.comparison.Rank`.
+        ranking: best first, in nats per frame; see `hmmjax.ranking.Rank`.
         ids: names of the annotated videos.
         tracks: the tracks that are predicted and annotated: "phases", "tools".
         protocol: how the videos were held out, in words.
