@@ -4,114 +4,37 @@ ENCODER is the folder of a training run, or the name of a backbone with its weig
 one of those of `models.predict`. The folder gets, per video, ``<video>.npy`` (n, D) in half precision, which later
 stages map into memory, and ``<video>.frames.npy`` (n,), and once ``features.json``, which identifies the encoder. The
 same command continues after an interruption. `models.train` reads the folder with ``features=FOLDER``.
+
+Several videos are decoded at a time, so that the accelerator has always a batch to work on.
 """
 
 import argparse
-import dataclasses
-import hashlib
 import json
+import os
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 
-from hmmjax.io import FormatError, write_atomically
-from models import weights
-from models.backbones import BACKBONES, build
-from models.backbones.images import IMAGENET_MEAN, IMAGENET_STD, normalize
+from hmmjax.io import FormatError, natural, write_atomically
+from models.backbones import BACKBONES
+from models.backbones.images import IMAGENET_MEAN, IMAGENET_STD
 from models.commands import count, progress, rate, reported, shard
 from models.data.feature_files import FRAMES, INDEX
-from models.data.loader import prefetch
+from models.data.pool import End, Failure, read_together
 from models.data.video_images import RULES
+from models.encoders import Encoder, encoder_of_backbone, encoder_of_run
 from models.inputs import Clip, Reading, check_inputs, open_clips
-from models.settings import config_text, parse_yaml
-from models.training.augment import resize
-from models.training.recognizer import Recognizer
-from models.training.run import read_run
+from models.settings import parse_yaml
 
 #: The largest number in half precision.
 _HALF = float(np.finfo(np.float16).max)
-
-
-@dataclasses.dataclass(frozen=True)
-class Encoder:
-    """A network from images to features.
-
-    Attributes:
-        name: the run, or the backbone and the weights.
-        digest: identifies the weights.
-        size: (height, width) to which images are decoded.
-        width: length D of the features.
-        compute: images (N, H, W, 3) uint8 to features (N, D).
-    """
-
-    name: str
-    digest: str
-    size: tuple[int, int]
-    width: int
-    compute: Callable[[np.ndarray], np.ndarray]
-
-
-def encoder_of_run(run: str, size: tuple[int, int] | None = None) -> Encoder:
-    """Return the backbone of a training run, at its best checkpoint.
-
-    Raises:
-        FormatError: if the folder holds no training run, or one without a backbone.
-    """
-    config = read_run(run)
-    if config.features is not None:
-        raise FormatError("the run reads precomputed features and has no backbone", file=run, fix="give another run")
-    recognizer = Recognizer(run)
-    # The folder may have moved.
-    text = config_text(dataclasses.replace(config, run=""))
-    digest = hashlib.sha256(f"{recognizer.step} {text}".encode()).hexdigest()[:16]
-    return Encoder(str(run), digest, size or config.data.load or config.size, recognizer.width, recognizer.features)
-
-
-def encoder_of_backbone(
-    name: str,
-    pretrained: str | None,
-    *,
-    size: tuple[int, int] = (224, 224),
-    options: dict[str, Any] | None = None,
-    mean: tuple[float, ...] = IMAGENET_MEAN,
-    std: tuple[float, ...] = IMAGENET_STD,
-    dtype: str = "bfloat16",
-) -> Encoder:
-    """Return a backbone with published weights.
-
-    Args:
-        name: a key of `models.backbones.BACKBONES`.
-        pretrained: file of weights; None leaves them random, from the seed 0.
-        size: (height, width) of the network's input.
-        options: of the backbone.
-        mean: of RGB in [0, 1], subtracted from images.
-        std: of RGB in [0, 1], by which images are divided.
-        dtype: in which the network computes.
-
-    Raises:
-        ValueError: for an unknown name, and for weights that do not fit.
-    """
-    network = build(name, rngs=nnx.Rngs(0), **({"dtype": jnp.dtype(dtype)} | (options or {})))
-    digest = "random"
-    if pretrained is not None:
-        weights.load_weights(network, pretrained)
-        with open(pretrained, "rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()[:16]
-    network.eval()
-    graph, state = nnx.split(network)
-
-    @jax.jit
-    def run(state: nnx.State, images: jax.Array) -> jax.Array:
-        return nnx.merge(graph, state)(normalize(resize(images, size), mean, std)).pooled.astype(jnp.float32)
-
-    shown = f"{name} {Path(pretrained).name if pretrained else 'random'} {options or ''}".strip()
-    return Encoder(shown, digest, size, network.width, lambda images: np.asarray(run(state, images)))
+#: Batches that the accelerator has received before the result of the first is awaited.
+_AHEAD = 2
 
 
 def extract(
@@ -121,6 +44,7 @@ def extract(
     reading: Reading,
     *,
     part: tuple[int, int] = (0, 1),
+    workers: int = 1,
     show: Callable[[str, int], None] = lambda video, frames: None,
 ) -> tuple[list[str], list[str], dict[str, str]]:
     """Write the features of all videos that the folder lacks.
@@ -131,16 +55,68 @@ def extract(
         folder: gets the files.
         reading: settings of reading the inputs.
         part: (i, n) takes every n-th video, starting with the i-th; processes may share a folder.
-        show: called with each video's name and its number of frames read so far.
+        workers: number of videos that are read at a time.
+        show: called with each video's name and its number of frames so far.
 
     Returns:
-        The videos that were written, those that were there already, and the errors of those that cannot be read.
+        The videos that were written, those that were there already, and the errors of those that cannot be read, by
+        input.
 
     Raises:
         FormatError: for inputs that do not exist, and for a folder with features of another encoder or frame rate.
     """
     check_inputs(inputs)
     written, there, failed = [], [], {}
+    waiting = _waiting(encoder, inputs, Path(folder), reading, part, there, failed)
+    pending: deque[tuple[_Output, list[int], Any]] = deque()
+    outputs: dict[str, _Output] = {}
+
+    def settle(most: int) -> None:
+        while len(pending) > most:
+            output, numbers, values = pending.popleft()
+            output.add(numbers, np.asarray(values))
+            show(output.video, len(output.frames))
+
+    def read(job: tuple[str, Clip]) -> Iterator[tuple[list[int], np.ndarray]]:
+        for numbers, images in job[1].batches(reading.batch):
+            # Every batch is filled up, so that a single compiled program suffices.
+            spare = np.repeat(images[:1], reading.batch - len(images), 0)
+            yield numbers, np.concatenate([images, spare]) if len(spare) else images
+
+    with ExitStack() as unfinished:
+        unfinished.callback(lambda: [output.discard() for output in outputs.values()])
+        for (place, clip), item in read_together(waiting, read, workers=workers, depth=2 * workers):
+            if clip.video not in outputs:
+                outputs[clip.video] = _Output(clip.video, Path(folder), encoder.width)
+            output = outputs[clip.video]
+            if not isinstance(item, End | Failure):
+                pending.append((output, item[0], encoder.compute(item[1])))
+                settle(_AHEAD)
+                continue
+            settle(0)
+            del outputs[clip.video]
+            # One damaged video does not keep the others from being written.
+            error = item.error if isinstance(item, Failure) else output.finish()
+            if error is None:
+                written.append(clip.video)
+                continue
+            output.discard()
+            if not isinstance(error, FormatError | OSError):
+                raise error
+            failed[place] = "; ".join(filter(None, [failed.get(place), f"{clip.video}: {error}"]))
+    return sorted(written, key=natural), there, failed
+
+
+def _waiting(
+    encoder: Encoder,
+    inputs: Sequence[str],
+    folder: Path,
+    reading: Reading,
+    part: tuple[int, int],
+    there: list[str],
+    failed: dict[str, str],
+) -> Iterator[tuple[str, Clip]]:
+    """Yield the input and the video of each that is to be written; append the others to `there` and `failed`."""
     seen: set[str] = set()
     for place in inputs:
         try:
@@ -150,18 +126,15 @@ def extract(
                 seen.add(clip.video)
                 if (len(seen) - 1) % part[1] != part[0]:
                     continue
-                _check_index(Path(folder), encoder, reading, clip.fps)
-                if (Path(folder) / f"{clip.video}.npy").exists():
+                _check_index(folder, encoder, reading, clip.fps)
+                if (folder / f"{clip.video}.npy").exists():
                     there.append(clip.video)
-                    continue
-                _write(clip, encoder, Path(folder), reading.batch, show)
-                written.append(clip.video)
+                else:
+                    yield place, clip
         except _OtherFolder:
             raise
         except (FormatError, OSError) as error:
-            # One damaged video does not keep the others from being written.
             failed[place] = str(error)
-    return written, there, failed
 
 
 class _OtherFolder(FormatError):
@@ -177,6 +150,7 @@ def _check_index(folder: Path, encoder: Encoder, reading: Reading, fps: float) -
         "width": encoder.width,
         "fps": fps,
         "rate": reading.rate,
+        **({} if encoder.mean is None or encoder.std is None else {"mean": [*encoder.mean], "std": [*encoder.std]}),
     }
     path = folder / INDEX
     if not path.exists():
@@ -186,6 +160,8 @@ def _check_index(folder: Path, encoder: Encoder, reading: Reading, fps: float) -
         kept = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise _OtherFolder(f"damaged index ({error})", file=path, fix="choose another --out") from error
+    # Before 0.3 the mean and standard deviation were always ImageNet's.
+    kept = {"mean": [*IMAGENET_MEAN], "std": [*IMAGENET_STD]} | kept
     if differ := [key for key in index if key != "encoder" and kept.get(key) != index[key]]:
         raise _OtherFolder(
             f"the folder holds features with other {differ[0]}: {kept.get(differ[0])}, now {index[differ[0]]}",
@@ -194,45 +170,52 @@ def _check_index(folder: Path, encoder: Encoder, reading: Reading, fps: float) -
         )
 
 
-def _write(clip: Clip, encoder: Encoder, folder: Path, batch: int, show: Callable[[str, int], None]) -> None:
-    """Compute the features of one video and write them, in batches; an interruption leaves no file."""
+class _Output:
+    """The files of one video, which appear when it is finished.
 
-    def stack(piece: list[tuple[int, np.ndarray]]) -> tuple[list[int], np.ndarray]:
-        # Every piece is filled up to a full batch, so that a single compiled program suffices.
-        images = [image for _, image in piece] + [piece[0][1]] * (batch - len(piece))
-        return [number for number, _ in piece], np.stack(images)
+    Args:
+        video: name of the video.
+        folder: gets the files.
+        width: length D of a feature.
+    """
 
-    frames: list[int] = []
-    with write_atomically(folder / f"{clip.video}.npy", force=True) as temporary:
-        with open(temporary, "wb") as file:
-            _header(file, (0, encoder.width))
-            for numbers, images in prefetch(_pieces(clip.images, batch), stack):
-                values = np.clip(encoder.compute(images)[: len(numbers)], -_HALF, _HALF)
-                file.write(values.astype(np.float16).tobytes())
-                frames += numbers
-                show(clip.video, len(frames))
-            # NumPy reserves room for the number of rows, so the header keeps its length.
-            file.seek(0)
-            _header(file, (len(frames), encoder.width))
-        if not frames:
-            raise FormatError(f"{clip.video} has no frames", fix="check that the file or folder is complete")
-        with write_atomically(folder / f"{clip.video}{FRAMES}", force=True) as numbers:
-            np.save(numbers, np.array(frames, np.int64))
+    def __init__(self, video: str, folder: Path, width: int):
+        self.video, self.frames = video, []
+        self._numbers, self._width = folder / f"{video}{FRAMES}", width
+        self._atomic = ExitStack()
+        temporary = self._atomic.enter_context(write_atomically(folder / f"{video}.npy", force=True))
+        self._file = self._atomic.enter_context(open(temporary, "wb"))  # noqa: SIM115
+        self._header(0)
 
+    def add(self, numbers: list[int], values: np.ndarray) -> None:
+        """Append the features (n or more, D) of n frames."""
+        half = np.clip(values[: len(numbers)], -_HALF, _HALF).astype(np.float16)
+        self._file.write(half.tobytes())
+        self.frames += numbers
 
-def _header(file: Any, shape: tuple[int, int]) -> None:
-    np.lib.format.write_array_header_1_0(file, {"descr": "<f2", "fortran_order": False, "shape": shape})
+    def finish(self) -> Exception | None:
+        """Write what is missing and return None, or the error of a video without frames."""
+        if not self.frames:
+            return FormatError(f"{self.video} has no frames", fix="check that the file or folder is complete")
+        # NumPy reserves room for the number of rows, so the header keeps its length.
+        self._file.seek(0)
+        self._header(len(self.frames))
+        self._file.close()
+        with write_atomically(self._numbers, force=True) as numbers:
+            np.save(numbers, np.array(self.frames, np.int64))
+        self._atomic.close()
+        return None
 
+    def discard(self) -> None:
+        """Leave no file."""
+        self._file.close()
+        unfinished = FormatError(f"{self.video} is not complete")
+        with suppress(FormatError):
+            self._atomic.__exit__(type(unfinished), unfinished, None)
 
-def _pieces(items: Iterator[tuple[int, np.ndarray]], length: int) -> Iterator[list[tuple[int, np.ndarray]]]:
-    piece: list[tuple[int, np.ndarray]] = []
-    for item in items:
-        piece.append(item)
-        if len(piece) == length:
-            yield piece
-            piece = []
-    if piece:
-        yield piece
+    def _header(self, rows: int) -> None:
+        header = {"descr": "<f2", "fortran_order": False, "shape": (rows, self._width)}
+        np.lib.format.write_array_header_1_0(self._file, header)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -250,11 +233,21 @@ def _parser() -> argparse.ArgumentParser:
         metavar=("HEIGHT", "WIDTH"),
         help="of the network's input (a run's own, 224 224 for a backbone)",
     )
+    for name in ("mean", "std"):
+        parser.add_argument(
+            f"--{name}",
+            type=float,
+            nargs=3,
+            metavar=("R", "G", "B"),
+            help=f"{name} of images in [0, 1], per channel (that of the file next to the weights, or ImageNet's)",
+        )
     parser.add_argument("--rate", type=rate, default=1.0, help="frames per second to read from a video (1)")
     parser.add_argument("--fps", type=rate, default=25.0, help="frame rate of the video of a folder of images (25)")
     parser.add_argument("--naming", choices=RULES, help="what the numbers in the names of the images in a folder count")
     parser.add_argument("--part", help="part of a cache or a packed file (default: all of it)")
     parser.add_argument("--batch", type=count, default=64, help="frames per call of the network (64)")
+    cores = os.cpu_count() or 1
+    parser.add_argument("--workers", type=count, default=min(cores, 8), help="videos read at a time (cores, at most 8)")
     parser.add_argument("--shard", default="0/1", help="i/n: take every n-th video, starting with the i-th (0/1)")
     parser.add_argument("--quiet", action="store_true", help="do not show progress")
     return parser
@@ -263,10 +256,10 @@ def _parser() -> argparse.ArgumentParser:
 def _encoder(options: argparse.Namespace) -> Encoder:
     size = None if options.size is None else (options.size[0], options.size[1])
     if options.encoder not in BACKBONES:
-        if options.pretrained is not None or options.options != "{}":
+        if any((options.pretrained, options.options != "{}", options.mean, options.std)):
             raise ValueError(
-                f"{options.encoder} is a run, which has its own weights and options. Fix: leave --pretrained and "
-                f"--options out, or give one of {', '.join(BACKBONES)}"
+                f"{options.encoder} is a run, which has its own weights and options. Fix: leave --pretrained, "
+                f"--options, --mean and --std out, or give one of {', '.join(BACKBONES)}"
             )
         return encoder_of_run(options.encoder, size)
     if options.pretrained is None and not options.random:
@@ -274,7 +267,10 @@ def _encoder(options: argparse.Namespace) -> Encoder:
             f"{options.encoder} has no weights. Fix: give --pretrained FILE, or --random to try things out"
         )
     settings = parse_yaml(options.options, "--options")
-    return encoder_of_backbone(options.encoder, options.pretrained, size=size or (224, 224), options=settings)
+    mean, std = (None if x is None else tuple(x) for x in (options.mean, options.std))
+    return encoder_of_backbone(
+        options.encoder, options.pretrained, size=size or (224, 224), options=settings, mean=mean, std=std
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -286,7 +282,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         encoder = _encoder(options)
         reading = Reading(encoder.size, options.rate, options.fps, options.naming, options.part, options.batch)
         with progress(options.quiet) as show:
-            written, there, failed = extract(encoder, options.inputs, options.out, reading, part=part, show=show)
+            written, there, failed = extract(
+                encoder, options.inputs, options.out, reading, part=part, workers=options.workers, show=show
+            )
     shown = f", {len(there)} were there" if there else ""
     print(f"{options.out}: features of {len(written)} video(s), {encoder.width} channels{shown}")
     for place, error in failed.items():

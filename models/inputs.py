@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from hmmjax.io import FormatError, natural, video_id
-from models.data.cache import open_source
+from models.data.cache import ArrayImages, open_source
 from models.data.feature_files import is_features
 from models.data.frames import Source, decode
 from models.data.video import probe, read_frames
@@ -50,11 +50,33 @@ class Clip:
         video: name of the video.
         fps: rate of its frame numbers, per second.
         images: (frame number, (H, W, 3) uint8) in order of time.
+        array: frame numbers (n,), images (m, H, W, 3), and the rows (n,) of them that are the video; None unless they
+            are in one array.
     """
 
     video: str
     fps: float
     images: Iterator[tuple[int, np.ndarray]]
+    array: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+
+    def batches(self, length: int) -> Iterator[tuple[list[int], np.ndarray]]:
+        """Yield frame numbers and images (length, H, W, 3) of successive frames; the last batch may be shorter."""
+        if self.array is None:
+            piece: list[tuple[int, np.ndarray]] = []
+            for item in self.images:
+                piece.append(item)
+                if len(piece) == length:
+                    yield [number for number, _ in piece], np.stack([image for _, image in piece])
+                    piece = []
+            if piece:
+                yield [number for number, _ in piece], np.stack([image for _, image in piece])
+            return
+        numbers, images, rows = self.array
+        for start in range(0, len(rows), length):
+            mine = rows[start : start + length]
+            together = mine[-1] - mine[0] == len(mine) - 1 and (np.diff(mine) == 1).all()
+            chosen = np.array(images[mine[0] : mine[-1] + 1]) if together else np.asarray(images[mine])
+            yield numbers[start : start + length].tolist(), chosen
 
 
 def check_inputs(inputs: Sequence[str], *, features: bool = False) -> None:
@@ -141,4 +163,10 @@ def _clips_of_source(source: Source, reading: Reading) -> Iterator[Clip]:
     for video in sorted(set(table.videos[rows].tolist()), key=natural):
         mine = rows[table.videos[rows] == video]
         mine = mine[np.argsort(table.frames[mine], kind="stable")]
-        yield Clip(video, table.fps, ((int(table.frames[row]), source[row]) for row in mine))
+        array = (table.frames[mine], source.images, mine) if isinstance(source, ArrayImages) else None
+        yield Clip(video, table.fps, _rows(source, mine), array)
+
+
+def _rows(source: Source, rows: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    for row in rows:
+        yield int(source.table.frames[row]), source[row]

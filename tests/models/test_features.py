@@ -269,9 +269,86 @@ def test_extraction_continues_and_names_what_it_cannot_read(tmp_path, monkeypatc
     # A killed run leaves no file; the next one writes it, and none of the others.
     (out / "video02.npy").unlink()
     before = (out / "video01.npy").stat().st_mtime_ns
-    extract_main(words)
+    extract_main([*words, "--workers", "3"])
     assert "1 video(s), 8 channels, 1 were there" in capsys.readouterr().out
     assert before == (out / "video01.npy").stat().st_mtime_ns
     assert (np.load(out / "video02.npy") == found.values).all()
     with pytest.raises(SystemExit, match="features with other size"):
         extract_main([*words, "--size", "16", "28"])
+
+
+def test_one_of_several_videos_is_damaged(tmp_path, monkeypatch, capsys):
+    """Videos are read at the same time; the others are complete, and nothing is left of the damaged one."""
+    from tiny import frames
+
+    from models.data.cache import write_cache
+    from models.extract import main as extract_main
+    from models.inputs import Clip
+
+    write_cache(frames(), tmp_path / "cache")
+    out = tmp_path / "features"
+    batches = Clip.batches
+
+    def broken(clip, length):
+        for number, piece in enumerate(batches(clip, length)):
+            if clip.video == "video01" and number == 1:
+                raise FormatError("damaged near frame 9")
+            yield piece
+
+    monkeypatch.setattr(Clip, "batches", broken)
+    words = ["micro", str(tmp_path / "cache"), "--random", "--batch", "7", "--quiet", "--out", str(out)]
+    with pytest.raises(SystemExit):
+        extract_main([*words, "--size", "16", "24", "--workers", "2"])
+    assert "video01: damaged near frame 9" in capsys.readouterr().err
+    assert sorted(path.name for path in out.iterdir()) == ["features.json", "video02.frames.npy", "video02.npy"]
+    # An error that is not the file's ends the command, and leaves no file either.
+    monkeypatch.setattr(Clip, "batches", lambda clip, length: 1 / 0)
+    (out / "video02.npy").unlink()
+    with pytest.raises(ZeroDivisionError):
+        extract_main([*words, "--size", "16", "24", "--workers", "2"])
+    assert sorted(path.name for path in out.iterdir()) == ["features.json", "video02.frames.npy"]
+
+
+def test_normalization_is_that_of_the_weights(tmp_path, capsys):
+    from flax import nnx
+    from tiny import frames
+
+    from models.backbones import build
+    from models.backbones.images import IMAGENET_MEAN, IMAGENET_STD
+    from models.data.cache import write_cache
+    from models.encoders import encoder_of_backbone, published_normalization
+    from models.extract import main as extract_main
+    from models.weights import export_state, save_state
+
+    weights = tmp_path / "model.safetensors"
+    save_state(weights, export_state(build("micro", rngs=nnx.Rngs(1), dtype=np.float32)))
+    assert published_normalization(weights) == published_normalization(None) == (IMAGENET_MEAN, IMAGENET_STD)
+    # As timm and as transformers state it.
+    (tmp_path / "config.json").write_text('{"pretrained_cfg": {"mean": [0.5, 0.4, 0.3], "std": [0.5, 0.5, 0.2]}}')
+    assert published_normalization(weights) == ((0.5, 0.4, 0.3), (0.5, 0.5, 0.2))
+    described = tmp_path / "preprocessor_config.json"
+    described.write_text('{"image_mean": [0.1, 0.2, 0.3], "image_std": [1, 1, 1]}')
+    assert published_normalization(weights) == ((0.1, 0.2, 0.3), (1, 1, 1))
+    images = frames().images
+    stated = encoder_of_backbone("micro", str(weights), size=(16, 24))
+    given = encoder_of_backbone("micro", str(weights), size=(16, 24), mean=(0.1, 0.2, 0.3), std=(1, 1, 1))
+    other = encoder_of_backbone("micro", str(weights), size=(16, 24), mean=(0.5,) * 3, std=(0.5,) * 3)
+    np.testing.assert_array_equal(stated.compute(images), given.compute(images))
+    assert np.abs(np.asarray(stated.compute(images)) - np.asarray(other.compute(images))).max() > 0.1
+    for text in (
+        '{"image_mean": [1, 2], "image_std": [1, 1]}',
+        '{"image_mean": [1, 2, 3], "image_std": [0, 1, 1]}',
+        "[",
+    ):
+        described.write_text(text)
+        with pytest.raises(FormatError, match="preprocessor_config"):
+            published_normalization(weights)
+    described.unlink()
+    # A folder keeps to one normalization.
+    write_cache(frames(), tmp_path / "cache")
+    words = ["micro", str(tmp_path / "cache"), "--pretrained", str(weights), "--size", "16", "24", "--quiet"]
+    extract_main([*words, "--out", str(tmp_path / "out")])
+    with pytest.raises(SystemExit, match="features with other mean"):
+        extract_main([*words, "--mean", "0.5", "0.5", "0.5", "--out", str(tmp_path / "out")])
+    with pytest.raises(SystemExit, match="leave --pretrained, --options, --mean and --std out"):
+        extract_main(["run", str(tmp_path / "cache"), "--mean", "1", "1", "1", "--out", str(tmp_path / "o")])

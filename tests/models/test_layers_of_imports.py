@@ -17,7 +17,8 @@ ORDER = (
     ("detection",),
     ("systems",),
     ("inputs", "training"),
-    ("stabilize", "predict", "train", "extract"),
+    ("encoders", "stabilize", "predict", "train"),
+    ("extract",),
     ("detect", "experiment", "demo"),
     ("selftrain",),
 )

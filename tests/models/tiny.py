@@ -22,6 +22,7 @@ class Micro(Backbone):
 
     head_name = "head"
     width = 8
+    head_name = "head"
 
     def __init__(self, *, rngs, dtype):
         self.layer = nnx.Linear(48, 8, rngs=rngs)
