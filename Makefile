@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 QUICK ?=
 
-.PHONY: demo test test-all lint docs smoke clean
+.PHONY: demo test test-all beam lint docs smoke clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/python -m models.demo --out demo-output $(if $(QUICK),--quick)
@@ -18,6 +18,10 @@ test: lint
 # The tests of rare paths as well.
 test-all: lint
 	$(call pytest,)
+
+# Collections. Apache Beam needs another version of beartype than `dev`, so it has an environment of its own.
+beam: $(VENV)/beam.stamp
+	PYTHONPATH=. $(VENV)/beam/bin/python -m pytest tests/models/test_beam.py
 
 define pytest
 	$(BIN)/python -m pytest -n 2 -m "$(1) shipped and not slow and not gpu" $$(grep -rl --include='*.py' mark.shipped tests)
@@ -53,6 +57,13 @@ $(VENV)/demo.stamp: pyproject.toml hatch_build.py $(NATIVE) | $(BIN)/python
 $(VENV)/dev.stamp: pyproject.toml hatch_build.py $(NATIVE) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev,vision,tfds]'
 	@touch $@ $(VENV)/demo.stamp
+
+# The compiled recursions are those that `lint` installs.
+$(VENV)/beam.stamp: pyproject.toml $(VENV)/dev.stamp
+	$(PYTHON) -m venv $(VENV)/beam
+	$(VENV)/beam/bin/python -m pip install --quiet 'apache-beam>=2.77' 'jax>=0.10' 'numpy>=2.0' 'typer>=0.15' 'rich>=13' \
+		'pytest>=8' 'jaxtyping>=0.3'
+	@touch $@
 
 $(VENV)/docs.stamp: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'

@@ -113,7 +113,17 @@ def predict(
     check_inputs(inputs, features=reading.features)
     recognizer = Recognizer(run, which)
     with progress(quiet) as show:
-        arrays = collect(recognizer, inputs, reading, show)
+        return complete(collect(recognizer, inputs, reading, show), recognizer, run)
+
+
+def complete(arrays: dict[str, np.ndarray], recognizer: Recognizer, run: str | Path) -> dict[str, np.ndarray]:
+    """Return the arrays of `collect` with the names of the classes, and the part that each video had in training.
+
+    Args:
+        arrays: from `collect`.
+        recognizer: the trained system.
+        run: folder of its training run.
+    """
     # Tells `hmmjax stabilize` in which videos the network's errors are fewer than in others.
     parts = {video.removeprefix("video"): part for video, part in read_parts(run).items()}
     videos = [name.removeprefix("frames_") for name in arrays if name.startswith("frames_")]

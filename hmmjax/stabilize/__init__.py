@@ -24,7 +24,7 @@ from hmmjax.stabilize.settings import PRIORS, Settings
 from hmmjax.stabilize.sparse import learn_from_single_frames
 from hmmjax.stabilize.split import Split, find_split
 from hmmjax.stabilize.table import Row, System, compare_systems, finite_or_none
-from hmmjax.stabilize.write import as_json, plot_result, records, result_tracks, write_results
+from hmmjax.stabilize.write import as_json, plot_result, records, result_tracks, write_results, write_stabilized
 
 __all__ = [
     "ENOUGH_VIDEOS",
@@ -59,6 +59,7 @@ __all__ = [
     "stabilize",
     "stabilize_arrays",
     "write_results",
+    "write_stabilized",
 ]
 
 __getattr__ = renamed(

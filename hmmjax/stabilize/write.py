@@ -78,13 +78,7 @@ def write_results(
     if hidden:
         files += _write_hidden(hidden, folder / "inferred-phases", force)
     posteriors, model = folder / "stabilized.npz", folder / "model.npz"
-    io.write_posteriors(
-        posteriors,
-        result_tracks(result, result.smoothed),
-        log_likelihood=dict(zip(result.ids, result.log_likelihood.tolist(), strict=True)),
-        extra=_extra(result),
-        force=force,
-    )
+    write_stabilized(result, posteriors, force=force)
     files.append(posteriors)
     for path, m in ((model, result.model), (folder / "model_online.npz", result.online_model)):
         if m is None:
@@ -105,6 +99,22 @@ def write_results(
     if pictures:
         tell("pictures", len(result.ids), len(result.ids))
     return files
+
+
+def write_stabilized(result: Stabilized, path: str | os.PathLike[str], *, force: bool = False) -> None:
+    """Write the posteriors of all videos to one NPZ, ``stabilized.npz`` of `write_results`.
+
+    Args:
+        result: from `stabilize`.
+        path: the file.
+        force: overwrite an existing file.
+
+    Raises:
+        FileExistsError: the file exists and `force` is False.
+    """
+    likelihood = dict(zip(result.ids, result.log_likelihood.tolist(), strict=True))
+    tracks = result_tracks(result, result.smoothed)
+    io.write_posteriors(path, tracks, log_likelihood=likelihood, extra=_extra(result), force=force)
 
 
 def _clear(folder: Path) -> None:

@@ -19,7 +19,7 @@ ORDER = (
     ("inputs", "training"),
     ("encoders", "stabilize", "predict", "train"),
     ("extract",),
-    ("detect", "experiment", "demo"),
+    ("detect", "experiment", "demo", "beam"),
     ("selftrain",),
 )
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}

@@ -1,0 +1,87 @@
+"""What a worker of a collection does with one video is what the commands do; needs no Apache Beam."""
+
+# ruff: noqa: E402 (what may be missing is skipped before it is imported)
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+for package in ("flax", "optax", "orbax.checkpoint", "yaml", "sklearn", "av"):
+    pytest.importorskip(package, reason=f"needs the vision extra ({package})")
+
+from tiny import settings
+
+from hmmjax.io import FormatError
+from models.beam.entries import Entry, find_entries
+from models.beam.operations import VIDEO_SUFFIXES, Extract, Predict, Stabilize
+from models.data.simsurg import write_cholec80
+from models.inputs import VIDEO_SUFFIXES as READ
+from models.inputs import Reading
+from models.predict import predict
+from models.train import main as train_main
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Two short videos, and a run of one epoch."""
+    folder = tmp_path_factory.mktemp("beam")
+    write_cholec80(folder / "c80", 2, seed=1, minutes=0.3, size=(20, 28))
+    train_main(["--quiet", *settings(folder, epochs=1)])
+    return folder
+
+
+def test_predictions_are_those_of_the_command_under_the_name_of_the_list(folder, tmp_path):
+    video = str(folder / "c80" / "videos" / "video02.mp4")
+    operation = Predict(str(folder / "run"), batch=16)
+    frames = operation.load()(Entry("video77", ((None, video),)), tmp_path)
+    expected = predict(folder / "run", [video], Reading((16, 24), batch=16))
+    with np.load(tmp_path / "video77.npz") as found:
+        assert set(found) == {name.replace("_02", "_77") for name in expected} and len(found["frames_77"]) == frames
+        for name, array in expected.items():
+            np.testing.assert_array_equal(found[name.replace("_02", "_77")], array)
+
+
+def test_features_are_those_of_the_command(folder, tmp_path):
+    from models.encoders import encoder_of_backbone
+    from models.extract import extract
+
+    video = str(folder / "c80" / "videos" / "video01.mp4")
+    operation = Extract("micro", size=(16, 24), random=True, batch=8)
+    (tmp_path / "many").mkdir()
+    count = operation.load()(Entry("video01", ((None, video),)), tmp_path / "many")
+    assert np.load(tmp_path / "many" / "video01.npy").shape == (count, 8)
+    extract(encoder_of_backbone("micro", None, size=(16, 24)), [video], tmp_path / "one", Reading((16, 24), batch=8))
+    names = {path.name for path in (tmp_path / "one").iterdir()}
+    assert names == {path.name for path in (tmp_path / "many").iterdir()} and set(operation.shared) < names
+    for name in names:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "many" / name).read_bytes()
+    with pytest.raises(ValueError, match="micro has no weights"):
+        dataclasses.replace(operation, random=False).fingerprint()
+
+
+def test_fingerprints_tell_weights_and_settings_apart(folder, tmp_path):
+    one = Predict(str(folder / "run"))
+    assert one.fingerprint() == Predict(str(folder / "run"), batch=3).fingerprint()  # only the speed differs
+    assert one.fingerprint() != Predict(str(folder / "run"), rate=2.0).fingerprint()
+    for operation, message in (
+        (Predict(str(tmp_path)), "not a training run"),
+        (Stabilize(str(tmp_path / "model.npz")), "cannot be read"),
+    ):
+        with pytest.raises(FormatError, match=message):
+            operation.fingerprint()
+
+
+def test_videos_of_a_folder_are_found_by_their_names(folder, tmp_path):
+    assert VIDEO_SUFFIXES == READ
+    found = find_entries(str(folder / "c80"), VIDEO_SUFFIXES)
+    assert [entry.video for entry in found] == ["video01", "video02"]
+    assert found[0].paths == ((None, str(folder / "c80" / "videos" / "video01.mp4")),)
+    (tmp_path / "list.jsonl").write_text('{"video": "video03", "phases": "p.txt", "tools": "gs://bucket/t.txt"}\n')
+    (entry,) = find_entries(str(tmp_path / "list.jsonl"), ())
+    assert entry.paths == (("phases", str(tmp_path / "p.txt")), ("tools", "gs://bucket/t.txt"))
+    (entry,) = find_entries(str(tmp_path / "list.jsonl"), (), "gs://bucket/lists/list.jsonl")
+    assert entry.paths == (("phases", "gs://bucket/lists/p.txt"), ("tools", "gs://bucket/t.txt"))
+    twice = Entry("video01", ((None, "a.mp4"), (None, "b.mp4")))
+    with pytest.raises(FormatError, match=r"video01 has 2 files: a\.mp4, b\.mp4"):
+        Predict(str(folder / "run")).load()(twice, tmp_path)
