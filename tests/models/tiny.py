@@ -22,7 +22,6 @@ class Micro(Backbone):
 
     head_name = "head"
     width = 8
-    head_name = "head"
 
     def __init__(self, *, rngs, dtype):
         self.layer = nnx.Linear(48, 8, rngs=rngs)
