@@ -52,16 +52,9 @@ def example(layout, folder):
     return path
 
 
-def arguments(layout):
-    """Return the arguments of `hmmjax.io.read` that stand for a layout's options."""
-    options = shlex.split(" ".join(layout.options))
-    read = {key.removeprefix("--").replace("-", "_"): x for key, x in zip(options[::2], options[1::2], strict=True)}
-    return read | {name: kind(read[name]) for name, kind in (("fps", float), ("first_index", int)) if name in read}
-
-
 @pytest.mark.parametrize("layout", FORMATS, ids=lambda f: f.name)
 def test_a_layout_is_read_as_its_command_says(layout, tmp_path):
-    path, read = example(layout, tmp_path), arguments(layout)
+    path, read = example(layout, tmp_path), layout.arguments
     track = io.read_annotations(path, **read)[0]
     known = np.maximum(track.values, 0) if track.track == "tools" else np.eye(60)[track.values[track.values >= 0]]
     counts = known.sum(0)
@@ -77,7 +70,7 @@ def test_commands_take_a_layout_for_predictions_and_annotations(layout, tmp_path
     command = shlex.split(layout.command)
     assert command[:2] == ["hmmjax", "explore"] and "Nothing was written" in run(*command[1:], "--dry-run").stdout
     kind = () if layout.name != "TeCNO" else ("--kind", "logits")
-    dense = ("--row-step", "1") if io.read_annotations(path, **arguments(layout))[0].layout.format == "segments" else ()
+    dense = ("--row-step", "1") if io.read_annotations(path, **layout.arguments)[0].layout.format == "segments" else ()
     table = json.loads(run("evaluate", path, "--truth", path, *options, *kind, *dense, "--json").stdout)["table"]
     scores = {r["figure"]: r["value"] for r in table if r["figure"] in ("phase accuracy, pooled", "tool F1, macro")}
     assert scores and set(scores.values()) == {1.0}

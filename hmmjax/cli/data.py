@@ -1,13 +1,17 @@
 """`hmmjax data check`: check a local copy of a data set; `hmmjax data formats`: list layouts of files."""
 
 import json as json_
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hmmjax.cli import console
 from hmmjax.cli import options as o
+
+if TYPE_CHECKING:
+    from hmmjax.data.check import Checked
 
 DATASETS = ("cholec80",)
 
@@ -19,54 +23,83 @@ def _data() -> None:
     pass
 
 
-@app.command(epilog=console.examples("hmmjax data check /data/cholec80", "hmmjax data check cholec80 . --json"))
+@app.command(
+    epilog=console.examples("hmmjax data check /data/autolaparo/labels", "hmmjax data check cholec80 . --json")
+)
 @console.friendly
 def check(
     dataset: Annotated[
         str, typer.Argument(help=f"The data set that it should be: {', '.join(DATASETS)}. May be left out.")
     ],
-    directory: Annotated[
-        Path | None, typer.Argument(help="Folder of the copy, with phase_annotations/ and tool_annotations/.")
-    ] = None,
+    directory: Annotated[Path | None, typer.Argument(help="Folder of the annotations.")] = None,
+    phase_names: o.PhaseNames = None,
+    tool_names: o.ToolNames = None,
     json: o.Json = False,
     traceback: o.Traceback = False,
 ) -> None:
-    """Compare a copy's annotations with the published counts and print every difference. Videos are not checked.
+    """Say which of the known layouts a folder of annotations has, how many videos are there, and what is wrong.
 
-    Exit code 0 for a faithful copy, 1 for one that differs, 2 for one that cannot be read.
+    A copy of Cholec80 is compared with the published counts, of other data sets names, lengths and ranges of labels are
+    checked. Videos are not read. Exit code 0 for a complete copy without problems, 1 for another, 2 for one that cannot
+    be read.
     """
-    from hmmjax.data import cholec80
-
     if directory is None and dataset not in DATASETS:
-        dataset, directory = _recognized(Path(dataset)), Path(dataset)
+        dataset, directory = "", Path(dataset)
+        if not directory.exists():
+            raise ValueError(
+                f"{directory} is neither a folder nor a data set. Fix: check the path, or give a data set first"
+            )
+        if (directory / "phase_annotations").is_dir() or (directory / "tool_annotations").is_dir():
+            dataset = "cholec80"
     if directory is None:
         raise ValueError(f"the folder of {dataset} is missing. Fix: hmmjax data check {dataset} FOLDER")
-    if dataset not in DATASETS:
-        raise ValueError(f"unknown data set {dataset!r}. Fix: only {' and '.join(DATASETS)} is supported")
+    if dataset not in (*DATASETS, ""):
+        raise ValueError(
+            f"unknown data set {dataset!r}. Fix: leave it out, since layouts are recognized; only "
+            f"{' and '.join(DATASETS)} is compared with published counts"
+        )
     with console.Stages() as stages:
-        lines = cholec80.check(directory, progress=stages.files("reading annotations"))
+        files = stages.files("reading annotations")
+        if dataset:
+            from hmmjax.data import cholec80
+
+            summary, *lines = cholec80.check(directory, progress=files)
+        else:
+            from hmmjax.data.check import check_folder
+
+            names = {"phase_names": phase_names, "tool_names": tool_names}
+            found = check_folder(directory, names=names, progress=files)
+    if not dataset:
+        _answer(found, json)
+        return
     if json:
-        print(json_.dumps({"dataset": dataset, "faithful": not lines, "differences": lines}, indent=1))
+        print(
+            json_.dumps({"dataset": dataset, "faithful": not lines, "summary": summary, "differences": lines}, indent=1)
+        )
     else:
-        for line in lines:
+        for line in (f"{dataset}: {summary}", *lines):
             print(line)
-        found = f"{len(lines)} difference{'s' * (len(lines) > 1)} from {dataset}"
-        print(found if lines else f"all counts agree: this is {dataset}")
+        count = f"{len(lines)} difference{'s' * (len(lines) > 1)} from {dataset}"
+        print(count if lines else f"all counts agree: this is {dataset}")
     if lines:
         raise typer.Exit(1)
 
 
-def _recognized(folder: Path) -> str:
-    """Return the data set whose layout a folder has; raise ValueError if it has none."""
-    if not folder.is_dir():
-        raise ValueError(f"{folder} is neither a folder nor a data set. Fix: check the path, or give a data set first")
-    if (folder / "phase_annotations").is_dir() or (folder / "tool_annotations").is_dir():
-        return "cholec80"
-    raise ValueError(
-        f"{folder} has neither phase_annotations/ nor tool_annotations/, so it is no copy of Cholec80, the only data "
-        "set with published counts here. Fix: give the folder that holds them, or look at other annotations with "
-        "hmmjax explore FOLDER --out explored"
-    )
+def _answer(found: "Sequence[Checked]", json: bool) -> None:
+    """Print what a folder holds; exit with code 1 unless it is complete."""
+    if json:
+        rows = [{**c._asdict(), "complete": c.complete} for c in found]
+        rows = [{**row, "problems": [console.as_options(line) for line in row["problems"]]} for row in rows]
+        print(json_.dumps({"layouts": rows}, indent=1))
+    else:
+        for checked in found:
+            print(checked.summary)
+        for line in (line for checked in found for line in checked.problems):
+            print(console.as_options(line))
+        count = sum(len(checked.problems) for checked in found)
+        print(f"{count} problem{'s' * (count != 1)}" if count else "no problems")
+    if not all(checked.complete for checked in found):
+        raise typer.Exit(1)
 
 
 @app.command(epilog=console.examples("hmmjax data formats", "hmmjax data formats --json"))

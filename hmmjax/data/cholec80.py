@@ -156,14 +156,15 @@ def differences(found: Statistics) -> list[str]:
 
 
 def check(directory: str | os.PathLike[str], *, progress: Callable[[Iterable[str]], Iterable[str]] = iter) -> list[str]:
-    """Read the annotations of a copy and list the differences from Cholec80.
+    """Read the annotations of a copy, and list what there is and how it differs from Cholec80.
 
     Args:
         directory: the folder that holds phase_annotations/ and tool_annotations/.
         progress: wraps the iteration over videos, for a progress bar.
 
     Returns:
-        One line per difference; empty for an exact copy.
+        How many videos are present, and one line per difference; no more for an exact copy. Counts over all videos
+        are compared if all are there.
 
     Raises:
         FormatError: if a folder is missing, no video has both annotations, or a file is damaged.
@@ -183,6 +184,7 @@ def check(directory: str | os.PathLike[str], *, progress: Callable[[Iterable[str
     both_there = sorted(set(phase_files) & set(tool_files), key=natural)
     if not both_there:
         raise FormatError("no video has both phase and tool annotations", file=root, fix="pass the folder of Cholec80")
+    lines.insert(0, f"{len(expected & set(both_there))} of {len(expected)} videos present, with phases and tools")
     videos, rows = {}, 0
     for video in progress(both_there):
         phases, tools = _complete(phase_files[video], CHOLEC80_PHASES), _complete(tool_files[video], CHOLEC80_TOOLS)
@@ -190,6 +192,12 @@ def check(directory: str | os.PathLike[str], *, progress: Callable[[Iterable[str
         (both,) = join([phases, tools])
         assert both.phases is not None and both.tools is not None
         videos[video] = both.phases.values, both.tools.values
+    if set(videos) != expected:
+        lines.append(f"number of videos: {len(videos)} found, {len(expected)} expected; other counts are not compared")
+        for video, seconds in (SHORTEST, LONGEST):
+            if video in videos and len(videos[video][0]) != seconds:
+                lines.append(f"frames of {video}: {len(videos[video][0])} found, {seconds} expected")
+        return lines
     if rows != PHASE_ROWS:
         lines.append(f"phase rows: {rows} found, {PHASE_ROWS} expected")
     return lines + differences(statistics(videos))

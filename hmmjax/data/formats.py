@@ -1,6 +1,7 @@
 """Layouts of annotations and predictions that `hmmjax` reads: some lines of each, and the command that reads it."""
 
-from typing import NamedTuple
+import shlex
+from typing import Any, NamedTuple
 
 
 class Format(NamedTuple):
@@ -24,6 +25,17 @@ class Format(NamedTuple):
     def command(self) -> str:
         """The command that explores such annotations."""
         return " ".join(("hmmjax explore", self.file, *self.options, "--out explored"))
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of `hmmjax.io.read` that stand for the options."""
+        words = shlex.split(" ".join(self.options))
+        found: dict[str, Any] = {
+            key.removeprefix("--").replace("-", "_"): value for key, value in zip(words[::2], words[1::2], strict=True)
+        }
+        return found | {
+            name: kind(found[name]) for name, kind in (("fps", float), ("first_index", int)) if name in found
+        }
 
 
 _GESTURES = "G1,G2,G3"
