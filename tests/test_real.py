@@ -174,6 +174,29 @@ def test_the_automatic_choice_of_tools_is_what_the_code_gives(monkeypatch):
         assert now[mode][MAP] == pytest.approx(committed[mode][MAP], abs=2e-3)
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize(("whole", "started"), [(49, (41, 42, 43)), (44, (45, 46, 47))])
+def test_one_short_video_beside_partial_ones_is_safe(monkeypatch, whole, started):
+    """One video labeled throughout, the first 20 minutes of three others, and no other videos: never much below raw."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    auto = importlib.import_module("auto")
+    truth, predicted = real.tmrnet_videos()
+    labels = [np.full_like(x, -1) for x in truth]
+    for video, seconds in ((whole, None), *((v, 1200) for v in started)):
+        labels[video - 41][:seconds] = truth[video - 41][:seconds]
+    given = hmmjax.Observations(predicted), hmmjax.Labels(labels)
+    prepared = dataclasses.replace(auto.prepare(*given, 7, 0), counts=None)
+    inferred, _ = auto.run(prepared, folds=None)
+    rest = [i for i in range(20) if i + 41 not in (whole, *started)]
+
+    def accuracy(videos):
+        return np.mean(np.concatenate([videos[i] == truth[i] for i in rest]))
+
+    for posterior in (inferred.smoothed, inferred.filtered):
+        found = [x[: len(y)].argmax(-1) for x, y in zip(posterior.phases, truth, strict=True)]
+        assert accuracy(found) > accuracy(predicted) - 0.01
+
+
 def test_what_smoothing_does_to_changes_is_measured():
     """Of TMRNet's 119 changes 88 are shown within 10 s, 11 s from the truth on average; committed figures agree."""
     truth, predicted = real.tmrnet_videos()

@@ -17,7 +17,7 @@ from models.commands import count, reported, shard
 from models.data.scenarios import Scenario
 from models.experiment import cholec80
 from models.experiment.cell import missing, predict_cell, predict_lanes, read_result, stabilize_cell
-from models.experiment.plan import Cell, Plan, group, read_plan
+from models.experiment.plan import AUTO, EMISSIONS, Cell, Plan, group, read_plan
 from models.experiment.report import write_report
 from models.experiment.videos import label, prepare_videos, write_view
 
@@ -98,6 +98,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, nargs="+", help="run only these; several processes may share a folder")
     parser.add_argument("--scenarios", nargs="+", help="run only these")
     parser.add_argument("--systems", nargs="+", help="run only these")
+    parser.add_argument(
+        "--emissions", nargs="+", choices=(*EMISSIONS, AUTO), help="families of the HMM, instead of the plan's"
+    )
     parser.add_argument("--workers", type=count, default=1, help="processes that render simulated images (1)")
     parser.add_argument(
         "--stage",
@@ -122,7 +125,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(words)
     with reported("stopped; the same command resumes the experiment"):
         plan = read_plan(options.plan)
-        plan = dataclasses.replace(plan, out=Path(options.out or plan.out))
+        emissions = tuple(options.emissions or plan.emissions)
+        plan = dataclasses.replace(plan, out=Path(options.out or plan.out), emissions=emissions)
         for option in ("scenarios", "systems"):
             for name in getattr(options, option) or ():
                 if name not in getattr(plan, option):

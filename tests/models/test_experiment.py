@@ -242,6 +242,9 @@ def test_an_experiment_resumes_where_it_stopped(grid, capsys):
     assert (folder / "run" / "metrics.jsonl").stat().st_mtime_ns == written
     again = json.loads((grid / "out" / "grid.json").read_text())
     assert again["summary"] == json.loads(before)["summary"]
+    main([str(grid / "plan.yaml"), "--stage", "stabilize", "--systems", "PhaseNet", "--emissions", "auto"])
+    more = read_result(folder / "result.json")
+    assert "M_H online, auto" in more and "M_H, confusion" in more and set(more["hmm"]) == {"confusion", "auto"}
 
 
 def test_self_training(grid, capsys):
