@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from hmmjax.io import FormatError, save_npz
-from models.commands import check_out, count, progress, rate, reported
+from models.commands import check_out, count, progress, rate, reported, shard
 from models.data.feature_files import Layout, VideoFeatures, find_features, read_features
 from models.data.video_images import RULES
 from models.inputs import Clip, Reading, check_inputs, open_clips
@@ -24,7 +24,11 @@ from models.training.run import read_parts, read_run
 
 
 def collect(
-    recognizer: Recognizer, inputs: Sequence[str], reading: Reading, show: Callable[[str, int], None]
+    recognizer: Recognizer,
+    inputs: Sequence[str],
+    reading: Reading,
+    show: Callable[[str, int], None],
+    part: tuple[int, int] = (0, 1),
 ) -> dict[str, np.ndarray]:
     """Predict all videos of some inputs.
 
@@ -33,21 +37,27 @@ def collect(
         inputs: videos, folders of images, caches or packed files.
         reading: settings of reading them.
         show: called with each video's name and its number of frames read so far.
+        part: (i, n) takes every n-th video, starting with the i-th.
 
     Returns:
         "<name>_<video>" (n, ...) for each array that the recognizer predicts, "frames_<video>" (n,), and "fps".
 
     Raises:
-        FormatError: if two videos have the same name, or their frame numbers have different rates.
+        FormatError: if two videos have the same name, their frame numbers have different rates, or there are fewer
+            videos than parts.
     """
     check_inputs(inputs, features=reading.features)
     arrays: dict[str, np.ndarray] = {}
+    seen: set[str] = set()
     read = _features_of if reading.features else open_clips
     for place in inputs:
         for clip in read(place, reading):
             suffix = clip.video.removeprefix("video")
-            if f"frames_{suffix}" in arrays:
+            if clip.video in seen:
                 raise FormatError(f"{clip.video} occurs twice", file=place, fix="predict the two in separate runs")
+            seen.add(clip.video)
+            if (len(seen) - 1) % part[1] != part[0]:
+                continue
             if arrays.setdefault("fps", np.float64(clip.fps)) != clip.fps:
                 raise FormatError(
                     f"{clip.video} counts {clip.fps:g} frames per second, others {arrays['fps']:g}",
@@ -63,6 +73,11 @@ def collect(
             except FormatError as error:
                 raise FormatError(f"{clip.video}: {error}") from error
             arrays |= {f"{name}_{suffix}": x for name, x in predicted.items()}
+    if not arrays:
+        raise FormatError(
+            f"there are {len(seen)} videos, none of which is for part {part[0]} of {part[1]}",
+            fix=f"give --shard i/n with n up to {len(seen)}",
+        )
     return arrays
 
 
@@ -94,7 +109,13 @@ def _counted(clip: Clip, show: Callable[[str, int], None]) -> Iterator[tuple[int
 
 
 def predict(
-    run: str | Path, inputs: Sequence[str], reading: Reading, *, which: str = "best", quiet: bool = True
+    run: str | Path,
+    inputs: Sequence[str],
+    reading: Reading,
+    *,
+    which: str = "best",
+    part: tuple[int, int] = (0, 1),
+    quiet: bool = True,
 ) -> dict[str, np.ndarray]:
     """Predict all inputs; return the arrays of a predictions file, which the module's docstring lists.
 
@@ -103,6 +124,7 @@ def predict(
         inputs: videos, folders of images, caches or packed files.
         reading: settings of reading them.
         which: checkpoint, "best" or "last".
+        part: (i, n) takes every n-th video, starting with the i-th.
         quiet: do not show progress.
 
     Raises:
@@ -113,7 +135,7 @@ def predict(
     check_inputs(inputs, features=reading.features)
     recognizer = Recognizer(run, which)
     with progress(quiet) as show:
-        return complete(collect(recognizer, inputs, reading, show), recognizer, run)
+        return complete(collect(recognizer, inputs, reading, show, part), recognizer, run)
 
 
 def complete(arrays: dict[str, np.ndarray], recognizer: Recognizer, run: str | Path) -> dict[str, np.ndarray]:
@@ -200,11 +222,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m models.predict", description=(__doc__ or "").partition(":")[0])
     add_reading(parser)
+    parser.add_argument("--shard", default="0/1", help="i/n: take every n-th video, starting with the i-th (0/1)")
     options = parser.parse_intermixed_args(arguments)
     with reported():
         check_out(options.out, force=options.force)
-        reading = reading_of(options)
-        arrays = predict(options.run, options.inputs, reading, which=options.checkpoint, quiet=options.quiet)
+        part, reading = shard(options.shard), reading_of(options)
+        arrays = predict(options.run, options.inputs, reading, which=options.checkpoint, part=part, quiet=options.quiet)
         save_npz(options.out, arrays, force=options.force)
     videos = [name.removeprefix("frames_") for name in arrays if name.startswith("frames_")]
     frames = sum(len(arrays[f"frames_{video}"]) for video in videos)

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from hmmjax.io import FormatError
-from models.commands import explain, reported
+from models.commands import count, explain, reported
 from models.settings import Config, read_config
 from models.training.run import read_run
 
@@ -13,14 +13,19 @@ _EPILOG = """The settings are the fields of Config, documented in models/setting
 start from. Every run needs data.train and data.val."""
 
 
-def parse(arguments: list[str] | None = None) -> tuple[Config, bool, bool]:
-    """Parse the command line: the configuration, whether to resume, and whether to be quiet."""
+def parse(arguments: list[str] | None = None) -> tuple[Config, argparse.Namespace]:
+    """Parse the command line: the configuration, and all options."""
     parser = argparse.ArgumentParser(
         prog="python -m models.train", description=(__doc__ or "").partition(":")[0], epilog=_EPILOG
     )
     parser.add_argument("--config", metavar="FILE", help="settings in YAML, or a Python file that sets config")
     parser.add_argument("--resume", metavar="RUN", help="continue the run in this folder")
     parser.add_argument("--quiet", action="store_true", help="do not show a progress bar")
+    several = parser.add_argument_group("several processes (docs/how-to/gpus.md)")
+    several.add_argument("--distributed", action="store_true", help="join the processes that the cluster has started")
+    several.add_argument("--coordinator", metavar="HOST:PORT", help="address of the first process, without a cluster")
+    several.add_argument("--processes", type=count, metavar="N", help="their number")
+    several.add_argument("--process", type=int, metavar="I", help="number of this one, from 0")
     parser.add_argument(
         "settings",
         nargs="*",
@@ -40,7 +45,7 @@ def parse(arguments: list[str] | None = None) -> tuple[Config, bool, bool]:
             config = read_config(options.config, options.settings)
     except (ValueError, OSError) as error:
         parser.error(explain(error))
-    return config, bool(options.resume), options.quiet
+    return config, options
 
 
 def _check_places(config: Config, *, resume: bool) -> None:
@@ -75,15 +80,23 @@ def _check_places(config: Config, *, resume: bool) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line."""
-    config, resume, quiet = parse(arguments)
+    config, options = parse(arguments)
+    resume = bool(options.resume)
     if config.deterministic:
         # Set before JAX first uses a device, which is when it reads this variable.
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_deterministic_ops=true".strip()
-    from models.training.loop import fit
+    from models.training.processes import is_first, join
 
     with reported(f"stopped; continue with: python -m models.train --resume {config.run}"):
         _check_places(config, resume=resume)
-        metrics = fit(config, resume=resume, quiet=quiet)
+        addresses = (options.coordinator, options.processes, options.process)
+        if options.distributed or any(x is not None for x in addresses):
+            join(*addresses)
+        from models.training.loop import fit
+
+        metrics = fit(config, resume=resume, quiet=options.quiet)
+    if not is_first():
+        return
     shown = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
     print(f"{config.run}: best validation: {shown}" if shown else f"{config.run}: no validation yet")
 

@@ -14,6 +14,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from flax import nnx
 
+from models.training.processes import to_devices
 from models.training.step import TrainState
 
 
@@ -63,7 +64,7 @@ class Checkpoints:
         if step is None:
             return None
         model, optimizer, progress = self._read(which, step, {"params": like.params, "rest": like.rest}, like.optimizer)
-        at = jax.device_put(np.int32(step), like.step.sharding)
+        at = to_devices(np.int32(step), like.step.sharding)
         return TrainState(at, model["params"], model["rest"], optimizer), progress
 
     def restore_model(self, which: str, model: nnx.Module) -> int:

@@ -12,6 +12,7 @@ from hmmjax.metrics import average_precision
 from models.data.frames import FrameTable, Source, take
 from models.data.loader import Arrays, epoch_order, even_batches, prefetch, read_batches
 from models.settings import Config
+from models.training.processes import own_rows
 from models.training.step import Program, TrainState, spread
 
 Losses = dict[str, float]
@@ -28,7 +29,10 @@ class Feed(Protocol):
     per_epoch: int
 
     def batches(self, epoch: int, done: int) -> Iterator[Arrays]:
-        """Yield the batches of one epoch after the first `done`, in an order that depends on seed and epoch only."""
+        """Yield this process's rows of the batches of one epoch after the first `done`.
+
+        Their order depends on seed and epoch only.
+        """
         ...
 
     def validate(self, program: Program, state: TrainState) -> tuple[Predictions, FrameTable, Losses]:
@@ -54,7 +58,7 @@ class Frames:
     def batches(self, epoch: int, done: int) -> Iterator[Arrays]:
         """See `Feed`."""
         order = epoch_order(self.rows, self.config.batch, self.config.seed, epoch)[done:]
-        return read_batches(self.source, order, workers=self.config.data.workers)
+        return read_batches(self.source, own_rows(order), workers=self.config.data.workers)
 
     def validate(self, program: Program, state: TrainState) -> tuple[Predictions, FrameTable, Losses]:
         """See `Feed`."""
@@ -64,11 +68,14 @@ class Frames:
         spare = order.size - len(rows)
         predicted: list[Predictions] = []
         sums: Losses = {}
-        for number, batch in enumerate(read_batches(source, order, workers=config.data.workers), 1):
+        places = own_rows(np.arange(config.eval_batch))
+        for number, batch in enumerate(read_batches(source, own_rows(order), workers=config.data.workers), 1):
             used = config.eval_batch - (spare if number == len(order) else 0)
             # The frame that fills up the last batch loses its labels, so it does not contribute to the loss.
             for name in ("phases", "tools"):
-                batch[name] = np.concatenate([batch[name][:used], np.full_like(batch[name][used:], -1)])
+                batch[name] = np.concatenate(
+                    [batch[name][places < used], np.full_like(batch[name][places >= used], -1)]
+                )
             outputs, losses = program.evaluate(state, spread(batch, self.mesh))
             predicted.append({name: np.asarray(x)[:used] for name, x in outputs.items()})
             for name, value in losses.items():
@@ -142,7 +149,7 @@ def validate_sequences(
     places: list[np.ndarray] = []
     sums: Losses = {}
     for videos in order:
-        arrays = sequences.batch(videos)
+        arrays = sequences.batch(own_rows(videos))
         outputs, losses = program.decide(state, spread(arrays, mesh))
         rows = np.where(videos[:, None] >= 0, sequences.rows[videos], -1)
         used = (rows >= 0) & (True if sequences.part is None else sequences.table.parts[rows] == sequences.part)
@@ -178,7 +185,7 @@ class WholeVideos:
     def batches(self, epoch: int, done: int) -> Iterator[Arrays]:
         """See `Feed`."""
         order = epoch_order(self.videos, self.config.batch, self.config.seed, epoch)[done:]
-        return (self.train.batch(videos) for videos in order)
+        return (self.train.batch(videos) for videos in own_rows(order))
 
     def validate(self, program: Program, state: TrainState) -> tuple[Predictions, FrameTable, Losses]:
         """See `Feed`."""
@@ -219,7 +226,7 @@ class Clips:
         config = self.config
         order = epoch_order(np.arange(len(self.windows)), config.batch, config.seed, epoch)[done : self.per_epoch]
         for chosen in order:
-            rows = self.windows[chosen]
+            rows = self.windows[own_rows(chosen)]
             images = np.stack([self.source[row] for row in rows.reshape(-1)])
             images = images.reshape(*rows.shape, *images.shape[1:])
             yield {"images": images, **labels_of(self.source.table, rows, config.data.train_part)}
@@ -232,7 +239,7 @@ class Clips:
             needed, place = np.unique(rows, return_inverse=True)
             chunks = prefetch(
                 even_batches(needed, size),
-                lambda chunk: spread({"images": np.stack([self.val[row] for row in chunk])}, self.mesh),
+                lambda chunk: spread({"images": np.stack([self.val[row] for row in own_rows(chunk)])}, self.mesh),
             )
             found = [np.asarray(program.features(state, batch["images"]), np.float32) for batch in chunks]
             return np.concatenate(found)[: len(needed)][place]

@@ -4,7 +4,7 @@ import dataclasses
 import gc
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ from models.data.loader import prefetch
 from models.settings import Config
 from models.training.checkpoint import Checkpoints
 from models.training.feeds import score
-from models.training.run import Record, read_metrics
+from models.training.processes import is_first
+from models.training.run import Record, Silent, read_metrics
 from models.training.setup import Setup, set_up
 from models.training.step import TrainState, spread
 
@@ -61,17 +62,18 @@ def fit(config: Config, *, resume: bool = False, quiet: bool = False) -> dict[st
     """
     folder = Path(config.run)
     folder.mkdir(parents=True, exist_ok=True)
-    with lock(folder, fix="wait for it to finish, or choose another run=..."):
+    first = is_first()
+    with lock(folder, fix="wait for it to finish, or choose another run=...") if first else nullcontext():
         setup = set_up(config, resume=resume)
         checkpoints, state, progress = Checkpoints(folder / "checkpoints"), setup.state, Progress()
         if resume:
             state, progress = _restore(config, setup, checkpoints)
         progress.per_epoch = setup.feed.per_epoch
-        record = Record(config, setup.classes, int(state.step))
+        record = Record(config, setup.classes, int(state.step)) if first else Silent()
         run = _Run(config, setup, checkpoints, record, progress)
         run.metrics = _validated(folder, progress.best_step)
         try:
-            with _progress_bar(setup.total, int(state.step), quiet) as bar:
+            with _progress_bar(setup.total, int(state.step), quiet or not first) as bar:
                 run.train(state, bar)
         finally:
             gc.unfreeze()
@@ -98,7 +100,9 @@ def _restore(config: Config, setup: Setup, checkpoints: Checkpoints) -> tuple[Tr
 class _Run:
     """The loop over updates of one run."""
 
-    def __init__(self, config: Config, setup: Setup, checkpoints: Checkpoints, record: Record, progress: Progress):
+    def __init__(
+        self, config: Config, setup: Setup, checkpoints: Checkpoints, record: Record | Silent, progress: Progress
+    ):
         self.config, self.setup = config, setup
         self.checkpoints, self.record, self.progress = checkpoints, record, progress
         self.metrics: dict[str, float] = {}

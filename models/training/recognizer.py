@@ -20,6 +20,7 @@ from models.systems import Outputs, System, make_system, probabilities
 from models.training.augment import resize
 from models.training.checkpoint import Checkpoints
 from models.training.feeds import video_rows
+from models.training.processes import in_turn
 from models.training.run import read_classes, read_run, read_width
 
 T = TypeVar("T")
@@ -209,17 +210,21 @@ def cached_features(run: str | Path, source: Source, *, batch: int = 256) -> np.
     for x in (table.videos.astype(np.str_), table.frames, *(source[int(row)] for row in some)):
         digest.update(np.ascontiguousarray(x).tobytes())
     path = Path(run) / "features" / f"{digest.hexdigest()[:16]}.npy"
-    if not path.exists():
-        size = 2 * len(source) * recognizer.width
-        print(f"{path}: writing features of {len(source):,} frames, {size / 1e9:.3g} GB", file=sys.stderr, flush=True)
-        with write_atomically(path, force=True) as temporary:
-            features = np.lib.format.open_memmap(temporary, "w+", np.float16, (len(source), recognizer.width))
-            rows = even_batches(np.arange(len(source)), batch)
-            for chunk, images in prefetch(rows, lambda chunk: (chunk, np.stack([source[row] for row in chunk]))):
-                # The first row fills up the last chunk; it is computed again, with the same result.
-                features[chunk] = np.clip(recognizer.features(images), -_HALF, _HALF)
-            features.flush()
+    in_turn(lambda: path.exists() or _write_features(path, recognizer, source, batch))
     return np.load(path, mmap_mode="r")
+
+
+def _write_features(path: Path, recognizer: Recognizer, source: Source, batch: int) -> None:
+    """Compute the features of all frames of a source and write them."""
+    size = 2 * len(source) * recognizer.width
+    print(f"{path}: writing features of {len(source):,} frames, {size / 1e9:.3g} GB", file=sys.stderr, flush=True)
+    with write_atomically(path, force=True) as temporary:
+        features = np.lib.format.open_memmap(temporary, "w+", np.float16, (len(source), recognizer.width))
+        rows = even_batches(np.arange(len(source)), batch)
+        for chunk, images in prefetch(rows, lambda chunk: (chunk, np.stack([source[row] for row in chunk]))):
+            # The first row fills up the last chunk; it is computed again, with the same result.
+            features[chunk] = np.clip(recognizer.features(images), -_HALF, _HALF)
+        features.flush()
 
 
 def predict_cached(

@@ -140,6 +140,16 @@ class Record:
             self._events.close()
 
 
+class Silent:
+    """The record of a process that writes none, because the first one does."""
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Write nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
 def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
     """Read the complete lines of a run's ``metrics.jsonl``; return an empty list if there is no such file."""
     path = Path(folder) / "metrics.jsonl"

@@ -20,6 +20,7 @@ from models.systems import SYSTEMS, System, make_system
 from models.training.checkpoint import Checkpoints, any_checkpoint
 from models.training.feeds import Feed, make_feed
 from models.training.losses import class_weights
+from models.training.processes import in_turn, is_first
 from models.training.recognizer import Recognizer, cached_features
 from models.training.run import read_parts, read_width, write_parts, write_width
 from models.training.step import (
@@ -86,7 +87,8 @@ def set_up(config: Config, *, resume: bool) -> Setup:
                 f"multiple of {mesh.size}"
             )
     read = _read_sizes(config, source, resume)
-    write_parts(config.run, _parts_of(config, table, val.table))
+    if is_first():
+        write_parts(config.run, _parts_of(config, table, val.table))
     # Weights that a checkpoint replaces need not exist any more.
     pretrained = not resume and config.start is None
     system = make_system(config, len(table.phase_names), len(table.tool_names), pretrained=pretrained, **read)
@@ -250,7 +252,8 @@ def _read_sizes(config: Config, source: Any, resume: bool) -> dict[str, Any]:
                 f"the features in {config.features} have {source.width} channels, and {run} was trained on {width}. "
                 "Fix: give features of the same encoder"
             )
-    write_width(config.run, source.width)
+    if is_first():
+        write_width(config.run, source.width)
     return {"width": source.width}
 
 
@@ -274,7 +277,14 @@ def _copy_frozen(config: Config, resume: bool) -> dict[str, Any]:
         raise ValueError(
             f"frozen={frozen}: this run has no backbone of its own. Fix: set frozen to the run that it is based on"
         )
-    if not resume:
+    in_turn(lambda: _copy_run(frozen, copy, replace=not resume and is_first()))
+    kept = Recognizer(copy)
+    return {"width": kept.width, "cells": kept.cells}
+
+
+def _copy_run(frozen: Path, copy: Path, *, replace: bool) -> None:
+    """Copy what `Recognizer` reads of a run, unless it is there already."""
+    if replace:
         # A failed attempt may have left a copy of another run.
         shutil.rmtree(copy, ignore_errors=True)
     if not (copy / "classes.json").exists():
@@ -284,5 +294,3 @@ def _copy_frozen(config: Config, resume: bool) -> dict[str, Any]:
             # Runs of earlier versions have no parts.
             if name != "parts.json" or (frozen / name).exists():
                 shutil.copy(frozen / name, copy / name)
-    kept = Recognizer(copy)
-    return {"width": kept.width, "cells": kept.cells}

@@ -15,6 +15,7 @@ from models.settings import Config, Optimizer
 from models.systems import SYSTEMS, Logits, System, Terms, probabilities
 from models.training.augment import augment, augment_boxes, resize
 from models.training.losses import Criterion, HMMLoss, Weights
+from models.training.processes import to_devices
 
 #: "images" (N, H, W, 3) uint8, or clips (N, T, H, W, 3), or "features" (N, T, D) with their "mask" (N, T); "phases"
 #: (N,) or (N, T), "tools" with a further axis K; and if known "boxes" (N, M, 4), "box_tools" (N, M), "phase_weights"
@@ -228,15 +229,25 @@ def _losses(value: Array, terms: Terms) -> Metrics:
 
 
 def data_mesh() -> Mesh:
-    """Return all visible devices in a row, along which batches are sharded."""
-    return Mesh(np.array(jax.devices()), ("data",))
+    """Return all devices of all processes in a row, along which batches are sharded, those of a process in succession.
+
+    Raises:
+        ValueError: if processes have different numbers of devices.
+    """
+    devices = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
+    if len(devices) != jax.process_count() * jax.local_device_count():
+        raise ValueError(
+            f"process {jax.process_index()} has {jax.local_device_count()} of {len(devices)} devices. Fix: give each "
+            f"of the {jax.process_count()} processes the same number"
+        )
+    return Mesh(np.array(devices), ("data",))
 
 
 def spread(batch: dict[str, np.ndarray], mesh: Mesh) -> Batch:
-    """Put a batch on the devices of a mesh, sharded along its first axis."""
-    return jax.device_put(batch, NamedSharding(mesh, PartitionSpec("data")))
+    """Put a batch, of which each process has its own rows, on the devices of a mesh, sharded along its first axis."""
+    return to_devices(batch, NamedSharding(mesh, PartitionSpec("data")))
 
 
 def replicate(tree: Any, mesh: Mesh) -> Any:
     """Put a copy of every array in a tree on each device of a mesh."""
-    return jax.device_put(tree, NamedSharding(mesh, PartitionSpec()))
+    return to_devices(tree, NamedSharding(mesh, PartitionSpec()))

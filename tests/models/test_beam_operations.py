@@ -18,6 +18,7 @@ from models.beam.operations import VIDEO_SUFFIXES, Extract, Predict, Stabilize
 from models.data.simsurg import write_cholec80
 from models.inputs import VIDEO_SUFFIXES as READ
 from models.inputs import Reading
+from models.predict import main as predict_main
 from models.predict import predict
 from models.train import main as train_main
 
@@ -40,6 +41,24 @@ def test_predictions_are_those_of_the_command_under_the_name_of_the_list(folder,
         assert set(found) == {name.replace("_02", "_77") for name in expected} and len(found["frames_77"]) == frames
         for name, array in expected.items():
             np.testing.assert_array_equal(found[name.replace("_02", "_77")], array)
+
+
+def test_processes_share_the_videos_to_predict(folder, tmp_path, capsys):
+    videos = [str(folder / "c80" / "videos" / f"video0{n}.mp4") for n in (1, 2)]
+    words = [str(folder / "run"), *videos, "--quiet", "--batch", "16"]
+    predict_main([*words, "--out", str(tmp_path / "whole.npz")])
+    found = {}
+    for i in range(2):
+        predict_main([*words, "--shard", f"{i}/2", "--out", str(tmp_path / f"{i}.npz")])
+        with np.load(tmp_path / f"{i}.npz") as arrays:
+            assert [name for name in arrays if name.startswith("frames_")] == [f"frames_0{i + 1}"]
+            found |= dict(arrays)
+    with np.load(tmp_path / "whole.npz") as arrays:
+        assert set(found) == set(arrays)
+        for name in arrays:
+            np.testing.assert_array_equal(found[name], arrays[name])
+    with pytest.raises(SystemExit, match="there are 2 videos, none of which is for part 2 of 3"):
+        predict_main([*words, "--shard", "2/3", "--out", str(tmp_path / "c.npz")])
 
 
 def test_features_are_those_of_the_command(folder, tmp_path):
