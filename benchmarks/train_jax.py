@@ -1,5 +1,6 @@
 """The JAX side of benchmarks/train.py: a Flax network, trained by one compiled step."""
 
+import fcntl
 import gc
 import json
 import os
@@ -18,6 +19,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from models.backbones import Backbone, build
+from models.backbones.depthwise import Depthwise, on_nvidia
 from models.backbones.layers import Dropout
 from models.weights import load_weights
 
@@ -26,19 +28,31 @@ def main() -> None:
     settings = json.loads(sys.argv[1])
     start = time.perf_counter()
 
-    def make(dtype: Any) -> Backbone:
+    def make(dtype: Any, weights: str) -> Backbone:
         net = nnx.eval_shape(
             lambda: build(settings["network"], classes=1000, dtype=dtype, rngs=nnx.Rngs(0), **settings["options"])
         )
-        load_weights(net, settings["weights"])
+        while not os.path.exists(weights):
+            time.sleep(0.1)
+        load_weights(net, weights)
         net.train()
         return net
 
-    net, exact = make(jnp.bfloat16), make(jnp.float32)
-    if hasattr(net, "fold_stem"):
-        # The default depends on the dtype; check the variant that is timed.
-        exact.fold_stem = net.fold_stem
-    checks = reference(exact, settings)
+    net = make(jnp.bfloat16, settings["weights"]["torch"])
+    checks, measure = {}, None
+    lock = open(Path(settings["folder"]) / "lock", "w")  # noqa: SIM115
+    # One variant at a time chooses its kernels.
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    for side, weights in settings["weights"].items():
+        exact = make(jnp.float32, weights)
+        # Defaults depend on the dtype; check the variant that is timed.
+        if hasattr(net, "fold_stem"):
+            exact.fold_stem = net.fold_stem
+        for _, module in nnx.iter_modules(exact):
+            if isinstance(module, Depthwise):
+                module.fast = on_nvidia(jnp.bfloat16) if module.fast is None else module.fast
+        checks[side], measure = reference(exact, settings, measure)
+        note(start, f"{side}'s loss is checked")
     graph, params, rest = nnx.split(net, nnx.Param, ...)
     del net, exact
     optimizer = optax.adamw(1e-3, weight_decay=0.05)
@@ -62,6 +76,7 @@ def main() -> None:
     state = (jnp.zeros((), jnp.int32), params, rest, optimizer.init(params))
     compiled = jax.jit(step, donate_argnums=0).lower(state, *batches[0]).compile()
     memory = compiled.memory_analysis()
+    note(start, "the update is compiled")
 
     def run(steps: int) -> float:
         nonlocal state
@@ -74,12 +89,13 @@ def main() -> None:
 
     state, first = compiled(state, *batches[0])
     run(5)
+    lock.close()
     # As in `models.training.loop`: garbage collection must not stall the accelerator.
     gc.collect()
     gc.freeze()
     reply(
         {
-            **checks,
+            "checks": checks,
             "first_loss": float(first),
             "build_seconds": time.perf_counter() - start,
             "device": jax.devices()[0].device_kind,
@@ -96,6 +112,11 @@ def main() -> None:
             reply({"kernels": profile(run, request["steps"])})
 
 
+def note(start: float, what: str) -> None:
+    """Say on standard error how far this process is."""
+    print(f"jax {sys.argv[1]}: {what} after {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
+
+
 def forward(
     params: nnx.State, rest: nnx.State, graph: nnx.GraphDef, images: Array, labels: Array, key: Array
 ) -> tuple[Array, nnx.State]:
@@ -106,8 +127,8 @@ def forward(
     return loss, nnx.split(net, nnx.Param, ...)[2]
 
 
-def reference(net: Backbone, settings: dict[str, Any]) -> dict[str, Any]:
-    """Return loss and gradient norm of a few images in float32, without stochastic depth."""
+def reference(net: Backbone, settings: dict[str, Any], measure: Any = None) -> tuple[dict[str, Any], Any]:
+    """Return loss and gradient norm of a few images in float32, without stochastic depth, and the compiled program."""
     rng = np.random.default_rng(0)
     images = rng.standard_normal((8, 3, settings["image"], settings["image"]), np.float32).transpose(0, 2, 3, 1)
     labels = rng.integers(0, 1000, 8)
@@ -117,11 +138,11 @@ def reference(net: Backbone, settings: dict[str, Any]) -> dict[str, Any]:
     graph, params, rest = nnx.split(net, nnx.Param, ...)
     # Runs once: autotuning would take longer than it saves.
     options = {"xla_gpu_autotune_level": 0} if jax.default_backend() == "gpu" else None
-    measure = jax.jit(jax.value_and_grad(forward, has_aux=True), static_argnums=2, compiler_options=options)
+    measure = measure or jax.jit(jax.value_and_grad(forward, has_aux=True), static_argnums=2, compiler_options=options)
     with jax.default_matmul_precision("highest"):
         (loss, _), grads = measure(params, rest, graph, images, labels, jax.random.key(0))
     count = sum(p.size for p in jax.tree.leaves(params))
-    return {"parameters": count, "loss": float(loss), "gradient": float(optax.tree.norm(grads))}
+    return {"parameters": count, "loss": float(loss), "gradient": float(optax.tree.norm(grads))}, measure
 
 
 def profile(run: Any, steps: int) -> list[dict[str, Any]]:

@@ -1,7 +1,8 @@
-"""The PyTorch side of benchmarks/train.py: a torchvision network with the usual optimizations."""
+"""The PyTorch side of benchmarks/train.py: a network of torchvision or timm with the usual optimizations."""
 
 import gc
 import json
+import os
 import sys
 import time
 from typing import Any
@@ -17,8 +18,9 @@ def main() -> None:
     torch.manual_seed(0)
     torch.backends.cudnn.benchmark = True
     start = time.perf_counter()
-    net = getattr(torchvision.models, settings["network"])(weights=None)
-    torch.save(net.state_dict(), settings["weights"])
+    net = make(settings)
+    torch.save(net.state_dict(), settings["weights"] + ".part")
+    os.replace(settings["weights"] + ".part", settings["weights"])
     net = net.to(device, memory_format=torch.channels_last).train()
     checks = reference(net, settings, device)
     torch.set_float32_matmul_precision("high")
@@ -33,7 +35,7 @@ def main() -> None:
         for _ in range(4)
     ]
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, weight_decay=0.05, fused=True)
-    model = torch.compile(net) if settings["compile"] else net
+    model = torch.compile(net, dynamic=False) if settings["compile"] else net
 
     def step(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         optimizer.zero_grad(set_to_none=True)
@@ -71,6 +73,23 @@ def main() -> None:
             reply({"seconds": run(request["steps"])})
         else:
             reply({"kernels": profile(run, request["steps"], device)})
+
+
+def make(settings: dict[str, Any]) -> torch.nn.Module:
+    """Build the network; scaled branches count from the start, so that a check of the loss covers them."""
+    if settings["library"] == "timm":
+        import timm
+
+        net = timm.create_model(settings["network"])
+    else:
+        net = getattr(torchvision.models, settings["network"])(weights=None)
+    with torch.no_grad():
+        for name, value in net.named_parameters():
+            if name.endswith("layer_scale"):
+                value.fill_(0.3)
+            elif name.startswith("head") and name.endswith("weight"):
+                value.normal_(0, 0.02)
+    return net
 
 
 def reference(net: torch.nn.Module, settings: dict[str, Any], device: str) -> dict[str, Any]:

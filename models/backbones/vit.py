@@ -15,7 +15,8 @@ from jax.typing import DTypeLike
 from models.backbones.attention import dense, truncated_normal
 from models.backbones.base import Backbone, Features
 from models.backbones.bicubic import resize_grid
-from models.backbones.layers import Dropout, LayerNorm, conv, fold, gelu, torch_uniform
+from models.backbones.depthwise import on_nvidia
+from models.backbones.layers import Dropout, LayerNorm, PatchConv, fold, gelu, torch_uniform
 
 #: A rotation of queries and keys: cosines and sines (tokens, channels per head).
 Rotation = tuple[np.ndarray, np.ndarray]
@@ -27,25 +28,48 @@ class Attention(nnx.Module):
     Args:
         width: number of channels C.
         heads: number of heads.
-        flash: use cuDNN's fused attention, which needs an NVIDIA GPU and half precision.
+        flash: use cuDNN's fused attention; None uses it in half precision on NVIDIA GPUs.
+        split: three products for queries, keys and values.
         dtype: in which the layer computes.
         rngs: for the initial parameters.
     """
 
-    def __init__(self, width: int, heads: int, *, flash: bool, dtype: DTypeLike, rngs: nnx.Rngs):
+    def __init__(
+        self, width: int, heads: int, *, flash: bool | None, split: bool = False, dtype: DTypeLike, rngs: nnx.Rngs
+    ):
         self.qkv = dense(width, 3 * width, dtype=dtype, rngs=rngs)
         self.proj = dense(width, width, dtype=dtype, rngs=rngs)
         self.heads = heads
-        self.implementation = "cudnn" if flash else None
+        self.flash, self.split, self.dtype = flash, split, dtype
 
-    def __call__(self, x: Array, rotation: Rotation | None) -> Array:
-        """Apply attention to x (N, T, C); the last tokens are rotated if there is a rotation."""
+    def __call__(self, x: Array, rotation: Rotation | None, lengths: Array | None = None) -> Array:
+        """Apply attention to x (N, T, C).
+
+        Args:
+            x: tokens.
+            rotation: of the last tokens, or None.
+            lengths: (N,) number of tokens that are attended to, the first ones; None for all.
+
+        Returns:
+            (N, T, C).
+        """
         n, tokens, width = x.shape
-        q, k, v = jnp.moveaxis(self.qkv(x).reshape(n, tokens, 3, self.heads, width // self.heads), 2, 0)
+        if self.split:
+            kernels = jnp.split(self.qkv.kernel[...].astype(self.dtype), 3, -1)
+            biases = jnp.split(self.qkv.bias[...].astype(self.dtype), 3)
+            parts = (x @ kernel + bias for kernel, bias in zip(kernels, biases, strict=True))
+            q, k, v = (part.reshape(n, tokens, self.heads, width // self.heads) for part in parts)
+        else:
+            q, k, v = jnp.moveaxis(self.qkv(x).reshape(n, tokens, 3, self.heads, width // self.heads), 2, 0)
         if rotation is not None:
             q, k = _rotate(q, rotation), _rotate(k, rotation)
-        out = jax.nn.dot_product_attention(q, k, v, implementation=self.implementation)
+        form = "cudnn" if self.fused() else "xla"
+        out = jax.nn.dot_product_attention(q, k, v, implementation=form, key_value_seq_lengths=lengths)
         return self.proj(out.reshape(n, tokens, width))
+
+    def fused(self) -> bool:
+        """Whether this layer uses cuDNN's fused attention."""
+        return on_nvidia(self.dtype) if self.flash is None else self.flash
 
 
 def _rotate(x: Array, rotation: Rotation) -> Array:
@@ -133,13 +157,14 @@ class Block(nnx.Module):
         scale: float | None,
         *,
         swiglu: bool,
-        flash: bool,
+        flash: bool | None,
+        split: bool,
         epsilon: float,
         dtype: DTypeLike,
         rngs: nnx.Rngs,
     ):
         self.norm1 = LayerNorm(width, epsilon=epsilon)
-        self.attn = Attention(width, heads, flash=flash, dtype=dtype, rngs=rngs)
+        self.attn = Attention(width, heads, flash=flash, split=split, dtype=dtype, rngs=rngs)
         self.norm2 = LayerNorm(width, epsilon=epsilon)
         if swiglu:
             # Two thirds, so that the three matrices have as many numbers as the two of a perceptron.
@@ -151,9 +176,9 @@ class Block(nnx.Module):
         self.scaled = scale is not None
         self.drop = Dropout(drop, samples=True)
 
-    def __call__(self, x: Array, rotation: Rotation | None, key: Array | None) -> Array:
-        """Apply the block to x (N, T, C)."""
-        y = self.attn(self.norm1(x), rotation)
+    def __call__(self, x: Array, rotation: Rotation | None, lengths: Array | None, key: Array | None) -> Array:
+        """Apply the block to x (N, T, C); see `Attention`."""
+        y = self.attn(self.norm1(x), rotation, lengths)
         x = x + self.drop(self.ls1(y) if self.scaled else y, fold(key, 0))
         y = self.mlp(self.norm2(x))
         return x + self.drop(self.ls2(y) if self.scaled else y, fold(key, 1))
@@ -163,7 +188,7 @@ class Patches(nnx.Module):
     """The layer that embeds patches."""
 
     def __init__(self, width: int, patch: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
-        self.proj = conv(3, width, patch, patch, dtype=dtype, rngs=rngs, kernel_init=torch_uniform)
+        self.proj = PatchConv(3, width, patch, dtype=dtype, rngs=rngs, kernel_init=torch_uniform)
 
     def __call__(self, images: Array) -> Array:
         """Embed the patches of images: (N, H, W, 3) to (N, H / patch, W / patch, C); incomplete ones are ignored."""
@@ -188,7 +213,7 @@ class ViT(Backbone):
         epsilon: added to the variance in normalizations.
         drop_path: rate of stochastic depth at the last block; it grows linearly from 0.
         classes: number of classes of a classifier on the feature; None leaves it out.
-        flash: use cuDNN's fused attention, which needs an NVIDIA GPU and half precision.
+        flash: see `Attention`.
         dtype: in which the network computes.
         remat: recompute each block in the backward pass instead of storing its activations.
         rngs: for the initial parameters.
@@ -215,7 +240,8 @@ class ViT(Backbone):
         epsilon: float = 1e-6,
         drop_path: float = 0.0,
         classes: int | None = None,
-        flash: bool = False,
+        flash: bool | None = None,
+        split: bool = False,
         dtype: DTypeLike = jnp.float32,
         remat: bool = False,
         rngs: nnx.Rngs,
@@ -231,7 +257,7 @@ class ViT(Backbone):
             self.pos_embed = nnx.Param(places)
         if registers:
             self.register_tokens = nnx.Param(truncated_normal(rngs.params(), (1, registers, width), jnp.float32))
-        options = {"swiglu": swiglu, "flash": flash, "epsilon": epsilon, "dtype": dtype, "rngs": rngs}
+        options = {"swiglu": swiglu, "flash": flash, "split": split, "epsilon": epsilon, "dtype": dtype, "rngs": rngs}
         drops = [drop_path * i / max(depth - 1, 1) for i in range(depth)]
         self.blocks = nnx.List([Block(width, heads, drop, scale, **options) for drop in drops])
         self.norm = LayerNorm(width, epsilon=epsilon)
@@ -260,10 +286,19 @@ class ViT(Backbone):
         extra = [first, self.register_tokens[...]] if self.registers else [first]
         extra = [jnp.broadcast_to(token, (n, *token.shape[1:])).astype(self.dtype) for token in extra]
         x = jnp.concatenate([*extra, x], 1)
+        count, lengths = x.shape[1], None
+        if count % 2 and self.blocks[0].attn.fused():
+            # JAX refuses cuDNN's attention for odd numbers of tokens in training: one more, to which none attends.
+            x, lengths = jnp.pad(x, ((0, 0), (0, 1), (0, 0))), jnp.full(n, count, jnp.int32)
+            if rotation is not None:
+                rotation = (
+                    np.pad(rotation[0], ((0, 1), (0, 0)), constant_values=1),
+                    np.pad(rotation[1], ((0, 1), (0, 0))),
+                )
         call = nnx.remat(Block.__call__) if self.remat else Block.__call__
         for number, block in enumerate(self.blocks):
-            x = call(block, x, rotation, fold(key, number))
-        x = self.norm(x)
+            x = call(block, x, rotation, lengths, fold(key, number))
+        x = self.norm(x[:, :count])
         token, maps = x[:, 0], x[:, 1 + self.registers :].reshape(n, rows, columns, width)
         mean = maps.mean((1, 2))
         pooled = {"class": token, "mean": mean, "both": jnp.concatenate([token, mean], -1)}[self.pool]

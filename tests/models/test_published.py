@@ -131,6 +131,29 @@ def test_training_reaches_every_parameter(case):
         assert (np.asarray(grad) != 0).any(), path
 
 
+@pytest.mark.parametrize("case", ["transformers/dinov2", "transformers/dinov3"])
+def test_a_token_more_for_the_fused_attention_changes_nothing(case, monkeypatch):
+    """cuDNN's attention takes even numbers of tokens; here the plain form takes its place, with the same arguments."""
+    images, attend, forms = images_for(case), jax.nn.dot_product_attention, []
+
+    def recorded(*arrays, implementation, **options):
+        forms.append((implementation, arrays[0].shape[1] % 2))
+        return attend(*arrays, implementation="xla", **options)
+
+    monkeypatch.setattr(jax.nn, "dot_product_attention", recorded)
+    outputs = {}
+    for flash in (False, True):
+        graph, params = nnx.split(network(case, flash=flash, registers=3))
+
+        def features(params, graph=graph):
+            return (nnx.merge(graph, params)(images).pooled ** 2).sum()
+
+        outputs[flash] = jax.jit(jax.value_and_grad(features))(params)
+    assert set(forms) == {("xla", 1), ("cudnn", 0)}
+    for plain, fused in zip(*map(jax.tree.leaves, (outputs[False], outputs[True])), strict=True):
+        np.testing.assert_allclose(fused, plain, rtol=1e-3, atol=1e-4 * np.abs(plain).max())
+
+
 @pytest.mark.thorough
 def test_shapes_of_published_sizes():
     """Parameters of the published networks, counted without allocating them."""
