@@ -19,7 +19,6 @@ from jax import Array
 from jax import numpy as jnp
 
 from models.backbones import Backbone, build
-from models.backbones.depthwise import Depthwise, on_nvidia
 from models.backbones.layers import Dropout
 from models.weights import load_weights
 
@@ -45,12 +44,9 @@ def main() -> None:
     fcntl.flock(lock, fcntl.LOCK_EX)
     for side, weights in settings["weights"].items():
         exact = make(jnp.float32, weights)
-        # Defaults depend on the dtype; check the variant that is timed.
         if hasattr(net, "fold_stem"):
+            # The default depends on the dtype; check the variant that is timed.
             exact.fold_stem = net.fold_stem
-        for _, module in nnx.iter_modules(exact):
-            if isinstance(module, Depthwise):
-                module.fast = on_nvidia(jnp.bfloat16) if module.fast is None else module.fast
         checks[side], measure = reference(exact, settings, measure)
         note(start, f"{side}'s loss is checked")
     graph, params, rest = nnx.split(net, nnx.Param, ...)

@@ -9,6 +9,7 @@ Several videos are decoded at a time, so that the accelerator has always a batch
 """
 
 import argparse
+import dataclasses
 import json
 import os
 import sys
@@ -281,6 +282,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         part = shard(options.shard)
         encoder = _encoder(options)
         reading = Reading(encoder.size, options.rate, options.fps, options.naming, options.part, options.batch)
+        # All cores together, however many videos are decoded at a time.
+        reading = dataclasses.replace(reading, threads=max((os.cpu_count() or 1) // options.workers, 1))
         with progress(options.quiet) as show:
             written, there, failed = extract(
                 encoder, options.inputs, options.out, reading, part=part, workers=options.workers, show=show

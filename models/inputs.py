@@ -30,6 +30,7 @@ class Reading:
         batch: number of frames per call of the network.
         features: the inputs are files and folders of precomputed features.
         channels_first: these are (channels, frames).
+        threads: number of threads that decode a video; 0 for one per core.
     """
 
     size: tuple[int, int]
@@ -40,6 +41,7 @@ class Reading:
     batch: int = 128
     features: bool = False
     channels_first: bool = False
+    threads: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +134,7 @@ def open_clips(place: str, reading: Reading) -> Iterator[Clip]:
     check_inputs([place])
     path = Path(place)
     if path.suffix.lower() in VIDEO_SUFFIXES:
-        images = read_frames(path, rate=reading.rate, size=reading.size)
+        images = read_frames(path, rate=reading.rate, size=reading.size, threads=reading.threads)
         yield Clip(video_id(path.stem), probe(path).fps, images)
     elif path.is_dir() and not (path / "table.npz").exists():
         if reading.naming is None:

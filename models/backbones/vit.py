@@ -3,8 +3,6 @@
 Submodules have the names of DINOv2's published code.
 """
 
-import math
-
 import jax
 import numpy as np
 from flax import nnx
@@ -15,87 +13,8 @@ from jax.typing import DTypeLike
 from models.backbones.attention import dense, truncated_normal
 from models.backbones.base import Backbone, Features
 from models.backbones.bicubic import resize_grid
-from models.backbones.depthwise import on_nvidia
 from models.backbones.layers import Dropout, LayerNorm, PatchConv, fold, gelu, torch_uniform
-
-#: A rotation of queries and keys: cosines and sines (tokens, channels per head).
-Rotation = tuple[np.ndarray, np.ndarray]
-
-
-class Attention(nnx.Module):
-    """Multi-head self-attention.
-
-    Args:
-        width: number of channels C.
-        heads: number of heads.
-        flash: use cuDNN's fused attention; None uses it in half precision on NVIDIA GPUs.
-        split: three products for queries, keys and values.
-        dtype: in which the layer computes.
-        rngs: for the initial parameters.
-    """
-
-    def __init__(
-        self, width: int, heads: int, *, flash: bool | None, split: bool = False, dtype: DTypeLike, rngs: nnx.Rngs
-    ):
-        self.qkv = dense(width, 3 * width, dtype=dtype, rngs=rngs)
-        self.proj = dense(width, width, dtype=dtype, rngs=rngs)
-        self.heads = heads
-        self.flash, self.split, self.dtype = flash, split, dtype
-
-    def __call__(self, x: Array, rotation: Rotation | None, lengths: Array | None = None) -> Array:
-        """Apply attention to x (N, T, C).
-
-        Args:
-            x: tokens.
-            rotation: of the last tokens, or None.
-            lengths: (N,) number of tokens that are attended to, the first ones; None for all.
-
-        Returns:
-            (N, T, C).
-        """
-        n, tokens, width = x.shape
-        if self.split:
-            kernels = jnp.split(self.qkv.kernel[...].astype(self.dtype), 3, -1)
-            biases = jnp.split(self.qkv.bias[...].astype(self.dtype), 3)
-            parts = (x @ kernel + bias for kernel, bias in zip(kernels, biases, strict=True))
-            q, k, v = (part.reshape(n, tokens, self.heads, width // self.heads) for part in parts)
-        else:
-            q, k, v = jnp.moveaxis(self.qkv(x).reshape(n, tokens, 3, self.heads, width // self.heads), 2, 0)
-        if rotation is not None:
-            q, k = _rotate(q, rotation), _rotate(k, rotation)
-        form = "cudnn" if self.fused() else "xla"
-        out = jax.nn.dot_product_attention(q, k, v, implementation=form, key_value_seq_lengths=lengths)
-        return self.proj(out.reshape(n, tokens, width))
-
-    def fused(self) -> bool:
-        """Whether this layer uses cuDNN's fused attention."""
-        return on_nvidia(self.dtype) if self.flash is None else self.flash
-
-
-def _rotate(x: Array, rotation: Rotation) -> Array:
-    """Rotate the last tokens of x (N, T, heads, d); class token and registers come before them and have no place."""
-    cos, sin = (jnp.asarray(part, jnp.float32)[:, None] for part in rotation)
-    count = cos.shape[0]
-    rest, own = x[:, :-count], x[:, -count:].astype(jnp.float32)
-    first, second = jnp.split(own, 2, -1)
-    turned = own * cos + jnp.concatenate([-second, first], -1) * sin
-    return jnp.concatenate([rest, turned.astype(x.dtype)], 1)
-
-
-def rotation_of(rows: int, columns: int, width: int, base: float) -> Rotation:
-    """Return DINOv3's rotary embedding of a grid of patches, by the places of their centers in [-1, 1].
-
-    Args:
-        rows: of the grid.
-        columns: of the grid.
-        width: channels per head, a multiple of 4.
-        base: the longest period.
-    """
-    places = [(np.arange(count) + 0.5) / count * 2 - 1 for count in (rows, columns)]
-    grid = np.stack(np.meshgrid(*places, indexing="ij"), -1).reshape(-1, 2, 1)
-    periods = base ** (4 * np.arange(width // 4) / width)
-    angles = np.tile((2 * math.pi * grid / periods).reshape(len(grid), -1), 2)
-    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+from models.backbones.self_attention import Attention, Rotation, rotation_of
 
 
 class Perceptron(nnx.Module):
@@ -158,13 +77,12 @@ class Block(nnx.Module):
         *,
         swiglu: bool,
         flash: bool | None,
-        split: bool,
         epsilon: float,
         dtype: DTypeLike,
         rngs: nnx.Rngs,
     ):
         self.norm1 = LayerNorm(width, epsilon=epsilon)
-        self.attn = Attention(width, heads, flash=flash, split=split, dtype=dtype, rngs=rngs)
+        self.attn = Attention(width, heads, flash=flash, dtype=dtype, rngs=rngs)
         self.norm2 = LayerNorm(width, epsilon=epsilon)
         if swiglu:
             # Two thirds, so that the three matrices have as many numbers as the two of a perceptron.
@@ -241,7 +159,6 @@ class ViT(Backbone):
         drop_path: float = 0.0,
         classes: int | None = None,
         flash: bool | None = None,
-        split: bool = False,
         dtype: DTypeLike = jnp.float32,
         remat: bool = False,
         rngs: nnx.Rngs,
@@ -257,7 +174,7 @@ class ViT(Backbone):
             self.pos_embed = nnx.Param(places)
         if registers:
             self.register_tokens = nnx.Param(truncated_normal(rngs.params(), (1, registers, width), jnp.float32))
-        options = {"swiglu": swiglu, "flash": flash, "split": split, "epsilon": epsilon, "dtype": dtype, "rngs": rngs}
+        options = {"swiglu": swiglu, "flash": flash, "epsilon": epsilon, "dtype": dtype, "rngs": rngs}
         drops = [drop_path * i / max(depth - 1, 1) for i in range(depth)]
         self.blocks = nnx.List([Block(width, heads, drop, scale, **options) for drop in drops])
         self.norm = LayerNorm(width, epsilon=epsilon)

@@ -102,8 +102,10 @@ def write_collection(
         remove_partial_files(folder)
         partly = PartialCache(folder, table, size, f"{crop}")
         jobs = [(a, start) for a, start in zip(annotations, starts, strict=True) if a.id not in partly.done]
+        # All cores together, however many videos are decoded at a time.
+        options = {"size": size, "crop": crop, "threads": max((os.cpu_count() or 1) // workers, 1)}
         with _frames_bar(sum(len(a) for a, _ in jobs), progress) as advance:
-            failed = decode_videos(collection, jobs, partly, {"size": size, "crop": crop}, workers, advance)
+            failed = decode_videos(collection, jobs, partly, options, workers, advance)
         report_failures(failed, len(annotations), folder)
         partly.publish(table)
     return read_cache(folder)

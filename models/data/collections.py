@@ -6,6 +6,7 @@ known datasets are collections too (`cholec80`, `m2cai`); describe your own by a
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -107,6 +108,7 @@ class Collection:
         size: tuple[int, int] | None = None,
         crop: bool = False,
         progress: bool = False,
+        threads: int = 0,
     ) -> Iterator[tuple[int, np.ndarray]]:
         """Yield used frames of one video in order, as (frame number, image).
 
@@ -116,6 +118,7 @@ class Collection:
             size: (height, width) to scale to; None keeps the size.
             crop: cut off black borders first.
             progress: show a progress bar.
+            threads: number of threads that decode a video; 0 for one per core.
 
         Yields:
             Frame number and (height, width, 3) uint8 RGB.
@@ -136,10 +139,11 @@ class Collection:
             for number, path in zip(wanted, paths, strict=True):
                 yield number, load_image(path, size=size, crop=box)
         else:
-            yield from self._decode(recording, wanted, size, crop, progress)
+            options = {"size": size, "progress": progress, "threads": threads}
+            yield from self._decode(recording, wanted, crop, options)
 
     def _decode(
-        self, recording: Recording, wanted: list[int], size: tuple[int, int] | None, crop: bool, progress: bool
+        self, recording: Recording, wanted: list[int], crop: bool, options: dict[str, Any]
     ) -> Iterator[tuple[int, np.ndarray]]:
         """Yield the wanted frames from a recording's video."""
         if recording.video is None:
@@ -154,9 +158,7 @@ class Collection:
         box = content_box(recording.video) if crop else None
         remaining = iter(wanted)
         due = next(remaining, None)
-        decoded = read_frames(
-            recording.video, rate=self.rate, offset=self.offset, size=size, crop=box, progress=progress
-        )
+        decoded = read_frames(recording.video, rate=self.rate, offset=self.offset, crop=box, **options)
         for number, picture in decoded:
             if number == due:
                 yield number, picture

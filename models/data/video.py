@@ -61,6 +61,7 @@ def read_frames(
     size: tuple[int, int] | None = None,
     crop: Box | None = None,
     progress: bool = False,
+    threads: int = 0,
 ) -> Iterator[tuple[int, np.ndarray]]:
     """Decode some frames of a video.
 
@@ -71,6 +72,7 @@ def read_frames(
         size: (height, width) to scale to; None keeps the native size.
         crop: (top, bottom, left, right) in pixels to cut out before scaling, see `find_content`.
         progress: show a progress bar.
+        threads: number of threads that decode; 0 for one per core.
 
     Yields:
         (number, image): the frame number in the video, from 0 (frame 25 is at one second in a video of 25 fps), and
@@ -93,7 +95,7 @@ def read_frames(
         seconds = (container.duration or 0) / 1e6
     check_packets(packets, info, offset, step, seconds)
     wanted = offset
-    for number, frame in _execute(packets, info, progress):
+    for number, frame in _execute(packets, info, progress, threads):
         if number < wanted:
             continue
         if number > wanted:
@@ -203,7 +205,7 @@ def _no_frame(info: VideoInfo, number: int) -> FormatError:
     return FormatError(f"the video has no frame {number}", file=info.path, fix=f"request a frame {last}")
 
 
-def _execute(packets: Plan, info: VideoInfo, progress: bool) -> Iterator[tuple[int, Any]]:
+def _execute(packets: Plan, info: VideoInfo, progress: bool, threads: int) -> Iterator[tuple[int, Any]]:
     """Decode the planned packets: yield (number, frame) in order of time."""
     import av
 
@@ -211,6 +213,7 @@ def _execute(packets: Plan, info: VideoInfo, progress: bool) -> Iterator[tuple[i
         stream = container.streams.video[0]
         stream.thread_type = "AUTO"
         context = stream.codec_context
+        context.thread_count = threads
         context.options = _STRICT
         index = 0
         try:
