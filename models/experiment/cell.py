@@ -15,7 +15,8 @@ from models.data.cache import read_cache
 from models.data.frames import FrameTable
 from models.data.scenarios import Scenario
 from models.experiment.choice import choose, gains
-from models.experiment.lanes import Run, train_lanes
+from models.experiment.lane_runs import Run
+from models.experiment.lanes import train_lanes
 from models.experiment.measure import measure, truth_changes
 from models.experiment.plan import AUTO, Cell, Plan
 from models.settings import Config, read_config

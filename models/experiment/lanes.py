@@ -4,7 +4,6 @@ One such model leaves an accelerator idle between its many small kernels; lanes 
 videos choose the learning rate and the number of updates of each seed, so that neither is a guess.
 """
 
-import dataclasses
 import math
 import time
 from collections.abc import Sequence
@@ -16,56 +15,14 @@ import optax
 from flax import nnx
 from jax import numpy as jnp
 
-from models.data.frames import FrameTable, take
-from models.data.loader import Arrays, epoch_order
-from models.settings import Config
+from models.data.frames import take
+from models.data.loader import epoch_order
+from models.experiment.lane_runs import Chosen, Run, by_video, check_runs, stack, whole_videos
 from models.stabilize import Predictions
 from models.systems import SYSTEMS, make_system, probabilities
-from models.training.feeds import Sequences, score
+from models.training.feeds import score
 from models.training.losses import Criterion, class_weights
 from models.training.step import TrainState, init_state, make_optimizer, schedule
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Run:
-    """One seed: settings, frames with the parts "train", "val" and "test", and their features.
-
-    Attributes:
-        config: settings; those of all runs differ in seed and places alone.
-        table: labels of n frames.
-        features: (n, D) of a frozen backbone.
-    """
-
-    config: Config
-    table: FrameTable
-    features: np.ndarray
-
-    def sequences(self, part: str) -> Sequences:
-        """Return the whole videos of a part."""
-        return Sequences.of(self.table, part, self.features.__getitem__)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Chosen:
-    """What the validation videos chose for a seed.
-
-    Attributes:
-        predicted: of all frames of the validation and test videos, probabilities by track.
-        updates: number of updates of the chosen network.
-        rate: factor of the learning rate.
-        score: in validation, the mean of mAP and phase accuracy.
-        history: by rate, score after each number of updates.
-    """
-
-    predicted: Predictions
-    updates: int
-    rate: float
-    score: float
-    history: dict[str, list[list[float]]]
-
-    def record(self) -> dict[str, Any]:
-        """Return the choice and its reasons, without the predictions."""
-        return {k: getattr(self, k) for k in ("updates", "rate", "score", "history")}
 
 
 class Lanes:
@@ -83,15 +40,15 @@ class Lanes:
     """
 
     def __init__(self, runs: Sequence[Run], rates: Sequence[float]):
-        _check(runs)
+        check_runs(runs)
         self.runs, self.rates, self.config = runs, jnp.asarray(rates, jnp.float32), runs[0].config
         config, names = self.config, (runs[0].table.phase_names, runs[0].table.tool_names)
         parts = {part: [run.sequences(part) for run in runs] for part in ("train", "val", "test")}
         #: Row numbers (B, T) of the frames of the validation and test videos, by part and seed.
         self.rows = {part: [sequences.rows for sequences in parts[part]] for part in ("val", "test")}
         # Videos to train on are often shorter than the longest test video.
-        self.train_data = jax.device_put(_stack(_whole(parts["train"])))
-        count, whole = len(runs), _whole([*parts["val"], *parts["test"]])
+        self.train_data = jax.device_put(stack(whole_videos(parts["train"])))
+        count, whole = len(runs), whole_videos([*parts["val"], *parts["test"]])
         self.inputs = {"val": whole[:count], "test": whole[count:]}
         self.videos = self.train_data["mask"].shape[1]
         self.per_epoch = len(epoch_order(np.arange(self.videos), config.batch, 0, 0))
@@ -99,7 +56,7 @@ class Lanes:
         self.optimizer = make_optimizer(config.optimizer, schedule(config.optimizer, total, self.per_epoch))
         width = runs[0].features.shape[1]
         systems = [make_system(run.config, *map(len, names), width=width) for run in runs]
-        self.weights = _stack([_class_weights(run) for run in runs])
+        self.weights = stack([_class_weights(run) for run in runs])
         self.seeds = jnp.asarray([run.config.seed for run in runs], jnp.uint32)
         first = systems[0]
         first.eval()
@@ -167,7 +124,7 @@ class Lanes:
             # The last group is filled up with its first video: one compiled program serves both parts.
             chosen = np.arange(start, start + count)
             chosen = np.where(chosen < total, chosen, start)
-            batch = _stack([{k: x[k][chosen] for k in ("features", "mask")} for x in self.inputs[part]])
+            batch = stack([{k: x[k][chosen] for k in ("features", "mask")} for x in self.inputs[part]])
             outputs = jax.device_get(self._decide(*networks, batch["features"], batch["mask"]))
             for seed, mask in enumerate(batch["mask"]):
                 mask = mask & (np.arange(start, start + count) < total)[:, None]
@@ -184,13 +141,13 @@ def train_lanes(runs: Sequence[Run], rates: Sequence[float], *, seconds: float =
     Args:
         runs: one per seed.
         rates: factors of the learning rate.
-        seconds: time after which no further epochs start, compilation included.
+        seconds: time after which no further epochs start, compilation included; the first ones always do.
 
     Returns:
         For each run, what was chosen.
 
     Raises:
-        ValueError: for runs that lanes cannot train, see `Lanes`.
+        ValueError: for runs that lanes cannot train, see `Lanes`, and for a seed without a network of finite score.
     """
     begin, config = time.perf_counter(), runs[0].config
     lanes = Lanes(runs, rates)
@@ -198,7 +155,8 @@ def train_lanes(runs: Sequence[Run], rates: Sequence[float], *, seconds: float =
     history: list[list[list[list[float]]]] = [[[] for _ in rates] for _ in runs]
     stale = 0
     for epoch in range(0, config.epochs, config.eval_every):
-        if stale >= (config.patience or math.inf) or time.perf_counter() - begin > seconds:
+        # At least one validation has to choose.
+        if epoch and (stale >= (config.patience or math.inf) or time.perf_counter() - begin > seconds):
             break
         lanes.advance(range(epoch, min(epoch + config.eval_every, config.epochs)))
         updates = min(epoch + config.eval_every, config.epochs) * lanes.per_epoch
@@ -210,11 +168,17 @@ def train_lanes(runs: Sequence[Run], rates: Sequence[float], *, seconds: float =
         stale = 0 if better.any() else stale + 1
         lanes.keep(better)
         print(f"{time.perf_counter() - begin:5.0f} s  {updates} updates  best {best.max(1).round(3)}", flush=True)
+    if not np.isfinite(best.max(1)).all():
+        seed = runs[int(best.max(1).argmin())].config.seed
+        raise ValueError(
+            f"seed {seed} has no network with a finite validation score. Fix: set a lower optimizer.learning_rate or "
+            "smaller rates, and check that its validation videos are labeled"
+        )
     chosen = best.argmax(1)
     predicted: list[Predictions] = [{} for _ in runs]
     for part in ("val", "test"):
         for seed, outputs in enumerate(lanes.predict(lanes.best, part)):
-            predicted[seed] |= _by_video(runs[seed].table, lanes.rows[part][seed], outputs, int(chosen[seed]))
+            predicted[seed] |= by_video(runs[seed].table, lanes.rows[part][seed], outputs, int(chosen[seed]))
     return [
         Chosen(
             predicted[seed],
@@ -243,36 +207,6 @@ def _scores(lanes: Lanes) -> np.ndarray:
     return scores
 
 
-def _by_video(table: FrameTable, rows: np.ndarray, outputs: dict[str, np.ndarray], lane: int) -> Predictions:
-    found, start = {}, 0
-    for mine in rows:
-        mine = mine[mine >= 0]
-        span = slice(start, start + len(mine))
-        found[str(table.videos[mine[0]])] = {
-            "frames": table.frames[mine],
-            **{name: x[lane, span] for name, x in outputs.items()},
-        }
-        start += len(mine)
-    return found
-
-
-def _whole(each: Sequence[Sequences]) -> list[Arrays]:
-    """Return all videos of sequences, padded to one length; padding has no labels."""
-    length = max(sequences.rows.shape[1] for sequences in each)
-    fill = {"phases": -1, "tools": -1}
-
-    def pad(name: str, x: np.ndarray) -> np.ndarray:
-        spare = [(0, 0), (0, length - x.shape[1]), *((0, 0),) * (x.ndim - 2)]
-        return np.pad(x, spare, constant_values=fill.get(name, 0))
-
-    batches = (sequences.batch(np.arange(len(sequences.rows))) for sequences in each)
-    return [{name: pad(name, x) for name, x in batch.items()} for batch in batches]
-
-
-def _stack(each: Sequence[Arrays]) -> Arrays:
-    return {name: np.stack([x[name] for x in each]) for name in each[0]}
-
-
 def _class_weights(run: Run) -> dict[str, np.ndarray]:
     """Return the weights of the classes that the loss of a run balances, by track; empty for none."""
     if not run.config.loss.balance:
@@ -289,22 +223,3 @@ def _select(better: jax.Array, new: Any, old: Any) -> Any:
         return jnp.where(better.reshape(better.shape + (1,) * (a.ndim - 2)), a, b)
 
     return jax.tree.map(select, new, old)
-
-
-def _check(runs: Sequence[Run]) -> None:
-    """Raise ValueError for runs that lanes cannot train."""
-    config = runs[0].config
-    for name, value, plain in (
-        ("clip", config.clip, 1),
-        ("accumulate", config.accumulate, 1),
-        ("loss.hmm", config.loss.hmm, 0),
-    ):
-        if value != plain:
-            raise ValueError(f"{name}={value} cannot be combined with rates. Fix: leave {name} or rates out")
-    for part in ("train", "val", "test"):
-        counts = {len(run.sequences(part).rows) for run in runs}
-        if len(counts) > 1:
-            raise ValueError(
-                f"the seeds have {' and '.join(map(str, sorted(counts)))} videos in {part}: seeds that train together "
-                "need equally many. Fix: leave rates out"
-            )

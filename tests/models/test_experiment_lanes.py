@@ -15,7 +15,8 @@ import tiny  # noqa: F401 (registers a small backbone)
 
 from models.data.cache import read_cache
 from models.experiment.__main__ import main
-from models.experiment.lanes import Run, train_lanes
+from models.experiment.lane_runs import Run
+from models.experiment.lanes import train_lanes
 from models.experiment.plan import group, read_plan
 from models.settings import read_config
 
@@ -83,7 +84,7 @@ def test_validation_chooses_learning_rate_and_updates(trained):
     assert set(chosen.predicted) == set(view.table.videos[np.isin(view.table.parts, ["val", "test"])])
     # Without time for a second validation, the first decides.
     (chosen,) = train_lanes([Run(config, view.table, features)], [1.0], seconds=1e-9)
-    assert chosen.updates == 0 and chosen.history == {"1": []}
+    assert chosen.updates == 4 and [len(x) for x in chosen.history.values()] == [1]
 
 
 def test_what_lanes_cannot_train(trained):
@@ -98,6 +99,15 @@ def test_what_lanes_cannot_train(trained):
     fewer = dataclasses.replace(table, parts=np.where(first, "", table.parts))
     with pytest.raises(ValueError, match="1 and 2 videos in test"):
         train_lanes([Run(config, table, features), Run(config, fewer, features)], [1.0])
+
+
+def test_a_network_that_diverges_is_not_chosen(trained):
+    cell = next(cell for cell in trained[1].cells() if cell.name == "EndoNet_L")
+    table = read_cache(cell.folder.parent / "view").table
+    config = read_config(None, [*cell.settings, "frozen=x", "seed=3", "epochs=2"])
+    features = np.full((len(table), 5), np.nan, np.float32)
+    with pytest.raises(ValueError, match="seed 3 has no network with a finite validation score"):
+        train_lanes([Run(config, table, features)], [1.0])
 
 
 def test_cells_of_all_seeds_train_together(trained):
