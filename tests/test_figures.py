@@ -1,9 +1,10 @@
-"""Figures printed in the README and the results page are those of the committed benchmark results."""
+"""Figures printed in the README and the pages of results are those of the committed benchmark results."""
 
 import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -93,3 +94,64 @@ def test_four_digits_on_the_results_page_are_measured():
     shown = re.findall(r"(?<![\d.])\.\d{4}(?!\d)", "\n".join(rows))
     assert len(shown) > 80 and len(known) < 3000
     assert not [number for number in shown if number not in known]
+
+
+#: A number with its digits: "1,368", ".8811", "2.36"; not part of a word, a name or a range.
+_NUMBER = re.compile(r"(?<![\w.,])(?:\d{1,3}(?:,\d{3})+|\d*)\.?\d+(?![\w]|,\d|\.\d)")
+#: Units in which pages print what files hold in others: percent, parts of seconds, thousands, minutes, hours, GiB.
+_UNITS = (1, 100, 1e3, 1e6, 1e9, 1e-3, 1e-6, 1 / 60, 1 / 3600, 2**-20, 2**-30)
+_PAGES = sorted((ROOT / "docs" / "results").glob("*.md"))
+_UNRECORDED = "not recorded"
+"""Words of the paragraph before a table whose figures are of runs that no file keeps."""
+
+
+def printed_figures(text):
+    """Return the numbers of three and more digits in a page's tables, by line; not those of titles and rows' names."""
+    found, before, inside = [], "", False
+    for i, line in enumerate(text.splitlines()):
+        if not line.startswith("|"):
+            before = line if inside else f"{before} {line}" if line else before
+            before = line if line.startswith("#") else before
+            inside = False
+            continue
+        first, inside = not inside, True
+        if first or set(line) <= set("|-: ") or _UNRECORDED in before:
+            continue
+        for cell in line.strip("| ").split("|")[1:]:
+            cell = re.sub(r"\]\([^)]*\)|`[^`]*`|\*", "", cell)
+            found += [(i + 1, number) for number in _NUMBER.findall(cell) if sum(c.isdigit() for c in number) > 2]
+    return found
+
+
+def is_measured(number, known):
+    """Whether a printed number is one of the known ones, rounded to its digits, in some unit."""
+    text = number.replace(",", "")
+    half = 0.5 * 10.0 ** -len(text.partition(".")[2]) * (1 + 1e-9)
+    return any((np.abs(known * unit - float(text)) <= half).any() for unit in _UNITS)
+
+
+@pytest.mark.parametrize("page", _PAGES, ids=lambda p: p.stem)
+def test_figures_in_tables_of_results_are_measured(page):
+    """Weaker than above: each is somewhere in the files that the page names, in some unit."""
+    text = page.read_text()
+    files = [RESULTS / f"{name}.json" for name in set(re.findall(r"(\w+)\.json", text))]
+    known = np.abs([n for file in files if file.is_file() for n in numbers(json.loads(file.read_text()))])
+    shown = printed_figures(text)
+    assert shown, "the page has no figures"
+    lost = [f"{page.name}:{line}: {number}" for line, number in shown if not is_measured(number, known)]
+    assert not lost, (
+        "no file that the page names holds these; name the file, correct them, or say 'not recorded' before the "
+        "table:\n" + "\n".join(lost)
+    )
+
+
+def test_a_wrong_figure_is_found():
+    """Most numbers that differ in a digit are in no file; only grid.json holds nearly all of three digits."""
+    for name in ("real", "training"):
+        page = ROOT / "docs" / "results" / f"{name}.md"
+        text = page.read_text()
+        files = [RESULTS / f"{x}.json" for x in set(re.findall(r"(\w+)\.json", text))]
+        known = np.abs([n for file in files if file.is_file() for n in numbers(json.loads(file.read_text()))])
+        four = [n for _, n in printed_figures(text) if sum(c.isdigit() for c in n) > 3]
+        wrong = [n[:-1] + str((int(n[-1]) + 4) % 10) for n in four]
+        assert sum(is_measured(n, known) for n in wrong) < 0.7 * len(wrong), name
