@@ -58,18 +58,18 @@ def log_normalizer(potentials: Potentials, save: bool) -> tuple[Array, Any]:
     from hmmjax.messages.gpu import sweep
 
     p = potentials.packed()
-    likelihoods, peak, table, blocks, initial = _prepare(p)
+    likelihoods, table, blocks, initial = _prepare(p)
     rows, scale, totals, last = sweep.sweep(
         likelihoods, table, blocks, initial, p.packing, backwards_too=save, save=save
     )
-    value = _log_normalizer(p, likelihoods.log_scale, peak, totals[0], last[0])
+    value = _log_normalizer(p, likelihoods.log_scale, totals[0], last[0])
     return value, (rows, scale) if save else None
 
 
 def pullback(potentials: Potentials, residuals: Any, cotangent: Array) -> Potentials:
     """Compute the derivative of sum(cotangent * log-normalizers) in every potential; cotangent is (B,)."""
     if residuals is not None:
-        return _split(potentials, _pullback(potentials, residuals, cotangent))
+        return _pullback(potentials, residuals, cotangent)
 
     def recompute(potentials: Potentials, cotangent: Array) -> Potentials:
         return _pullback(potentials, log_normalizer(potentials, True)[1], cotangent)
@@ -178,12 +178,9 @@ def _prepare(p: Potentials) -> tuple:
     else:
         p = p.joined()
         x = scaled.likelihoods(p.phases[0], p.configs[0])
-    # Exponents of a frame relative to its largest, so that kernels add up small integers.
-    peak = jnp.max(jnp.where(x.phases > 0, x.scale, -jnp.inf), -1)
-    peak = scaled.finite(peak)
-    scale = jnp.maximum(x.scale - peak[..., None], launch.NEVER // 4)
-    likelihoods = dataclasses.replace(x, phases=_pad(x.phases, -1), scale=_pad(scale, -1))
-    return likelihoods, peak, *_tables(p)
+    # The exponent of the most probable phase is 0, so that kernels add up small integers.
+    scale = jnp.maximum(x.scale + scaled.LIFT, launch.NEVER // 4)
+    return dataclasses.replace(x, phases=_pad(x.phases, -1), scale=_pad(scale, -1)), *_tables(p)
 
 
 def _tables(p: Potentials) -> tuple:
@@ -194,12 +191,11 @@ def _tables(p: Potentials) -> tuple:
     return table, _factors(p.blocks), _pad(p.initial, 0).astype(p.phases.dtype)
 
 
-def _log_normalizer(p: Potentials, log_scale: Array, peak: Array, totals: Array, last: Array) -> Array:
-    """Return log-normalizers (B,): the scale factors removed from every frame (N,), and the sum of the last message."""
-    log_scale, peak = (p.packing.spread(x[None]) for x in (log_scale, peak))
-    scale, removed = jnp.moveaxis(last, 1, 0).astype(totals.dtype)
-    removed = (removed[:, 0] + num.accurate_sum(peak)) * scaled.LN2
-    removed = removed + num.accurate_sum(log_scale)
+def _log_normalizer(p: Potentials, log_scale: Array, totals: Array, last: Array) -> Array:
+    """Return log-normalizers (B,): factors removed from each frame (N,) and on the way, and the last message's sum."""
+    scale, removed = last[:, 0].astype(totals.dtype), last[:, 1, 0]
+    removed = (removed - int(scaled.LIFT) * p.lengths).astype(totals.dtype) * scaled.LN2
+    removed = removed + num.accurate_sum(p.packing.spread(log_scale[None]))
     return jnp.where(p.lengths > 0, removed + scaled.log_total(scale, totals), 0)
 
 
@@ -223,9 +219,10 @@ def _pullback(potentials: Potentials, residuals: Any, cotangent: Array) -> Poten
     top = scaled.finite(jnp.max(first_scale + scaled.exponent(totals), -1))[:, None]
     weights = scaled.divide_by_sum(scaled.power(first_scale - top), scaled.power(first_scale - top) * totals, -1)
     start = jnp.where(first > 0, cotangent[:, None, None] * weights[..., None] * first, 0).sum(0)
-    phases, configs = _per_frame(potentials, p.packing, phases[..., :n], configs)
-    gradient = dataclasses.replace(potentials, initial=start[:n], transition=transition, blocks=blocks, phases=phases)
-    return dataclasses.replace(gradient, configs=configs, tools=None)
+    gradient = dataclasses.replace(potentials, initial=start[:n], transition=transition, blocks=blocks)
+    gradient = _split(potentials, dataclasses.replace(gradient, phases=phases[..., :n], configs=configs))
+    phases, configs, tools = _per_frame(potentials, p.packing, gradient.phases, gradient.configs, gradient.tools)
+    return dataclasses.replace(gradient, phases=phases, configs=configs, tools=tools)
 
 
 def _split(given: Potentials, gradient: Potentials) -> Potentials:
@@ -234,7 +231,7 @@ def _split(given: Potentials, gradient: Potentials) -> Potentials:
     return dataclasses.replace(gradient, configs=None if given.configs is None else configs, tools=tools)
 
 
-def _per_frame(given: Potentials, packing: Packing, *results: Array) -> Any:
+def _per_frame(given: Potentials, packing: Packing, *results: Any) -> Any:
     """Return results (N, ...) as (B, T, ...), or (1, N, ...) as the potentials given, zero outside of videos."""
     inside = packing.inside(len(results[0]))
 
@@ -248,12 +245,12 @@ def _filter(potentials: Potentials) -> Filtered:
     from hmmjax.messages.gpu import pairs, sweep
 
     p = potentials.packed()
-    likelihoods, peak, table, blocks, initial = _prepare(p)
+    likelihoods, table, blocks, initial = _prepare(p)
     rows, scale, totals, last = sweep.sweep(
         likelihoods, table, blocks, initial, p.packing, backwards_too=False, save=True
     )
     phases, configs = pairs.filtered(rows, scale, p.packing)
-    value = _log_normalizer(p, likelihoods.log_scale, peak, totals[0], last[0])
+    value = _log_normalizer(p, likelihoods.log_scale, totals[0], last[0])
     phases, configs = _per_frame(potentials, p.packing, phases[..., : p.phases.shape[-1]], configs)
     return Filtered.of_configs(phases, configs, value)
 

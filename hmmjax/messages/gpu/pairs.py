@@ -22,8 +22,8 @@ FRAMES = 64
 
 
 def _pair_kernel(rows, scales, mantissas, exponents, tables, initial, chunks, weight, index,
-                 phases_out, configs_out, pairs_out, *counts_out) -> None:  # fmt: skip
-    program, num_bits = pl.program_id(0), len(counts_out)
+                 phases_out, configs_out, pairs_out, counts_out) -> None:  # fmt: skip
+    program, num_bits = pl.program_id(0), tables.shape[0]
     begin, first, stop, video = (chunks[program, i] for i in range(4))
     _, num_phases, width = shape = initial.shape
     flat, square = (1, num_phases, width), (1, num_phases, num_phases, width)
@@ -72,13 +72,22 @@ def _pair_kernel(rows, scales, mantissas, exponents, tables, initial, chunks, we
         _store_configs(configs_out, t, index, jnp.where(t > begin, u, start * own) * after)
         return transitions, tuple(summed), following
 
-    zero = tuple(jnp.zeros(out.shape[2:], rows.dtype) for out in counts_out for _ in (0, 1))
+    places = _count_places(num_bits, width)
+    zero = tuple(jnp.zeros((own, num_phases, width), rows.dtype) for _, own in places for _ in (0, 1))
     number = jnp.clip(stop - first, 0, FRAMES)
     transitions, counts, _ = lax.fori_loop(0, number, step, (jnp.zeros(square, rows.dtype), zero, load(0)))
     transitions = jnp.sum(transitions, 3, keepdims=True) + jnp.zeros(square, rows.dtype)
     pairs_out[program, before, launch.opaque(index, square, 2)] = transitions
     for i, count in enumerate(counts):
-        counts_out[i // 2][(program, i % 2, *launch.place(index, count.shape))] = count
+        row, phase, lane = launch.place(index, count.shape)
+        first, own = places[i // 2]
+        counts_out[program, first + i % 2 * own + row, phase, lane] = count
+
+
+def _count_places(num_bits: int, width: int) -> list[tuple[int, int]]:
+    """Return the first row of each bit's counts, and the number of states that have a row of their own: 2 or 1."""
+    owns = [2 if 1 << (num_bits - 1 - k) >= width else 1 for k in range(num_bits)]
+    return [(2 * sum(owns[:k]), own) for k, own in enumerate(owns)]
 
 
 def _chunks(packing: Packing, num_frames: int) -> Array:
@@ -147,20 +156,20 @@ def statistics(
     """
     _, num_frames, num_rows, num_phases, width = rows.shape
     num_bits, chunks = len(blocks), _chunks(packing, num_frames)
-    shapes = [(num_frames, num_phases), (num_frames, num_rows, width)]
-    shapes.append((len(chunks), num_phases, num_phases))
-    for k in range(num_bits):
-        num_own = 2 if 1 << (num_bits - 1 - k) >= width else 1
-        shapes.append((len(chunks), 2, num_own, num_phases, width))
+    places = _count_places(num_bits, width)
+    shapes = [
+        (num_frames, num_phases), (num_frames, num_rows, width), (len(chunks), num_phases, num_phases),
+        (len(chunks), 2 * sum(own for _, own in places), num_phases, width),
+    ]  # fmt: skip
     out = [jax.ShapeDtypeStruct(shape, rows.dtype) for shape in shapes]
-    phases, configs, pairs, *counts = launch.call(
+    phases, configs, pairs, counts = launch.call(
         _pair_kernel, PAIR_WARPS, (len(chunks),), out, rows, scale, *table, launch.tables(blocks),
         launch.messages(initial), chunks, weight, launch.indices(num_phases, num_rows * width)
     )  # fmt: skip
-    gradients = []
-    for k, count in enumerate(counts):
-        count = count.sum(0)
-        if count.shape[1] == 1:
+    gradients, counts = [], counts.sum(0)
+    for k, (first, own) in enumerate(places):
+        count = counts[first : first + 2 * own].reshape(2, own, num_phases, width)
+        if own == 1:
             right = 1 << (num_bits - 1 - k)
             count = jnp.moveaxis(count.reshape(2, num_phases, width // (2 * right), 2, right), 3, 1)
         stay, come = count.reshape(2, 2, num_phases, -1).sum(-1) if count.ndim == 4 else count.sum((3, 4))
