@@ -14,6 +14,7 @@ import hmmjax
 from hmmjax import Observations, Stream
 from hmmjax._core import running
 from hmmjax._core import stream as recursions
+from hmmjax.emissions.registry import FAMILIES
 from hmmjax.messages import native
 
 LAG = 3
@@ -78,6 +79,52 @@ def test_equals_the_batch_filter_and_the_smoother_of_the_frames_so_far(shape, ho
     for logs in ("phase_log_probs", "tool_log_odds"):
         if getattr(whole, logs) is not None:
             assert_allclose(getattr(rest, logs), getattr(whole, logs)[0, -LAG:], rtol=1e-4, atol=1e-4)
+
+
+MISSING = {
+    "the first frames": lambda phases, tools: (phases < 3, tools < 3),
+    "no output at all": lambda phases, tools: (phases >= 0, tools >= 0),
+    "no phases": lambda phases, tools: (phases >= 0, tools < 0),
+    "one tool": lambda phases, tools: (phases < 0, (tools >= 0) & (np.arange(2) == 0)),
+    "here and there": lambda phases, tools: (phases % 2 == 1, tools % 3 == np.arange(2)),
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_missing_outputs_mean_the_same_as_in_batches(name):
+    """NaN, and -1 of labels, for frames, tracks and videos as a whole; `filter` takes None for a missing track."""
+    rng, num_frames = np.random.default_rng(1017), 7
+    params = hmmjax.init_params(3, 2, emissions=name)
+    moves = rng.dirichlet(np.ones(3), 4).astype(np.float32)
+    params = dataclasses.replace(
+        params, phases=dataclasses.replace(params.phases, initial=moves[3], transition=moves[:3])
+    )
+    if params.phases.emission.observes == "labels":
+        drawn_phases = rng.integers(0, 3, num_frames).astype(np.int32)
+    else:
+        drawn_phases = rng.dirichlet(np.ones(3), num_frames).astype(np.float32)
+        drawn_phases[4] = (0, 1, 0)
+    if params.tools.emission.observes == "labels":
+        drawn_tools = rng.integers(0, 2, (num_frames, 2)).astype(np.int32)
+    else:
+        drawn_tools = rng.uniform(size=(num_frames, 2)).astype(np.float32)
+        drawn_tools[4] = (0, 1)
+    frames = np.arange(num_frames)
+    for case, pattern in MISSING.items():
+        blanks = pattern(frames, np.repeat(frames[:, None], 2, 1))
+        outputs = [drawn_phases.copy(), drawn_tools.copy()]
+        for x, blank in zip(outputs, blanks, strict=True):
+            x[blank] = np.nan if x.dtype.kind == "f" else -1
+        tracks = [None if blank.all() else x for x, blank in zip(outputs, blanks, strict=True)]
+        expected = hmmjax.filter(params, Observations(*tracks), np.ones(num_frames, bool))
+        stream = Stream(params)
+        for t in range(num_frames):
+            now = stream.step(Observations(outputs[0][t], outputs[1][t]))
+            for track in ("phases", "tools"):
+                assert_allclose(
+                    getattr(now, track), getattr(expected, track)[t], atol=2e-6, err_msg=f"{case}, frame {t}"
+                )
+        assert float(now.log_likelihood) == pytest.approx(float(expected.log_likelihood), rel=1e-5, abs=1e-4), case
 
 
 def test_tools_that_cannot_switch_keep_their_only_path():
