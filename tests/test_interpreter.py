@@ -10,11 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.special
 from jax import lax
 from numpy.testing import assert_allclose, assert_array_equal
 
 import hmmjax
 from hmmjax._core import interpreter
+from hmmjax._core.interpreter import special
 from hmmjax._core.interpreter.program import Program
 from hmmjax._core.interpreter.rules import RULES
 from hmmjax.messages import native
@@ -128,6 +130,20 @@ def test_every_primitive_agrees_with_xla(function):
     for a, b in zip(found, expected, strict=True):
         assert np.shape(a) == b.shape and np.asarray(a).dtype == b.dtype
         assert_allclose(a, b, rtol=3e-6, atol=1e-6) if b.dtype.kind == "f" else assert_array_equal(a, b)
+
+
+def test_gamma_functions_at_all_sizes():
+    """Against SciPy, which also computes them at 0, at negative numbers and at infinity."""
+    x = np.concatenate([10 ** np.linspace(-30, 30, 601), np.linspace(0.01, 30, 300)])
+    for ours, theirs in ((special.lgamma, scipy.special.gammaln), (special.digamma, scipy.special.psi)):
+        assert_allclose(ours(x), theirs(x), rtol=1e-13, atol=1e-14)
+        assert ours(x.astype(np.float32)).dtype == np.float32
+        for edge in ([0.0, 2.0], [-1.5, 2.0], [np.inf, 2.0]):
+            assert_array_equal(ours(np.array(edge)), theirs(np.array(edge)))
+    near = x[(x > 1e-15) & (x < 1e15)]
+    for order in (1, 2, 3):
+        ours, theirs = special.polygamma(np.float64(order), near), scipy.special.polygamma(order, near)
+        assert_allclose(ours, theirs, rtol=1e-13)
 
 
 def test_every_rule_is_tested():

@@ -108,6 +108,8 @@ def accurate_sum(x: Array, axis: int = -1) -> Array:
     return x[..., 0] + error[..., 0]
 
 
+# Jitted, here and below, so that JAX traces them once for all their uses in a program.
+@jax.jit
 def log_beta(a: Array, b: Array) -> Array:
     """Return log B(a, b), accurate in float32 for large arguments, for which a difference of log-gammas cancels."""
     small, large = jnp.minimum(a, b), jnp.maximum(a, b)
@@ -131,6 +133,7 @@ def log_beta(a: Array, b: Array) -> Array:
     return jnp.where(both, joined, jnp.where(big, jax.lax.lgamma(small) + difference, direct))
 
 
+@jax.jit
 def digamma_difference(a: Array, b: Array) -> Array:
     """Return digamma(a) - digamma(b) for a <= b, accurate in float32 for large arguments, whose logarithms cancel."""
     big = a > 8
