@@ -205,3 +205,12 @@ def test_training_videos_are_refused_of_every_recognizer_and_told_by_evaluate():
     _, notices = job.evaluate_predictions(other, own)
     assert any("trained on 1 of the 2 scored videos (video01)" in notice for notice in notices)
     assert not any("trained on" in notice for notice in job.evaluate_predictions(own, own)[1])
+
+
+def test_a_member_without_a_track_observes_nothing_of_it():
+    """Members of an ensemble that was chosen for phases may have no tools; the report infers with one of them."""
+    obs = hmmjax.Observations(np.zeros((1, 9), int), np.full((1, 9, 2), 0.5))
+    params = hmmjax.init_params(2, 0, emissions="confusion")
+    found = job.prepare.observations_for(obs, params, 0.5)
+    assert found.tools is None and found.phases is not None
+    assert hmmjax.posterior(params, found).phases.shape == (1, 9, 2)

@@ -259,3 +259,23 @@ def test_the_command_learns_from_one_part_and_writes_the_other(world, tmp_path):
     assert again.protocol == plan["protocol"] and "learned from video01 to video03" in again.notices[0]
     assert json.loads((tmp_path / "out" / "table.json").read_text())["notices"][0] == again.notices[0]
     assert "cannot apply" in run(*words, "--model", tmp_path / "out" / "model.npz", code=2).stderr
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_videos_that_do_not_fit_those_learned_from_are_refused(tmp_path, dry_run):
+    """Phases without names that were never learned, and another rate: also by a dry run."""
+    labels = [np.repeat([0, 1], 20), np.repeat([0, 1], 25), np.repeat([0, 1, 2], 20)]
+    for folder, step in (("classes", (25, 25, 25)), ("rates", (25, 25, 50))):
+        for number, (values, gap) in enumerate(zip(labels, step, strict=True), 1):
+            values = values if folder == "classes" else np.minimum(values, 1)
+            rows = [f"{gap * i}\t{x}" for i, x in enumerate(values)]
+            path = tmp_path / folder / f"video0{number}-phase.txt"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text("\n".join(rows) + "\n")
+    for folder, message in (
+        ("classes", "phase 2 is predicted in video03"),
+        ("rates", "transitions are for 1 per second"),
+    ):
+        words = ["stabilize", tmp_path / folder, "--annotations", tmp_path / folder, "--out", tmp_path / "out"]
+        words += ["--learn-from", "1-2", "--emissions", "confusion", *(["--dry-run"] if dry_run else [])]
+        assert message in run(*words, code=2).stderr.replace("\n", " ")

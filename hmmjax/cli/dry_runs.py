@@ -4,10 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hmmjax import io
 from hmmjax import stabilize as job
 from hmmjax._core.size import model_size
 from hmmjax.cli import console
 from hmmjax.io import Track
+from hmmjax.stabilize.prepare import check_rate
+from hmmjax.stabilize.split import check_classes
 
 
 def report_plan(
@@ -37,6 +40,8 @@ def report_plan(
     if split is not None:
         sources, transitions = split.applying(**sources), ()
     prepared = job.prepare_inputs(**sources, settings=settings, transitions=transitions, model=model)
+    if learner is not None:
+        _check_applied(learner, prepared, [t for s in (predictions, *inputs["fuse"]) for t in s], sources)
     index, obs = prepared.index, prepared.examples.obs
     ids, count = list(index.ids), len(prepared.outputs)
     tracks = [track for track in ("phases", "tools") if getattr(obs, track) is not None]
@@ -59,6 +64,17 @@ def report_plan(
     plan |= {"would_write_to": str(out), "notices": list(notices)}
     console.notices(notices)
     console.answer(plan, f"{text}. Results would go to {out}; nothing was written.", as_json)
+
+
+def _check_applied(
+    learner: job.Prepared, prepared: job.Prepared, tracks: Sequence[Track], applied: dict[str, Any]
+) -> None:
+    """Refuse what a model that was learned from some videos could not be applied to."""
+    for track in ("phases", "tools"):
+        if own := [t for t in tracks if t.track == track]:
+            io.align_classes(own)
+    check_classes([t for s in (applied["predictions"], *applied["fuse"]) for t in s], learner.classes["phases"])
+    check_rate(1 / learner.index.step_seconds, prepared.index)
 
 
 def _model_shape(prepared: job.Prepared) -> tuple[int, int]:

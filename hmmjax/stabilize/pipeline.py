@@ -17,7 +17,7 @@ from hmmjax.stabilize.learn import Learned
 from hmmjax.stabilize.posteriors import infer_plan
 from hmmjax.stabilize.prepare import Prepared, prepare_inputs
 from hmmjax.stabilize.settings import AUTO, Progress, Settings, ignore_progress, with_overrides
-from hmmjax.stabilize.split import Split, find_split
+from hmmjax.stabilize.split import Split, check_classes, find_split
 from hmmjax.stabilize.table import Row, System, compare_recognizers, restrict_truth
 from hmmjax.stabilize.warnings import (
     calibration_effect,
@@ -148,6 +148,7 @@ def stabilize(
     own = split.applying(**inputs)
     if model is None:
         model, online_model, learned = _learn(split.learning(**inputs, transitions=transitions), settings, split, tell)
+        check_classes([t for source in (own["predictions"], *own["fuse"]) for t in source], model.params.num_phases)
     result = _stabilize(own, settings, (), model, online_model, tell, split.protocol if split.learn_from else None)
     return dataclasses.replace(result, notices=tuple(dict.fromkeys((*learned, *result.notices))))
 

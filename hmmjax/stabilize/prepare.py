@@ -120,7 +120,7 @@ def prepare_inputs(
     if model is not None:
         obs = observations_for(raw, model.params, settings.threshold)
         given = _restrict(model.params, tracks, observed)
-        _check_rate(model, index)
+        check_rate(model.fps, index)
     else:
         obs = raw.discretize(settings.threshold) if settings.emissions in LABEL_FAMILIES else raw
         if settings.emissions not in (AUTO, *LABEL_FAMILIES):
@@ -201,7 +201,9 @@ def observations_for(raw: Observations, params: Params | Ensemble, threshold: fl
 
     def choose(track: str) -> Any:
         chain = getattr(params, track)
-        observes = None if chain is None or chain.emission is None else chain.emission.observes
+        if chain is None:
+            return None  # a member of an ensemble may lack a track
+        observes = None if chain.emission is None else chain.emission.observes
         both = getattr(raw, track), getattr(labels, track)
         given, wanted = (len(x) if isinstance(x, tuple) else 1 for x in (both[0], observes))
         if given != wanted and observes is not None and both[0] is not None:
@@ -244,12 +246,13 @@ def _restrict(params: Any, tracks: Sequence[str], observed: Sequence[str]) -> An
     return Params(params.phases if "phases" in tracks else None, params.tools if "tools" in tracks else None)
 
 
-def _check_rate(model: ModelFile, index: BatchIndex) -> None:
+def check_rate(fps: float | None, index: BatchIndex) -> None:
+    """Raise FormatError unless a model's transitions are for the rate of the predictions; None is for any."""
     rate = 1 / index.step_seconds
-    if model.fps is not None and abs(model.fps - rate) > 1e-6 * rate:
+    if fps is not None and abs(fps - rate) > 1e-6 * rate:
         raise FormatError(
             f"there are {rate:g} predictions per second (a step of {index.step:g} frames at {index.fps:g} frames per "
-            f"second), but the model's transitions are for {model.fps:g} per second",
+            f"second), but the model's transitions are for {fps:g} per second",
             fix="check fps (1 if frame numbers count seconds), thin the predictions, or learn a model at their rate",
         )
 

@@ -149,6 +149,30 @@ def find_split(sources: Sequence[Sequence[Track]], settings: Settings, *, learns
     return Split(learned, applied, words)
 
 
+def check_classes(tracks: Sequence[Track], num_phases: int) -> None:
+    """Raise FormatError if predictions without class names have phases that the videos learned from do not have.
+
+    Args:
+        tracks: predictions of the videos to stabilize.
+        num_phases: L of the model that was learned.
+
+    Raises:
+        FormatError: a phase has a greater index than any that was learned.
+    """
+    for track in tracks:
+        if (
+            track.track == "phases"
+            and track.num_classes is None
+            and (largest := track.values.max(initial=-1)) >= num_phases
+        ):
+            raise FormatError(
+                f"phase {largest} is predicted in {track.video}, but the videos to learn from have phases 0 to "
+                f"{num_phases - 1} only",
+                file=track.source,
+                fix="name all phases (phase_names, --phase-names), or learn from videos that show all of them",
+            )
+
+
 def choose_videos(tracks: Sequence[Track], choice: Choice, option: str) -> set[str] | None:
     """Return the videos that a choice names.
 

@@ -186,6 +186,16 @@ def test_a_killed_run_continues(world, tmp_path, capsys):
                 np.testing.assert_array_equal(one[name], other[name])
 
 
+def test_results_of_another_encoder_are_not_mixed_in(tmp_path):
+    from models.beam import pipeline
+
+    pipeline._require_same(b"one", str(tmp_path), "features.json")
+    (tmp_path / "features.json").write_bytes(b"one")
+    pipeline._require_same(b"one", str(tmp_path), "features.json")
+    with pytest.raises(io.FormatError, match=r"made differently: one, now other\. Fix: choose another --out"):
+        pipeline._require_same(b"other", str(tmp_path), "features.json")
+
+
 def test_options_of_beam_are_passed_through(world, tmp_path, monkeypatch):
     from models.beam import pipeline
 
