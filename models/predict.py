@@ -151,7 +151,8 @@ def complete(arrays: dict[str, np.ndarray], recognizer: Recognizer, run: str | P
     videos = [name.removeprefix("frames_") for name in arrays if name.startswith("frames_")]
     arrays |= {f"part_{video}": np.array(parts[video]) for video in videos if video in parts}
     for track, names in recognizer.names.items():
-        arrays[f"{track[:-1]}_names"] = np.array(names)
+        if names:
+            arrays[f"{track[:-1]}_names"] = np.array(names)
     return arrays
 
 

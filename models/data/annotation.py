@@ -85,6 +85,7 @@ def annotate(
 def _read_tracks(recording: Recording, phase_names: tuple[str, ...], tool_names: tuple[str, ...]) -> dict[str, Track]:
     tracks: dict[str, Track] = {}
     names: dict[str, Any] = {"phase_names": phase_names or None, "tool_names": tool_names or None}
+    names["first_index"] = recording.first_index
     for kind, file in (("phases", recording.phases), ("tools", recording.tools)):
         if file is None:
             continue

@@ -242,7 +242,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description="Decode videos or images into a cache of frames.",
     )
     parser.add_argument(
-        "source", help="m2cai16:FOLDER, cholec80:FOLDER, a packed .npz, or a manifest of videos (.yaml, .csv)"
+        "source",
+        help="m2cai16:FOLDER, m2cai16-workflow:FOLDER, cholec80:FOLDER, a packed .npz, or a manifest of videos (.yaml, "
+        ".csv)",
     )
     parser.add_argument("cache", help="folder of the cache to write")
     parser.add_argument(

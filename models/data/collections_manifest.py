@@ -10,11 +10,12 @@
       - {id: case002, video: videos/case002.mp4, tools: labels/case002-tool.txt, partial: true}
       - {id: case003, images: frames/case003, naming: second, part: test}
 
-Paths are relative to the manifest. A CSV file has the columns id, video, images, naming, phases, tools, partial, fps
-and part (only id is required); class names are in phases.txt and tools.txt in the same folder, one name per line. The
-collection is named like the file, fps is 25 if blank, and one frame per second from 0 is used: setting name, rate and
-offset requires YAML. Annotation files have Cholec80's format (Frame, then a phase name, or one column per tool); in a
-partial annotation rows may be missing, and -1 is unknown.
+Paths are relative to the manifest. A CSV file has the columns id, video, images, naming, phases, tools, partial, fps,
+part and first_index (only id is required); class names are in phases.txt and tools.txt in the same folder, one name per
+line. The collection is named like the file, fps is 25 if blank, and one frame per second from 0 is used: setting name,
+rate and offset requires YAML. Annotation files have Cholec80's format (Frame, then a phase name, or one column per
+tool), or any other that `hmmjax.io` reads; phases that are numbered from 1, as AutoLaparo's, need ``first_index: 1``.
+In a partial annotation rows may be missing, and -1 is unknown.
 """
 
 import csv
@@ -208,6 +209,10 @@ def _recording(row: dict[str, Any], line: int | None, fps: float, path: Path) ->
         partial = partial.lower() in ("true", "yes", "1")
     values["partial"] = bool(partial)
     values["fps"] = _number(values["fps"], f"{name}: fps", path, line)
+    first = str(values.get("first_index", 0))
+    if first not in ("0", "1"):
+        raise FormatError(f"{name}: first_index is {first!r}, expected 0 or 1", file=path, line=line)
+    values["first_index"] = int(first)
     values["part"] = "" if values.get("part") is None else str(values["part"])
     return Recording(**values)
 

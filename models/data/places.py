@@ -12,13 +12,15 @@ from models.data.cholec80 import cholec80
 from models.data.collections import Collection
 from models.data.collections_manifest import read_manifest
 from models.data.frames import FrameTable
+from models.data.m2cai import m2cai16_workflow
 
 
 def open_collection(place: str, split: str | None = None, *, pictures: bool = True) -> Collection | None:
     """Open a collection of videos named on the command line, or return None for a source of frames.
 
     Args:
-        place: ``cholec80:FOLDER`` or a manifest (.yaml, .csv); or a source of frames, see `models.data.cache`.
+        place: ``cholec80:FOLDER``, ``m2cai16-workflow:FOLDER`` or a manifest (.yaml, .csv); or a source of frames, see
+            `models.data.cache`.
         split: for Cholec80, the name of the split into parts.
         pictures: whether videos or images are needed; False opens Cholec80's annotations only.
 
@@ -28,6 +30,8 @@ def open_collection(place: str, split: str | None = None, *, pictures: bool = Tr
     kind, _, folder = place.partition(":")
     if kind == "cholec80":
         return cholec80(folder, split=None if split is None else cholec80_split(split), pictures=pictures)
+    if kind == "m2cai16-workflow" and split is None:
+        return m2cai16_workflow(folder)
     if split is not None:
         raise FormatError(
             "--split applies only to Cholec80", file=place, fix="give cholec80:FOLDER as the source, or omit the split"
@@ -38,7 +42,8 @@ def open_collection(place: str, split: str | None = None, *, pictures: bool = Tr
         raise FormatError(
             "neither a source of frames nor a manifest",
             file=place,
-            fix="give m2cai16:FOLDER, cholec80:FOLDER, a packed .npz, or a manifest of videos (.yaml, .csv)",
+            fix="give m2cai16:FOLDER, m2cai16-workflow:FOLDER, cholec80:FOLDER, a packed .npz, or a manifest of videos "
+            "(.yaml, .csv)",
         )
     return None
 

@@ -29,6 +29,7 @@ class Recording:
         partial: whether annotated rows may be missing or unknown. Otherwise a gap is an error.
         fps: frames per second that the Frame column and the video count.
         part: such as "train" or "test". The earlier spelling "unlabelled" is replaced by "unlabeled".
+        first_index: number of the first phase, if the annotation states numbers instead of names.
     """
 
     id: str
@@ -40,6 +41,7 @@ class Recording:
     partial: bool = False
     fps: float = 25.0
     part: str = ""
+    first_index: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "part", part_name(self.part))

@@ -1,5 +1,6 @@
 """Systems built by name, or as a configuration describes them."""
 
+import dataclasses
 from collections.abc import Mapping
 from functools import partial
 
@@ -100,6 +101,7 @@ def build_system(
     if pretrained is not None:
         weights.load_weights(network.network if isinstance(network, Flattened) else network, pretrained)
     sizes = {"phases": phases, "tools": tools}
+    spec = _with_classes(name, spec, sizes)
     temporal = temporal or spec.temporal
     if isinstance(temporal, str):
         own = {track: sizes[track] for track in spec.heads}
@@ -122,6 +124,24 @@ def build_system(
     return ComposedSystem(
         network, sizes, spec.heads, temporal=temporal, penalties=penalties, mean=mean, std=std, rngs=rngs
     )
+
+
+def _with_classes(name: str, spec: SystemSpec, sizes: Mapping[str, int]) -> SystemSpec:
+    """Leave out the heads of tracks without classes, such as the tools of data with phases only.
+
+    Raises:
+        ValueError: if no head is left.
+    """
+    heads = {
+        track: dataclasses.replace(head, also=tuple(other for other in head.also if sizes[other]))
+        for track, head in spec.heads.items()
+        if sizes[track]
+    }
+    if not heads:
+        raise ValueError(
+            f"{name} recognizes {' and '.join(spec.heads)}, and the data names none. Fix: choose another system"
+        )
+    return dataclasses.replace(spec, heads=heads)
 
 
 def _build_backbone(

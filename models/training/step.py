@@ -158,7 +158,7 @@ class _Update:
         """Compute the gradient of a batch in parts; return other variables, the mean gradient and mean metrics."""
         count = self.config.accumulate
         # Strided parts, so that each device holds the same number of frames of every part.
-        parts = jax.tree.map(lambda x: x.reshape(-1, count, *x.shape[1:]).swapaxes(0, 1), batch)
+        parts = jax.tree.map(lambda x: x.reshape(len(x) // count, count, *x.shape[1:]).swapaxes(0, 1), batch)
         differentiate = jax.value_and_grad(self._loss, has_aux=True)
 
         def add(carry: Any, part: tuple[Batch, Array]) -> Any:

@@ -60,6 +60,23 @@ def test_three_kinds_of_videos_in_one_manifest(folder):
     assert (unlabeled.phases == -1).all() and (unlabeled.tools == -1).all()
 
 
+def test_labels_that_are_numbered_from_one(folder):
+    """AutoLaparo's layout: seconds and phases are numbered from 1, as ffmpeg numbers the pictures."""
+    (folder / "labels" / "label_01.txt").write_text("Frame\tPhase\n1\t1\n2\t1\n3\t2\n4\t7\n5\t7\n6\t7\n")
+    text = "{phases: autolaparo, fps: 1, offset: 1, videos: [{id: video01, images: frames/case3, naming: second, "
+    text += "phases: labels/label_01.txt, first_index: %s, partial: true}]}"
+    (folder / "autolaparo.yaml").write_text(text % 1)
+    collection = read_manifest(folder / "autolaparo.yaml")
+    found = collection.annotation("video01")
+    assert len(collection.phase_names) == 7
+    np.testing.assert_array_equal(found.frames, np.arange(1, 7))
+    np.testing.assert_array_equal(found.phases, [0, 0, 1, 6, 6, 6])
+    assert [number for number, _ in collection.pictures("video01")] == list(range(1, 7))
+    (folder / "autolaparo.yaml").write_text(text % 2)
+    with pytest.raises(FormatError, match="first_index is '2', expected 0 or 1"):
+        read_manifest(folder / "autolaparo.yaml")
+
+
 def test_pictures_of_a_manifest(folder):
     collection = read_manifest(folder / "manifest.yaml")
     shown = list(collection.pictures("case2", size=(6, 8)))

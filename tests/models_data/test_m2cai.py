@@ -8,6 +8,7 @@ from hmmjax.io import CHOLEC80_TOOLS, M2CAI16_PHASES, FormatError, resolve_names
 from hmmjax.simulate import simulate_surgeries, stack
 from models.data.m2cai import m2cai16_tool, m2cai16_workflow, read_frame_counts
 from models.data.m2cai_locations import neighbor_share, read_frame, read_frames, read_image_set, to_batch
+from models.data.places import open_collection
 
 # Tool and workflow
 
@@ -32,6 +33,8 @@ def test_workflow_has_eight_phases_and_two_parts(workflow):
     assert len(collection.part("train")) == 2 and len(collection.part("test")) == 1
     found = collection.annotation(collection.part("train")[0])
     assert set(found.phases.tolist()) == set(range(8)) and found.tools.shape == (20, 0)
+    named = open_collection(f"m2cai16-workflow:{workflow}")
+    assert named is not None and named.ids == collection.ids
 
 
 @pytest.mark.parametrize("offset", [0, 24])
