@@ -76,3 +76,4 @@ def test_other_numbers_are_refused_with_the_way_to_write_them(tmp_path):
     assert "write 1025, without" in error.fix
     assert fails("expected 3 columns", put(tmp_path, "video01.csv", "Frame;Grasper;Hook\n0;1;0\n25;1\n")).line == 3
     fails("the file is empty", put(tmp_path, "video01.csv", ";;;\r\n\r\n"))
+    assert fails("',5' is not a number", put(tmp_path, "video01.txt", "Frame\tHook\n0\t0\n25\t,5\n")).line == 3

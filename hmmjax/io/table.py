@@ -191,7 +191,7 @@ def is_missing(cell: str) -> bool:
 
 
 def _is_value(cell: str) -> bool:
-    return is_missing(cell) or is_number(cell)
+    return is_missing(cell) or _parses(cell)
 
 
 def is_number(cell: str) -> bool:
