@@ -27,8 +27,9 @@ labels of a recognizer come back unchanged, probabilities do not."""
 TOOL_SHARES = {"probabilities": (0.5, 0.75), "labels": (0.0, 0.25, 0.4)}
 """Weights of the recognizer's own tools that are tried, by what it predicts."""
 
-MANY_VIDEOS = 8
-"""Fewest labeled videos with which a recognizer that predicts probabilities of a tool may lose all its weight."""
+MANY_VIDEOS, SMALL_SHARE = 8, 0.25
+"""Fewest labeled videos with which probabilities of tools may keep less than half of their weight, and how much they
+keep at least: in simulated surgeries none at all loses more on held-out videos (docs/results/networks.md)."""
 
 CLEARLY = 2.0
 """Standard errors by which a candidate must beat the mixture of all: a single model may lose a video that others follow
@@ -210,7 +211,7 @@ def choose_tools(
     kind = "probabilities" if any(np.any((x > 0) & (x < 1)) for x in outputs) else "labels"
     shares = TOOL_SHARES[kind]
     if kind == "probabilities" and sum(bool((x >= 0).any()) for x in labels) >= MANY_VIDEOS:
-        shares = (0.0, *shares)
+        shares = (SMALL_SHARE, *shares)
     own = [np.asarray(x, float) for x in outputs]
     mixed = {name: _mixed(probabilities, weights) for name, weights in names.items()}
     options = [(name, share) for name in names for share in shares]
