@@ -58,20 +58,23 @@ def plan(words: Sequence[str]) -> list[Command]:
 
     Args:
         words: ``key=value``: `data`, Cholec80's folder; `out`, the output folder; `split`, its parts; `height`, `width`
-            and `crop` of the cache; `on_top`, a temporal system that is trained on the frozen network; and settings of
-            the training run.
+            and `crop` of the cache; `on_top`, a temporal system that is trained on the frozen network, and
+            ``on_top.key=value``, settings of its training; and settings of the training run.
 
     Raises:
-        ValueError: for words that are not settings, and without `data`.
+        ValueError: for words that are not settings, without `data`, and for settings of `on_top` without a system.
     """
     given = dict(_OWN)
     training: list[str] = []
+    temporal: list[str] = []
     for word in words:
         key, equals, text = word.partition("=")
         if not equals:
             raise ValueError(f"{word!r} is not a setting: write key=value")
         if key in _OWN:
             given[key] = parse_yaml(text, word)
+        elif key.startswith("on_top."):
+            temporal.append(word.removeprefix("on_top."))
         else:
             training.append(word)
     if not given["data"]:
@@ -95,9 +98,14 @@ def plan(words: Sequence[str]) -> list[Command]:
         ),
         _train(run, common),
     ]
+    if temporal and not given["on_top"]:
+        raise ValueError(
+            f"on_top.{temporal[0]} is for a temporal system, and on_top is not set. Fix: give on_top=SYSTEM"
+        )
     if given["on_top"]:
         top = out / "temporal"
-        own = [f"system={given['on_top']}", f"frozen={run}", "batch=4", *common[:2]]
+        own = [f"system={given['on_top']}", f"frozen={run}", "batch=4", *common[:2], *temporal]
+        read_config(None, [f"run={top}", *own])
         commands.append(_train(top, own))
         run = top
     predictions = {part: out / f"predictions_{part}.npz" for part in ("val", "test")}

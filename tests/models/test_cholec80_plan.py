@@ -22,12 +22,13 @@ def option(command, name):
 
 
 def test_only_validation_videos_teach_errors_and_only_test_videos_are_scored(tmp_path):
-    commands = plan([f"data={tmp_path}", f"out={tmp_path / 'o'}", "system=phasenet", "on_top=tecno"])
+    commands = plan([f"data={tmp_path}", f"out={tmp_path / 'o'}", "system=phasenet", "on_top=tecno", "on_top.epochs=7"])
     assert tuple(dict.fromkeys(command.stage for command in commands)) == STAGES
     by = {command.stage: command for command in commands}
     frames, top = (command for command in commands if command.stage == "train")
     assert "system=phasenet" in frames.words
-    assert {"system=tecno", f"frozen={tmp_path / 'o' / 'frames'}"} <= set(top.words)
+    assert {"system=tecno", f"frozen={tmp_path / 'o' / 'frames'}", "epochs=7"} <= set(top.words)
+    assert "epochs=7" not in frames.words
     val, test = (command for command in commands if command.stage == "predict")
     assert option(val, "--part") == ["val"] and option(test, "--part") == ["test"]
     hmm = by["stabilize"]
@@ -43,6 +44,8 @@ def test_words_that_are_no_settings_are_named(tmp_path, capsys):
         ([f"data={tmp_path}", "splt=32/8/40"], "unknown setting splt"),
         ([f"data={tmp_path}", "split=40/40"], "has no validation videos"),
         ([f"data={tmp_path}", "fast"], "is not a setting"),
+        ([f"data={tmp_path}", "on_top.epochs=7"], "on_top is not set"),
+        ([f"data={tmp_path}", "on_top=tecno", "on_top.epoch=7"], "unknown setting epoch"),
     ):
         with pytest.raises(SystemExit, match=message):
             main(["cholec80", "--show", *words])
