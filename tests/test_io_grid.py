@@ -90,7 +90,7 @@ def test_transitions_are_counted_at_another_rate():
 def test_too_many_rows_on_one_step_are_refused():
     doubled = track("phases", np.zeros(50, int), frames=np.sort(np.r_[0:625:25, 3:625:25]))
     (video,) = io.join([doubled])
-    with pytest.raises(io.FormatError, match=r"25 of 50 rows would be left out.*time step of 25 frames.*--step"):
+    with pytest.raises(io.FormatError, match=r"25 of 50 rows would be left out.*time step of 25 frames.*step="):
         io.to_batch([video], step=25)
 
 
