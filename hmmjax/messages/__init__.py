@@ -154,10 +154,7 @@ def filter(potentials: Potentials, backend: str) -> Filtered:
 
 def _filter(backend: Backend, potentials: Potentials) -> Filtered:
     out = backend.filter(backend.takes(potentials))
-    if backend.packs:
-        return out
-    phases, tools = potentials.pack_like((out.phases, out.tools))
-    return Filtered(phases, tools, out.log_normalizer)
+    return out if backend.packs else potentials.pack_like(out)
 
 
 def viterbi(potentials: Potentials, backend: str) -> Path:
@@ -176,10 +173,7 @@ def viterbi(potentials: Potentials, backend: str) -> Path:
 
 def _viterbi(backend: Backend, potentials: Potentials) -> Path:
     path = backend.viterbi(backend.takes(potentials))
-    if backend.packs:
-        return path
-    phases, configs = potentials.pack_like((path.phases, path.configs))
-    return Path(phases, configs, path.log_prob)
+    return path if backend.packs else potentials.pack_like(path)
 
 
 def _with_derivatives_of(reference: Callable, run: Callable) -> Callable:

@@ -76,18 +76,19 @@ class Potentials:
         phases, configs, tools = jax.tree.map(lambda x: x.reshape(1, -1, *x.shape[2:]), data)
         return dataclasses.replace(self, phases=phases, configs=configs, tools=tools, packing=packing)
 
-    def pack_like(self, results: Any) -> Any:
-        """Return results per frame in the form of these potentials.
+    def pack_like(self, out: Any) -> Any:
+        """Return results of padded videos in the form of these potentials.
 
         Args:
-            results: tree of arrays (B, T, ...).
+            out: `Filtered` or `Path`, whose arrays per frame are (B, T, ...).
 
         Returns:
-            The same tree; of arrays (1, N, ...) if the potentials are packed.
+            The same; with arrays per frame (1, N, ...) if the potentials are packed.
         """
         if self.packing is None:
-            return results
-        return jax.tree.map(lambda x: self.packing.gather(x, self.phases.shape[1]), results)
+            return out
+        *per_frame, value = (getattr(out, field.name) for field in dataclasses.fields(out))
+        return type(out)(*(self.packing.gather(x, self.phases.shape[1]) for x in per_frame), value)
 
 
 VIDEOS = Potentials(None, None, None, 0, 0, 0)

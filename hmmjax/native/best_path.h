@@ -62,7 +62,6 @@ class BestPath {
  public:
   BestPath(const Model& model, const Video& video)
       : m(model), v(video), configs(m.C), phases(m.Lp), table(m.L * m.Lp), spare(m.rows), column(m.C), tools(m.C) {
-    fused_ = m.steps.size && !m.steps.groups[0].dense && m.steps.groups[0].R == m.block;
     for (long q = 0; q < m.L; ++q)
       for (long p = 0; p < m.Lp; ++p) column_of_[q * m.Lp + p] = p < m.L ? m.log_transition[p * m.Lp + q] : -INFINITY;
   }
@@ -85,7 +84,7 @@ class BestPath {
   const Video& v;
   Buffer configs, phases, table, spare, column, tools;
   Buffer column_of_{m.L * m.Lp};  // the transition to each phase q, over the phases before (L, Lp)
-  bool fused_;
+  const bool fused_ = m.is_fused();
 };
 
 void BestPath::load_frame(int64_t t) {

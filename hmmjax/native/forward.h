@@ -11,8 +11,6 @@ class Steps {
       : transition(model, false), m(model), v(video), weights(m.L * m.Lp), spare(m.rows), tool_factors(2 * m.K + W) {
     padding.resize(m.Lp, 1);
     for (long q = 0; q < m.L; ++q) padding[q] = 0;
-    const Plan& plan = m.steps;
-    fused_ = plan.size && !plan.groups[0].dense && plan.groups[0].R == m.block;
   }
 
   // Loads frame t's likelihoods; returns the logarithm of the factor that was removed from them.
@@ -37,7 +35,7 @@ class Steps {
   void finish_last(const double* x, const Frame& frame, const Message& out);
 
   Buffer weights, spare, tool_factors, padding;
-  bool fused_;
+  const bool fused_ = m.is_fused();
 };
 
 double Steps::load_frame(int64_t t, const Frame& out) {

@@ -18,12 +18,10 @@
 namespace hmmjax {
 namespace {
 
-namespace ffi = xla::ffi;
-
 // The shapes of a call: models x videos x frames, and how to find each operand's part.
 class Shapes {
  public:
-  Shapes(const ffi::AnyBuffer& lengths, const ffi::AnyBuffer& phases, const ffi::AnyBuffer& initial)
+  Shapes(const Buffer& lengths, const Buffer& phases, const Buffer& initial)
       : lead_(lengths.dimensions().size() - 1) {
     const auto all = {lengths, phases, initial};
     for (size_t i = 0; i < lead_; ++i) {
@@ -39,7 +37,7 @@ class Shapes {
   }
 
   // Widens the leading axes to those of another operand.
-  void include(const ffi::AnyBuffer& x) {
+  void include(const Buffer& x) {
     for (size_t i = 0; i < lead_; ++i) sizes_[i] = std::max(sizes_[i], x.dimensions()[i]);
   }
 
@@ -47,7 +45,7 @@ class Shapes {
   int64_t phases() const { return phases_; }
 
   // Where a model's part of an operand begins, in parts.
-  int64_t part(const ffi::AnyBuffer& x, int64_t model) const {
+  int64_t part(const Buffer& x, int64_t model) const {
     int64_t at = 0, stride = 1;
     for (size_t i = lead_; i-- > 0;) {
       const int64_t n = x.dimensions()[i];
@@ -59,7 +57,7 @@ class Shapes {
   }
 
   // Finds where videos begin and end; to be called after `include`.
-  void locate(const ffi::AnyBuffer& x) {
+  void locate(const Buffer& x) {
     const int32_t* given = x.typed_data<int32_t>();
     for (int64_t i = 0; i < models() * videos; ++i) {
       const int64_t video = i % videos, n = given[part(x, i / videos) * videos + video];
@@ -71,10 +69,10 @@ class Shapes {
   // Frames of video i, of those of all models.
   int64_t length(int64_t i) const { return lengths_[i]; }
   // Where they begin in an operand, and in a result, in frames.
-  int64_t start(const ffi::AnyBuffer& x, int64_t i) const { return part(x, i / videos) * rows_ * frames + starts_[i]; }
+  int64_t start(const Buffer& x, int64_t i) const { return part(x, i / videos) * rows_ * frames + starts_[i]; }
   int64_t start(int64_t i) const { return i / videos * rows_ * frames + starts_[i]; }
 
-  int64_t dimension(const ffi::AnyBuffer& x, size_t axis) const { return x.dimensions()[lead_ + axis]; }
+  int64_t dimension(const Buffer& x, size_t axis) const { return x.dimensions()[lead_ + axis]; }
 
   int64_t videos, frames, configs;
 
@@ -85,16 +83,16 @@ class Shapes {
 };
 
 struct Operands {
-  ffi::AnyBuffer initial, transition, blocks, phases, tools, configs, lengths;
+  Buffer initial, transition, blocks, phases, tools, configs, lengths;
   ffi::Span<const int64_t> block_sizes;
 };
 
-In at(const ffi::AnyBuffer& x, int64_t offset) {
+In at(const Buffer& x, int64_t offset) {
   const bool is_double = x.element_type() == ffi::DataType::F64;
   return {static_cast<const char*>(x.untyped_data()) + offset * (is_double ? 8 : 4), is_double};
 }
 
-Out at(ffi::Result<ffi::AnyBuffer>& x, int64_t offset) {
+Out at(Result& x, int64_t offset) {
   const bool is_double = x->element_type() == ffi::DataType::F64;
   return {static_cast<char*>(x->untyped_data()) + offset * (is_double ? 8 : 4), is_double};
 }
@@ -106,7 +104,7 @@ void put(const Out& x, double value) {
     *static_cast<float*>(x.data) = static_cast<float>(value);
 }
 
-void clear(ffi::Result<ffi::AnyBuffer>& x) {
+void clear(Result& x) {
   if (x->size_bytes()) std::memset(x->untyped_data(), 0, x->size_bytes());
 }
 
@@ -138,7 +136,7 @@ ffi::Error for_each_video(ffi::ThreadPool& pool, const Operands& o, const Shapes
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return s.length(a) > s.length(b); });
   Loop::run(pool, total, [&](int64_t n) {
     const int64_t i = order[n];
-    const auto frames = [&](const ffi::AnyBuffer& x, int64_t size) {
+    const auto frames = [&](const Buffer& x, int64_t size) {
       if (size == 0) return In{};
       return at(x, s.start(x, i) * size);
     };
@@ -155,8 +153,6 @@ Shapes shapes_of(const Operands& o) {
   return s;
 }
 
-using Buffer = ffi::AnyBuffer;
-using Result = ffi::Result<ffi::AnyBuffer>;
 using Sizes = ffi::Span<const int64_t>;
 
 ffi::Error log_normalizer(ffi::ThreadPool pool, Buffer initial, Buffer transition, Buffer blocks, Buffer phases,
@@ -220,17 +216,9 @@ ffi::Error viterbi(ffi::ThreadPool pool, Buffer initial, Buffer transition, Buff
   }, true);
 }
 
+template <int results>
 auto operands() {
-  return ffi::Ffi::Bind()
-      .Ctx<ffi::ThreadPool>()
-      .Arg<Buffer>()
-      .Arg<Buffer>()
-      .Arg<Buffer>()
-      .Arg<Buffer>()
-      .Arg<Buffer>()
-      .Arg<Buffer>()
-      .Arg<Buffer>()
-      .Attr<Sizes>("sizes");
+  return with_arrays<0, results>(with_arrays<7, 0>(ffi::Ffi::Bind().Ctx<ffi::ThreadPool>()).Attr<Sizes>("sizes"));
 }
 
 }  // namespace
@@ -238,20 +226,10 @@ auto operands() {
 
 #pragma GCC visibility push(default)
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(hmmjax_log_normalizer, hmmjax::log_normalizer, hmmjax::operands().Ret<hmmjax::Buffer>());
-XLA_FFI_DEFINE_HANDLER_SYMBOL(hmmjax_gradient, hmmjax::gradient,
-                              hmmjax::operands()
-                                  .Ret<hmmjax::Buffer>()
-                                  .Ret<hmmjax::Buffer>()
-                                  .Ret<hmmjax::Buffer>()
-                                  .Ret<hmmjax::Buffer>()
-                                  .Ret<hmmjax::Buffer>()
-                                  .Ret<hmmjax::Buffer>()
-                                  .Ret<hmmjax::Buffer>());
-XLA_FFI_DEFINE_HANDLER_SYMBOL(hmmjax_filter, hmmjax::filter,
-                              hmmjax::operands().Ret<hmmjax::Buffer>().Ret<hmmjax::Buffer>().Ret<hmmjax::Buffer>());
-XLA_FFI_DEFINE_HANDLER_SYMBOL(hmmjax_viterbi, hmmjax::viterbi,
-                              hmmjax::operands().Ret<hmmjax::Buffer>().Ret<hmmjax::Buffer>().Ret<hmmjax::Buffer>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(hmmjax_log_normalizer, hmmjax::log_normalizer, hmmjax::operands<1>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(hmmjax_gradient, hmmjax::gradient, hmmjax::operands<7>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(hmmjax_filter, hmmjax::filter, hmmjax::operands<3>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(hmmjax_viterbi, hmmjax::viterbi, hmmjax::operands<3>());
 
 extern "C" const char* hmmjax_instruction_set() { return hmmjax::fastest().name; }
 

@@ -13,6 +13,8 @@
 namespace hmmjax {
 
 namespace ffi = xla::ffi;
+using Buffer = ffi::AnyBuffer;
+using Result = ffi::Result<ffi::AnyBuffer>;
 
 // Calls work(i) for i = 0 ... n - 1 on the calling thread and on those of the pool that are free. Waits for calls that
 // have begun, not for tasks that have not, so that it cannot wait for itself.
@@ -46,5 +48,21 @@ class Loop {
   std::mutex mutex_;
   std::condition_variable idle_;
 };
+
+// Describes so many inputs and results, arrays all, of a function: with_arrays<inputs, results>(ffi::Ffi::Bind()...).
+template <int inputs, int results, class Binding>
+auto with_arrays(Binding&& binding) {
+  constexpr bool is_input = inputs > 0;
+  const auto longer = [&] {
+    if constexpr (is_input)
+      return std::move(binding).template Arg<Buffer>();
+    else
+      return std::move(binding).template Ret<Buffer>();
+  };
+  if constexpr (inputs + results == 1)
+    return longer();
+  else
+    return with_arrays<inputs - is_input, results - !is_input>(longer());
+}
 
 }  // namespace hmmjax

@@ -11,9 +11,6 @@
 namespace hmmjax {
 namespace {
 
-using Buffer = ffi::AnyBuffer;
-using Result = ffi::Result<ffi::AnyBuffer>;
-
 constexpr double LOST = 1e-200;
 
 std::vector<double> read(const Buffer& x, int64_t from, int64_t size) {
@@ -167,18 +164,7 @@ ffi::Error for_each_video(ffi::ThreadPool pool, Buffer initial, Buffer transitio
   return ffi::Error::Success();
 }
 
-auto operands() {
-  return ffi::Ffi::Bind()
-      .Ctx<ffi::ThreadPool>()
-      .Arg<Buffer>()
-      .Arg<Buffer>()
-      .Arg<Buffer>()
-      .Arg<Buffer>()
-      .Arg<Buffer>()
-      .Ret<Buffer>()
-      .Ret<Buffer>()
-      .Ret<Buffer>();
-}
+auto operands() { return with_arrays<5, 3>(ffi::Ffi::Bind().Ctx<ffi::ThreadPool>()); }
 
 }  // namespace
 }  // namespace hmmjax

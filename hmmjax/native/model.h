@@ -162,6 +162,9 @@ struct Model {
 
   Model(const Tables& t, bool logs);
 
+  // Whether the products with the transition of phases are followed by those of the first group of steps at once.
+  bool is_fused() const { return steps.size && !steps.groups[0].dense && steps.groups[0].R == block; }
+
  private:
   void load_phases(const Tables& t);
   void load_blocks(const Tables& t);

@@ -131,7 +131,7 @@ def _in_groups(run: Callable[..., Any], fallback: Callable[..., Any], potentials
         return run(potentials, *per_video)
     potentials, given = potentials.joined().padded(), potentials
     if given.packing is not None:
-        return _pack_like(given, _in_groups(run, fallback, potentials, *per_video))
+        return given.pack_like(_in_groups(run, fallback, potentials, *per_video))
     size, videos = _group_size(potentials), len(potentials.lengths)
     if size == 0:
         return fallback(potentials, *per_video)
@@ -141,14 +141,6 @@ def _in_groups(run: Callable[..., Any], fallback: Callable[..., Any], potentials
         initial, transition, blocks = jax.tree.map(lambda x: x.sum(0), (out.initial, out.transition, out.blocks))
         merged = dataclasses.replace(merged, initial=initial, transition=transition, blocks=blocks)
     return merged
-
-
-def _pack_like(p: Potentials, out: Any) -> Any:
-    """Return results on padded videos with those of frames in the form of packed potentials."""
-    phases, configs = p.pack_like((out.phases, out.tools if isinstance(out, Filtered) else out.configs))
-    if isinstance(out, Filtered):
-        return Filtered(phases, configs, out.log_normalizer)
-    return dataclasses.replace(out, phases=phases, configs=configs)
 
 
 # Preparation and what is left to XLA. --------------------------------------------------------------------------------
