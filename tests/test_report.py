@@ -16,12 +16,13 @@ import hmmjax
 from hmmjax import io, report
 from hmmjax import stabilize as job
 from hmmjax._core.occupancy import occupancy_variance
-from hmmjax.report import sentences, summary, tables, worse
-from hmmjax.report.delays import delays, later
+from hmmjax.report import sections, sentences, summary, tables, worse
+from hmmjax.report.delays import Delay, delays, later
 from hmmjax.report.figures import pictures
 from hmmjax.report.latex import latex
 from hmmjax.report.minutes import Minutes
 from hmmjax.report.reasons import describe, reasons_in_words
+from hmmjax.stabilize import warnings
 from hmmjax.stabilize.table import System, compare_systems
 
 P, T = ("Alpha", "Beta<b>", "Gamma"), ("Knife", "Fork_1")
@@ -228,7 +229,7 @@ def test_what_got_worse_comes_first(result, tmp_path):
     assert "3 of 3 phases are recognized less well" in statistics and "in 2 of 2 videos (frame accuracy: video" in text
     assert 'class="worse">accuracy 1.000 →' in text and re.search(r'class="worse">-0\.\d+ worse</td>', text)
     good = _page(result, tmp_path)
-    assert "No video and no class by more than 1 %" in good and "Metrics that got worse" not in good
+    assert "No video, no class by more than 1 %" in good and "Metrics that got worse" not in good
     assert "does not mean statistically significant" in good
 
 
@@ -291,7 +292,8 @@ def test_the_summary_counts_minutes_and_segments(result):
     assert b.right_if_sure == pytest.approx(29 / 30) and b.right_if_unsure == pytest.approx(10 / 30)
     assert (d.minutes, d.changed, d.changes, d.true_changes, d.sure) == (60, int((raw != smooth).sum()), (4, 1), 2, 0.5)
     found = worse.find_worse(own, [], tables.per_class(own), [d], [b], [])
-    assert "1 annotated phase lost: Gamma in a at 40:00 (20.0 minutes)." in [w.plain for w in found]
+    gone = "1 annotated phase no longer recognized (shown for less than half of the time): "
+    assert f"{gone}Gamma in a at 40:00 (20.0 minutes)." in [w.plain for w in found]
     assert summary.balance(dataclasses.replace(own, truth_phases=None), "phases", P) is None
     # A video of which half the frames are annotated counts these frames only.
     half = dataclasses.replace(own, truth_phases=[np.where(np.arange(60) < 30, truth, -1)])
@@ -335,12 +337,40 @@ def test_more_flicker_got_worse(result):
     assert [w.plain for w in judge(bare)[0]] == ["More phase changes: 2 → 4."]
 
 
+def test_every_video_that_is_worse_is_listed(result):
+    """A second of 1,500 counts: less than 1 % and less than a digit of the minutes shown."""
+    bad, worst = runs((0, 501), (1, 499), (2, 500)), runs((0, 510), (1, 490), (2, 500))
+    own = one_video(result, TRUTH, TRUTH, bad)
+    one = np.eye(3, dtype=np.float32)
+    own = dataclasses.replace(
+        own, ids=tuple("abcde"), frames=own.frames * 5, truth_phases=[TRUTH] * 5, raw=System("M", [TRUTH] * 5),
+        smoothed=System("M_H", [one[x] for x in (bad, worst, bad, TRUTH, bad)]),
+    )  # fmt: skip
+    (entry,) = worse._worse_videos(summary.balance(own, "phases", P), own)
+    assert entry.plain == (
+        "In 4 of 5 videos the phase is wrong for longer: b 0.0 → 0.2 of 25.0 minutes; a 0.00 → 0.02 of 25.0 minutes; "
+        "c 0.00 → 0.02 of 25.0 minutes; e 0.00 → 0.02 of 25.0 minutes."
+    )
+    assert "4 of 5 videos (frame accuracy: b 1.000 to 0.993, a 1.000 to 0.999" in entry.metric
+    (line, _) = sections.video_scores(own, 0)
+    assert line == {"text": "accuracy 1.000 → .999 worse", "worse": True}
+    close = warnings.score_texts(0.4821, 0.48208), warnings.score_texts(0.5, 0.5)
+    assert close == (("0.48210", "0.48208"), ("0.500", "0.500"))
+
+
 def test_later_changes_and_lower_classes_got_worse(result):
     """Both lists have one source: what one names, the other names."""
     late = runs((0, 503), (1, 505), (2, 492))
     found, _, _ = judge(one_video(result, TRUTH, runs((0, 501), (1, 500), (2, 499)), late))
     assert any("typically 1 s late → 6 s late, on average 1.0 → 5.5 s off" in w.plain for w in found)
     assert "delay of phase changes: median +1.0 to +5.5 s, mean absolute 1.0 to 5.5 s" in [w.metric for w in found]
+    # What prints the same before and after is not listed.
+    raw, stabilized = (
+        Delay(system, 3, 0, 3, 3.0, 1.0, 5.0, mean, 3, "") for system, mean in (("M", 3.0), ("M_H", 9.0))
+    )
+    (entry,) = worse.timing([raw, stabilized])
+    assert entry.plain == "Phase changes are shown farther from the annotated ones: on average 3.0 → 9.0 s off."
+    assert entry.metric == "delay of phase changes: mean absolute 3.0 to 9.0 s"
     # Five of 100 seconds: fewer than the minutes that count, but a lower overlap.
     truth = runs((0, 100), (1, 500), (2, 500))
     found, _, _ = judge(one_video(result, truth, truth, runs((0, 95), (1, 505), (2, 500))))

@@ -13,7 +13,7 @@ from hmmjax.report.frames import Frames
 from hmmjax.report.minutes import Minutes
 from hmmjax.report.reasons import Change, describe, reasons_in_words
 from hmmjax.stabilize import Stabilized, System
-from hmmjax.stabilize.warnings import MIN_DROP, video_score
+from hmmjax.stabilize.warnings import score_texts, video_score
 
 
 def video_scores(result: Stabilized, i: int) -> list[dict[str, Any]]:
@@ -27,19 +27,16 @@ def video_scores(result: Stabilized, i: int) -> list[dict[str, Any]]:
         if truth is not None and not result.fused:
             before, after = (video_score(track, truth[i], values[i]) for values in (raw, smooth))
             if not math.isnan(before):
-                worse = after < before - MIN_DROP
+                worse = after < before
                 mark = " worse" if worse else ""
-                lines.append({"text": f"{figure} {_three(before)} → {_three(after)}{mark}", "worse": worse})
+                shown = " → ".join(text.removeprefix("0") for text in score_texts(before, after))
+                lines.append({"text": f"{figure} {shown}{mark}", "worse": worse})
         counts = ribbons.count_changes(result, i, track)
         # Raw and stabilized changes are counted in every frame, so a truth with gaps is not comparable.
         complete = truth is not None and bool((truth[i] >= 0).all())
         true = f" (truth {counts['truth']})" if complete and "truth" in counts else ""
         lines.append({"text": f"{what} {counts['raw']} → {counts['stabilized']}{true}", "worse": False})
     return lines
-
-
-def _three(value: float) -> str:
-    return f"{value:.3f}".removeprefix("0")
 
 
 def _clock(seconds: float) -> str:

@@ -75,7 +75,7 @@ def what_changed(d: Difference, b: Balance | None, delays: Sequence[Delay]) -> l
     else:
         found.append(
             f"Of {total:,} annotated {segments}, {int(b.raw.found.sum()):,} → {shown:,} are recognized for at least "
-            f"half of their time: {len(b.gained):,} gained, {len(b.lost):,} lost."
+            f"half of their time: {len(b.gained):,} newly, {len(b.lost):,} no longer."
         )
         false = f"{int(b.raw.extra.sum()):,} → {int(b.stabilized.extra.sum()):,}"
         found.append(f"False {'phase segments' if phases else 'tool uses'}: {false}.")

@@ -75,14 +75,14 @@ def _worse_videos(b: Balance, result: Stabilized) -> list[Worse]:
     found = []
     if b.raw is not None:
         more = b.wrong[:, 1] - b.wrong[:, 0]
-        worse = [k for k in np.argsort(-more, kind="stable") if more[k] > MIN_DROP * b.minutes[k]]
+        worse = [k for k in np.argsort(-more, kind="stable") if more[k] > 0]
         if worse:
             named = [
                 f"{result.ids[b.videos[k]]} {_arrow(b.wrong[k])} of {minutes(float(b.minutes[k]))} minutes"
                 for k in worse
             ]
             what = "the phase is wrong for longer" if b.track == "phases" else "tools are wrong for longer"
-            found.append(f"In {len(worse)} of {len(b.videos)} videos {what}: {_first(named)}.")
+            found.append(f"In {len(worse)} of {len(b.videos)} videos {what}: {'; '.join(named)}.")
     return _entries(b.track, found, metrics)
 
 
@@ -127,7 +127,8 @@ def _segments(b: Balance, ids: Sequence[str]) -> list[Worse]:
     if b.lost:
         named = [_segment(s, b.names, ids) for s in b.lost]
         noun = "phase" if phases else "tool use"
-        found.append(Worse(b.track, f"{len(b.lost)} annotated {noun}{'s' * (len(b.lost) != 1)} lost: {_first(named)}."))
+        what = f"{len(b.lost)} annotated {noun}{'s' * (len(b.lost) != 1)} no longer recognized"
+        found.append(Worse(b.track, f"{what} (shown for less than half of the time): {_first(named)}."))
     before, after = int(b.raw.extra.sum()), int(b.stabilized.extra.sum())
     if after > before:
         noun = "false phase segments" if phases else "false tool uses"
@@ -163,15 +164,17 @@ def timing(delays: Sequence[Delay]) -> list[Worse]:
         found.append(Worse("phases", plain, *later(delays)))
     means = raw.mean_absolute, stabilized.mean_absolute
     if max(abs(stabilized.median) - abs(raw.median), means[1] - means[0]) > MIN_SECONDS:
-        plain = (
-            f"Phase changes are shown farther from the annotated ones: typically {seconds_off(raw)} → "
-            f"{seconds_off(stabilized)}, on average {means[0]:.1f} → {means[1]:.1f} s off."
-        )
-        metric = (
-            f"delay of phase changes: median {raw.median:+.1f} to {stabilized.median:+.1f} s, mean absolute "
-            f"{means[0]:.1f} to {means[1]:.1f} s"
-        )
-        found.append(Worse("phases", plain, metric))
+        # Name only what is worse in the digits printed; one of the two grew by more than a second.
+        farther = abs(stabilized.median) > abs(raw.median)
+        typical = (seconds_off(raw), seconds_off(stabilized))
+        medians = (f"{raw.median:+.1f}", f"{stabilized.median:+.1f}")
+        average = tuple(f"{mean:.1f}" for mean in means)
+        plain = [f"typically {' → '.join(typical)}"] * (typical[0] != typical[1] and farther)
+        plain += [f"on average {' → '.join(average)} s off"] * (average[0] != average[1] and means[1] > means[0])
+        metric = [f"median {' to '.join(medians)} s"] * (medians[0] != medians[1] and farther)
+        metric += [f"mean absolute {' to '.join(average)} s"] * (average[0] != average[1] and means[1] > means[0])
+        text = f"Phase changes are shown farther from the annotated ones: {', '.join(plain)}."
+        found.append(Worse("phases", text, f"delay of phase changes: {', '.join(metric)}"))
     if stabilized.missed > raw.missed:
         text = f"annotated phase changes that are never shown: {raw.missed} → {stabilized.missed}"
         found.append(Worse("phases", f"More {text}.", text.replace("→", "to")))
@@ -222,7 +225,13 @@ def _sentence(text: str) -> str:
 
 
 def _arrow(pair: Any) -> str:
-    return f"{minutes(pair[0])} → {minutes(pair[1])}"
+    """Format minutes before and after with as many digits as show the difference."""
+    texts = [minutes(x) for x in pair]
+    digits = 1
+    while texts[0] == texts[1] and digits < 4:
+        texts = [f"{x:,.{digits}f}" for x in pair]
+        digits += 1
+    return " → ".join(texts)
 
 
 def _first(texts: Sequence[str]) -> str:

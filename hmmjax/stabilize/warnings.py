@@ -87,7 +87,7 @@ def _gain(tables: np.ndarray, i: int, j: int, videos: int) -> float:
 def worse_videos(
     outputs: System, stabilized: System, truth: Sequence[np.ndarray] | None, ids: Sequence[str]
 ) -> list[str]:
-    """Warn about videos in which fewer phases are correct after stabilizing.
+    """Warn about videos in which fewer phases are correct after stabilizing, by however little.
 
     Args:
         outputs: the recognizer.
@@ -104,8 +104,8 @@ def worse_videos(
     for name, known, *both in zip(ids, predicted, outputs.phases, stabilized.phases, strict=True):
         before, after = (video_score("phases", known, values) for values in both)
         if not math.isnan(before):
-            found.append((after - before, f"{name} {before:.3f} to {after:.3f}"))
-    worse = sorted(x for x in found if x[0] < -MIN_DROP)
+            found.append((after - before, f"{name} {' to '.join(score_texts(before, after))}"))
+    worse = sorted(x for x in found if x[0] < 0)
     if not worse:
         return []
     return [
@@ -155,6 +155,14 @@ def worse_classes(
                 f"{_first_three(worse)}; mean over {track} {before.value:.3f} to {after.value:.3f})"
             )
     return notices
+
+
+def score_texts(before: float, after: float) -> tuple[str, str]:
+    """Format two scores with three digits, or with as many more as show that they differ."""
+    digits = 3
+    while before != after and digits < 6 and f"{before:.{digits}f}" == f"{after:.{digits}f}":
+        digits += 1
+    return f"{before:.{digits}f}", f"{after:.{digits}f}"
 
 
 def _first_three(worse: Sequence[tuple[float, str]]) -> str:

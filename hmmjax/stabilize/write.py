@@ -15,7 +15,7 @@ from hmmjax.io import Layout, Track
 from hmmjax.stabilize.pipeline import Stabilized
 from hmmjax.stabilize.settings import Progress, ignore_progress
 from hmmjax.stabilize.table import Row, System, as_phases, as_tools
-from hmmjax.stabilize.warnings import MIN_DROP, video_score
+from hmmjax.stabilize.warnings import score_texts, video_score
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -297,6 +297,7 @@ def _score_note(result: Stabilized, i: int) -> str:
         before, after = (video_score(track, truth[i], values[i]) for values in (raw, smooth))
         if math.isnan(before):
             continue
-        worse = ", worse" if after < before - MIN_DROP else ""
-        notes.append(f"{what} {before:.3f} \N{RIGHTWARDS ARROW} {after:.3f}{worse}")
+        worse = ", worse" if after < before else ""
+        shown = " \N{RIGHTWARDS ARROW} ".join(score_texts(before, after))
+        notes.append(f"{what} {shown}{worse}")
     return "; ".join(notes)
