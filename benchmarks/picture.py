@@ -1,21 +1,20 @@
 """Draw the picture of the README: ``python benchmarks/picture.py``.
 
-Phases of three TMRNet test videos of Cholec80: annotated, predicted, and stabilized by the calibrated model of
-`calibrated.py`. The videos are those whose accuracy stabilization raises most, by the median, and least (or lowers).
-Writes ``docs/images/stabilized.png``. The environment variable HMMJAX_DATA is the folder of the data, default
+Phases of three TMRNet test videos of Cholec80: annotated, predicted, and stabilized as `hmmjax stabilize` does by
+default (`auto.py`). The videos are those whose accuracy stabilization raises most, by the median, and least (or
+lowers). Writes ``docs/images/stabilized.png``. The environment variable HMMJAX_DATA is the folder of the data, default
 ../shared/data.
 """
 
 from pathlib import Path
 
+import auto
 import numpy as np
 import real
-from calibrated import SPLITS, chains, learn_fold
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-import hmmjax
-from hmmjax import Observations
+from hmmjax import Labels, Observations
 from hmmjax.plots import PHASE_COLORS, changes, save_figure, spans, words
 
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "stabilized.png"
@@ -44,14 +43,10 @@ def main() -> None:
 
 
 def stabilize(truth: list[np.ndarray], predicted: list[np.ndarray]) -> list[np.ndarray]:
-    """Phases (n,) of each video, by a model that was learned on the other folds."""
-    chain, found = chains(False).phases, []
-    for held_out in SPLITS["five in a row"]:
-        others = np.setdiff1d(np.arange(len(truth)), held_out)
-        _, params = learn_fold(truth, predicted, others, chain)
-        posterior = hmmjax.posterior(params, Observations([predicted[i] for i in held_out]))
-        found += [np.argmax(x, -1) for x in posterior.phases]
-    return found
+    """Phases (n,) of each video, by the models that `hmmjax stabilize` chooses on the other folds (five in a row)."""
+    prepared = auto.prepare(Observations(predicted), Labels(truth), 7, 0)
+    inferred, _ = auto.run(prepared, folds=5)
+    return [inferred.smoothed.phases[i, : len(x)].argmax(-1) for i, x in enumerate(truth)]
 
 
 def draw(axis, rows: dict[str, np.ndarray]) -> None:
