@@ -6,12 +6,17 @@ path. Words after -- are options of Apache Beam. The same command continues afte
 """
 
 import argparse
+import collections
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 from hmmjax.cli.compilation_cache import keep_programs
+from hmmjax.cli.console import as_options
 from models.commands import count, rate, reported
+
+NOTICES = 5
+"""Different notices that are printed."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -26,15 +31,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
         except ImportError:
             raise ImportError("Apache Beam is not installed. Fix: pip install -e '.[beam]'") from None
         from models.beam.entries import find_entries
-        from models.beam.pipeline import FAILURES, local_copy, run
+        from models.beam.pipeline import FAILURES, VIDEOS, local_copy, run
 
         operation = _operation(options)
         with local_copy(options.collection) as collection:
-            entries = find_entries(collection, operation.suffixes, options.collection)
+            entries = find_entries(collection, operation.suffixes, options.collection, options.out)
         found = run(entries, operation, options.out, [f"--runner={options.runner}", *more])
     frames = sum(line["frames"] for line in (*found.written, *found.kept))
     counts = f"{len(found.written)} video(s) written, {len(found.kept)} were there, {len(found.failed)} failed"
     print(f"{options.out}: {counts}; {frames:,} frames")
+    shown = collections.Counter(notice for line in (*found.written, *found.kept) for notice in line["notices"])
+    for notice, videos in shown.most_common(NOTICES):
+        print(f"note, {videos} video(s): {as_options(notice)}", file=sys.stderr)
+    if len(shown) > NOTICES:
+        print(f"{len(shown) - NOTICES} more notes are in {options.out}/{VIDEOS}", file=sys.stderr)
+    if found.others:
+        print(
+            f"note: {options.out} also holds {len(found.others)} video(s) that are not in {options.collection}: "
+            f"{', '.join(found.others[:5])}",
+            file=sys.stderr,
+        )
     for line in found.failed:
         print(f"error: {line['video']}: {line['error']}", file=sys.stderr)
     if found.failed:

@@ -23,7 +23,7 @@ class Entry(NamedTuple):
     paths: tuple[tuple[str | None, str], ...]
 
 
-def find_entries(place: str, suffixes: Collection[str], address: str | None = None) -> list[Entry]:
+def find_entries(place: str, suffixes: Collection[str], address: str | None = None, out: str = "") -> list[Entry]:
     """Return the videos of a collection, in natural order of their names.
 
     Args:
@@ -32,13 +32,14 @@ def find_entries(place: str, suffixes: Collection[str], address: str | None = No
             the list, absolute, or addresses such as gs://bucket/file.
         suffixes: of the files of a folder that are taken.
         address: where the list is from, if `place` is a copy of it.
+        out: the folder of results, which is passed over if it is inside `place`.
 
     Raises:
         FormatError: there are no videos, two entries have the same name, or an entry has no file.
     """
     path = Path(place)
     if path.is_dir():
-        return _of_folder(path, suffixes)
+        return _of_folder(path, suffixes, Path(out) if out and "://" not in out else None)
     if path.suffix.lower() not in SUFFIXES:
         raise FormatError(
             "neither a folder nor a list of videos", file=place, fix=f"give a folder, or a list ({', '.join(SUFFIXES)})"
@@ -67,11 +68,12 @@ def _resolved(file: str, listed_in: str) -> str:
     return file if file.startswith("/") else f"{listed_in.rpartition('/')[0]}/{file}"
 
 
-def _of_folder(folder: Path, suffixes: Collection[str]) -> list[Entry]:
+def _of_folder(folder: Path, suffixes: Collection[str], out: Path | None) -> list[Entry]:
     groups: dict[str, list[tuple[str | None, str]]] = {}
     for path in sorted(folder.rglob("*")):
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        if path.suffix.lower() in suffixes and path.is_file() and not hidden:
+        is_result = out is not None and out.resolve() in path.resolve().parents and out.resolve() != folder.resolve()
+        if path.suffix.lower() in suffixes and path.is_file() and not hidden and not is_result:
             groups.setdefault(video_id(path.name), []).append((None, str(path)))
     if not groups:
         raise FormatError("no files of videos here", file=folder, fix=f"give a folder with {', '.join(suffixes)}")

@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -18,8 +18,21 @@ from hmmjax import stabilize as job
 from hmmjax.io import FormatError, Track
 from models.beam.entries import Entry
 
-#: Writes the files of one video, whose inputs are local, to a folder; returns the number of frames.
-Apply = Callable[[Entry, Path], int]
+
+class Done(NamedTuple):
+    """What was done to a video.
+
+    Attributes:
+        frames: number of frames.
+        notices: messages for the user.
+    """
+
+    frames: int
+    notices: tuple[str, ...] = ()
+
+
+#: Writes the files of one video, whose inputs are local, to a folder.
+Apply = Callable[[Entry, Path], Done]
 
 
 #: Of the files of a folder that are videos.
@@ -95,11 +108,11 @@ class Stabilize:
         online = io.load_params(self.online_model) if self.online_model else None
         settings = job.Settings(threshold=self.threshold)
 
-        def apply(entry: Entry, folder: Path) -> int:
+        def apply(entry: Entry, folder: Path) -> Done:
             tracks = self._read(entry)
             result = job.stabilize(tracks, settings=settings, model=model, online_model=online)
             job.write_stabilized(result, folder / f"{entry.video}.npz")
-            return len(result.frames[0])
+            return Done(len(result.frames[0]), result.notices)
 
         return apply
 
@@ -161,14 +174,14 @@ class Predict:
         rate = config.data.rate if features else self.rate
         reading = inputs.Reading(size, rate, batch=self.batch, features=features, channels_first=channels_first)
 
-        def apply(entry: Entry, folder: Path) -> int:
+        def apply(entry: Entry, folder: Path) -> Done:
             found = predict.collect(recognizer, [_only(entry)], reading, lambda video, frames: None)
             arrays = predict.complete(found, recognizer, self.run)
             frames = [name for name in arrays if name.startswith("frames_")]
             if len(frames) != 1:
                 raise FormatError(f"holds {len(frames)} videos", file=_only(entry), fix="give one file per video")
             io.save_npz(folder / f"{entry.video}.npz", _renamed(arrays, frames[0], entry.video))
-            return len(arrays[frames[0]])
+            return Done(len(arrays[frames[0]]))
 
         return apply
 
@@ -225,13 +238,13 @@ class Extract:
         encoder = self._build()
         reading = inputs.Reading(encoder.size, self.rate, batch=self.batch)
 
-        def apply(entry: Entry, folder: Path) -> int:
+        def apply(entry: Entry, folder: Path) -> Done:
             written, _, failed = extract.extract(encoder, [_only(entry)], folder, reading)
             if failed or len(written) != 1:
                 raise FormatError("; ".join(failed.values()) or f"holds {len(written)} videos, not one")
             for suffix in (".npy", ".frames.npy"):
                 (folder / f"{written[0]}{suffix}").rename(folder / f"{entry.video}{suffix}")
-            return len(np.load(folder / f"{entry.video}.frames.npy"))
+            return Done(len(np.load(folder / f"{entry.video}.frames.npy")))
 
         return apply
 

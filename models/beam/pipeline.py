@@ -19,10 +19,10 @@ import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from hmmjax.io import FormatError, lock
+from hmmjax.io import FormatError, lock, natural
 from hmmjax.io.atomic_write import remove_partial_files
 from models.beam.entries import Entry
-from models.beam.operations import Apply, Operation, input_digest
+from models.beam.operations import Apply, Done, Operation, input_digest
 from models.commands import explain
 
 VIDEOS, FAILURES, RECORDS = "videos.jsonl", "failures.jsonl", ".records"
@@ -36,11 +36,13 @@ class Summary(NamedTuple):
         written: videos that were processed.
         kept: videos that an earlier run has finished.
         failed: videos that could not be processed.
+        others: names of videos that earlier runs finished and that are not in the collection.
     """
 
     written: list[dict[str, Any]]
     kept: list[dict[str, Any]]
     failed: list[dict[str, Any]]
+    others: list[str]
 
 
 def run(entries: Sequence[Entry], operation: Operation, out: str, options: Sequence[str] = ()) -> Summary:
@@ -64,6 +66,8 @@ def run(entries: Sequence[Entry], operation: Operation, out: str, options: Seque
     with contextlib.nullcontext() if "://" in out else lock(out):
         if "://" not in out:
             remove_partial_files(out)
+            for folder in Path(out).glob("beam-temp-*"):  # of a run that was killed
+                shutil.rmtree(folder, ignore_errors=True)
         return _run(entries, operation, fingerprint, out, options)
 
 
@@ -86,7 +90,10 @@ def _run(entries: Sequence[Entry], operation: Operation, fingerprint: str, out: 
         )
     with FileSystems.open(FileSystems.join(out, VIDEOS)) as file:
         found = [json.loads(line) for line in file.read().decode("utf-8").splitlines()]
-    return Summary(*([x for x in found if x["status"] == status] for status in ("written", "kept", "failed")))
+    (records,) = FileSystems.match([FileSystems.join(out, RECORDS, "*.json")])
+    there = {record.path.rpartition("/")[2].removesuffix(".json") for record in records.metadata_list}
+    others = sorted(there - {entry.video for entry in entries}, key=natural)
+    return Summary(*([x for x in found if x["status"] == status] for status in ("written", "kept", "failed")), others)
 
 
 def _write(lines: Any, label: str, path: str) -> None:
@@ -135,48 +142,67 @@ class Work(beam.DoFn):
         self._apply = _load(self._operation, self._fingerprint)
 
     def process(self, element: tuple[Any, ...]) -> Iterator[dict[str, Any]]:
-        """Yield the line of one video: its name, status, frames and seconds, or its error."""
+        """Yield the line of one video: its name, status, frames, notices and seconds, or its error."""
         entry, start = Entry(*element), time.monotonic()
         line: dict[str, Any] = {"video": entry.video}
+        digest = f"{self._fingerprint} "
         try:
             with _local(entry) as own:
-                digest = f"{self._fingerprint} {input_digest(own.paths)}"
+                digest += input_digest(own.paths)
                 kept = _finished(self._out, entry.video, digest)
-                frames = self._process(own, digest) if kept is None else kept
-            line |= {"status": "written" if kept is None else "kept", "frames": frames}
+                done = self._process(own, digest) if kept is None else kept
+            line |= {"status": "written" if kept is None else "kept", **done._asdict()}
         except Exception as error:  # whatever is wrong with a video, the others do not depend on it
             kind = type(error).__name__
             line |= {"status": "failed", "error": explain(error) or kind, "kind": kind}
             line["files"] = [path for _, path in entry.paths]
+            self._remove_stale(entry.video, digest)
         yield line | {"seconds": round(time.monotonic() - start, 3)}
 
-    def _process(self, entry: Entry, digest: str) -> int:
+    def _remove_stale(self, video: str, digest: str) -> None:
+        """Remove the files of a video that failed, if another model, other settings or another input made them."""
+        record = _record(self._out, video)
+        if record is not None and not record["digest"].startswith(digest):
+            own = [name for name in record["files"] if name not in self._operation.shared]
+            paths = [FileSystems.join(self._out, *p) for p in ((RECORDS, f"{video}.json"), *((name,) for name in own))]
+            FileSystems.delete([path for path in paths if FileSystems.exists(path)])
+
+    def _process(self, entry: Entry, digest: str) -> Done:
         assert self._apply is not None
         with tempfile.TemporaryDirectory() as scratch:
-            frames = self._apply(entry, Path(scratch))
+            done = self._apply(entry, Path(scratch))
             files = sorted(path.name for path in Path(scratch).iterdir())
             for name in files:
                 content = (Path(scratch) / name).read_bytes()
                 if name in self._operation.shared:
                     _require_same(content, self._out, name)
                 _publish(content, self._out, name)
-        record = {"digest": digest, "frames": frames, "files": files}
+        record = {"digest": digest, **done._asdict(), "files": files}
         _publish(json.dumps(record).encode(), FileSystems.join(self._out, RECORDS), f"{entry.video}.json")
-        return frames
+        return done
 
 
-def _finished(out: str, video: str, digest: str) -> int | None:
-    """Return the number of frames of a video that is finished with this digest, None for others."""
+def _finished(out: str, video: str, digest: str) -> Done | None:
+    """Return what was done to a video that is finished with this digest, None for others."""
+    record = _record(out, video)
+    if record is None or record["digest"] != digest:
+        return None
+    there = all(FileSystems.exists(FileSystems.join(out, name)) for name in record["files"])
+    return Done(record["frames"], tuple(record["notices"])) if there else None
+
+
+def _record(out: str, video: str) -> dict[str, Any] | None:
+    """Return the record of a video that an earlier run finished, None for others."""
     path = FileSystems.join(out, RECORDS, f"{video}.json")
     if not FileSystems.exists(path):
         return None
     try:
         with FileSystems.open(path) as file:
             record = json.loads(file.read())
-        there = all(FileSystems.exists(FileSystems.join(out, name)) for name in record["files"])
-        return int(record["frames"]) if there and record["digest"] == digest else None
-    except (ValueError, KeyError, TypeError):
-        return None  # a damaged record: do the video again
+        whole = all(name in record for name in ("digest", "frames", "notices", "files"))
+        return record if whole else None
+    except (ValueError, TypeError):
+        return None  # damaged: the video is done again
 
 
 def _require_same(content: bytes, folder: str, name: str) -> None:

@@ -127,6 +127,21 @@ def test_finished_videos_are_kept_until_their_input_or_the_options_change(world,
     assert not list(out.glob(".*.npz*"))
 
 
+def test_notices_reach_the_user(world, tmp_path, capsys):
+    """Of videos that an earlier run finished, too."""
+    one = io.load_params(world / "model.npz")
+    names = {"phase_names": one.phase_names, "tool_names": one.tool_names}
+    mixture = hmmjax.Ensemble((one.params, one.params))
+    io.save_params(tmp_path / "model.npz", mixture, **names, fps=1.0)
+    (tmp_path / "said").symlink_to(world / "said")
+    for _ in range(2):
+        beam(tmp_path, tmp_path / "out")
+        shown = capsys.readouterr().err
+        assert "note, 6 video(s): the given model mixes models for whole videos" in shown
+        assert "--online-model model_online.npz" in shown
+    assert all(len(line["notices"]) for line in lines(tmp_path / "out"))
+
+
 def test_a_damaged_video_does_not_stop_the_others(world, tmp_path, capsys):
     said, out = tmp_path / "said", tmp_path / "out"
     said.mkdir()
@@ -145,6 +160,32 @@ def test_a_damaged_video_does_not_stop_the_others(world, tmp_path, capsys):
     beam(tmp_path, out)
     assert "1 video(s) written, 5 were there, 0 failed" in capsys.readouterr().out
     assert not lines(out, "failures.jsonl")
+
+
+def test_results_of_another_model_do_not_stay(world, tmp_path, capsys):
+    """In a folder of results that is inside that of the inputs; a file that cannot be read now keeps its results."""
+    said = tmp_path / "said"
+    said.mkdir()
+    for video in IDS[:3]:
+        for kind in ("phase", "tool"):
+            (said / f"{video}-{kind}.txt").write_bytes((world / "said" / f"{video}-{kind}.txt").read_bytes())
+    (tmp_path / "model.npz").write_bytes((world / "model.npz").read_bytes())
+    out = said / "out"
+    beam(tmp_path, out)
+    (out / "beam-temp-videos").mkdir()
+    whole = (said / "video02-phase.txt").read_bytes()
+    (said / "video02-phase.txt").write_bytes(b"")
+    (said / "video03-phase.txt").unlink()
+    (said / "video03-tool.txt").unlink()
+    beam(tmp_path, out, "--threshold", "0.4", code=1)
+    shown = capsys.readouterr()
+    assert "1 video(s) written, 0 were there, 1 failed" in shown.out
+    assert "also holds 1 video(s) that are not in" in shown.err and "video03" in shown.err
+    assert sorted(path.name for path in out.glob("*.npz")) == ["video01.npz", "video03.npz"]
+    assert not list(out.glob("beam-temp-*"))
+    (said / "video02-phase.txt").write_bytes(whole)
+    beam(tmp_path, out, "--threshold", "0.4")
+    assert "1 video(s) written, 1 were there, 0 failed" in capsys.readouterr().out
 
 
 KILLED = """

@@ -35,7 +35,7 @@ def folder(tmp_path_factory):
 def test_predictions_are_those_of_the_command_under_the_name_of_the_list(folder, tmp_path):
     video = str(folder / "c80" / "videos" / "video02.mp4")
     operation = Predict(str(folder / "run"), batch=16)
-    frames = operation.load()(Entry("video77", ((None, video),)), tmp_path)
+    frames = operation.load()(Entry("video77", ((None, video),)), tmp_path).frames
     expected = predict(folder / "run", [video], Reading((16, 24), batch=16))
     with np.load(tmp_path / "video77.npz") as found:
         assert set(found) == {name.replace("_02", "_77") for name in expected} and len(found["frames_77"]) == frames
@@ -68,7 +68,7 @@ def test_features_are_those_of_the_command(folder, tmp_path):
     video = str(folder / "c80" / "videos" / "video01.mp4")
     operation = Extract("micro", size=(16, 24), random=True, batch=8)
     (tmp_path / "many").mkdir()
-    count = operation.load()(Entry("video01", ((None, video),)), tmp_path / "many")
+    count = operation.load()(Entry("video01", ((None, video),)), tmp_path / "many").frames
     assert np.load(tmp_path / "many" / "video01.npy").shape == (count, 8)
     extract(encoder_of_backbone("micro", None, size=(16, 24)), [video], tmp_path / "one", Reading((16, 24), batch=8))
     names = {path.name for path in (tmp_path / "one").iterdir()}
