@@ -124,9 +124,19 @@ def test_the_page_shows_them():
     page = Path("docs/how-to/layouts.md").read_text()
     for layout in FORMATS:
         assert f"## {layout.name}\n" in page and f"```text\n{layout.lines}```" in page and layout.command in page
+        note = layout.note[:1].upper() + layout.note[1:]
+        assert not note or f"\n{note}.\n" in page
 
 
 def test_the_command_lists_them():
     text = run("data", "formats").stdout
     assert all(f.name in text and f.command in text for f in FORMATS)
     assert [f["name"] for f in json.loads(run("data", "formats", "--json").stdout)] == [f.name for f in FORMATS]
+
+
+def test_whole_seconds_are_read_as_the_page_says(tmp_path):
+    rows = "Preparation,0,164\n"
+    fails("does not tell its unit", put(tmp_path, "video01.csv", f"label,start,end\n{rows}"))
+    for unit, frames in (("seconds", 4100), ("ms", 5), ("frame", 165)):
+        (found,) = io.read_annotations(put(tmp_path, "video01.csv", f"label,start_{unit},end_{unit}\n{rows}"))
+        assert len(found.frames) == frames

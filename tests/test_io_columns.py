@@ -121,3 +121,56 @@ def test_names_and_paths_as_people_have_them(tmp_path):
     (found,) = io.read(f"{folder}/")
     assert (found.video, found.values.tolist()) == ("opmüller03", [0, 1])
     assert track("phases", [0]).video == "video01"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Start;Fim;Phase\n0,0;100,0;Preparation\n164,2;200,0;CalotTriangleDissection\n",
+        "Start,Fim,Phase\n00:00,01:40,Preparation\n02:44,,CalotTriangleDissection\n",
+        "Start_s;Tempo;Phase\n0;164;Preparation\n164;90;CalotTriangleDissection\n300;10;ClippingCutting\n",
+        "VideoID;FrameNo;Letztes;Phase\n1;0;90;Preparation\n1;100;190;CalotTriangleDissection\n",
+    ],
+)
+def test_an_end_under_an_unknown_title_is_never_dropped(tmp_path, text):
+    error = fails("has an unknown title and seems to tell when segments end", put(tmp_path, "video01.csv", text))
+    assert repr(text.replace(",", ";").split(";")[2 if "FrameNo" in text else 1]) in str(error)
+    assert "rename it end or duration" in error.fix and "stop, offset, to" in error.fix
+
+
+def test_ends_in_other_languages_and_of_frames_are_read(tmp_path):
+    rows = "0,0;100,0;Preparation\n164,2;200,0;CalotTriangleDissection\n"
+    for i, head in enumerate(("Start;Ende;Phase", "Beginn;Ende;Phase", "Startzeit;Endzeit;Phase", "Début;Fin;Phase")):
+        (found,) = io.read_annotations(put(tmp_path, f"{i}/video01.csv", f"{head}\n{rows}"))
+        assert [int((found.values == v).sum()) for v in (0, 1, -1)] == [2500, 895, 1605]
+    text = "VideoID;FrameNo;Frame end;Phase\n1;0;89;Preparation\n1;100;189;CalotTriangleDissection\n"
+    (found,) = io.read_annotations(put(tmp_path, "a.csv", text))
+    assert [int((found.values == v).sum()) for v in (0, 1, -1)] == [90, 90, 10]
+
+
+def test_columns_that_tell_no_time_are_named(tmp_path):
+    text = "Nr;Start_s;Phase;Comment;Score;Total\n1;0;Preparation;good;0.9;900\n2;164;ClippingCutting;;0.8;900\n"
+    (found,) = io.read_annotations(put(tmp_path, "video01.csv", text))
+    assert any("titles are not read: 'Comment', 'Score', 'Total'" in notice for notice in found.notices)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", "label,start,end\nWashing,9.0,9.5\nAardvark,1.0,2.0\nPreparation,3.0,4.0\n"),
+        ("b.txt", "Frame\tPhase\n0\tWashing\n25\tAardvark\n50\tPreparation\n"),
+    ],
+)
+def test_the_first_line_with_an_unknown_name_is_reported(tmp_path, name, text):
+    fails("line 2: unknown phase 'Washing'", put(tmp_path, name, text))
+
+
+def test_lists_of_videos_are_read_like_tables(tmp_path):
+    from hmmjax.io.manifest import read_manifest, read_names
+
+    path = put(tmp_path, "held.csv", 'Video ID;Part\n"video 01";test\nvideo02;test\n')
+    assert read_names(path) == ["video 01", "video02"] and read_manifest(path)[0]["part"] == "test"
+    assert read_names(put(tmp_path, "tabs.csv", "part\tvideo\ntest\tvideo02\n")) == ["video02"]
+    assert read_names(put(tmp_path, "plain.csv", "video 01\nvideo02\n")) == ["video 01", "video02"]
+    (tmp_path / "wide.csv").write_bytes("video;part\r\nvideo01;test\r\n".encode("utf-16"))
+    assert read_names(tmp_path / "wide.csv") == ["video01"]

@@ -169,7 +169,7 @@ def test_files_without_names_are_refused(tmp_path, name, text, message):
         ({"learn_from": "dev", "apply_to": "test"}, None),
         ({"learn_from": "unlabeled"}, r"no video matches 'unlabeled'.*their parts are test \(4 videos\), train \(2"),
         ({"learn_from": ["video77"]}, r"names 1 video without predictions: video77. Fix: choose among video01 to"),
-        ({"learn_from": "nowhere.txt"}, "nowhere.txt: cannot be read"),
+        ({"learn_from": "nowhere.txt"}, "nowhere.txt: the file cannot be read"),
         ({"learn_from": "1-10"}, "no video is left to apply the model to"),
         ({"learn_from": "train", "apply_to": "test"}, r"trained on 2 of the annotated videos.*--learn-from val"),
         ({"learn_from": "val", "apply_to": "train"}, r"trained on 2 of the annotated videos"),

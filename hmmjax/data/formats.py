@@ -164,7 +164,8 @@ FORMATS: tuple[Format, ...] = (
         "segments",
         "video01.csv",
         "video,label,start,end\nvideo01.mp4,Preparation,0.0,164.2\nvideo01.mp4,CalotTriangleDissection,164.2,954.0\n",
-        note="seconds; name the columns start_ms or start_frame for milliseconds or frames",
+        note="seconds, with decimals; if all are whole numbers, titles tell the unit: start_seconds, start_ms or "
+        "start_frame, and so the end",
     ),
     Format(
         "timecodes",

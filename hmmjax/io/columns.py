@@ -7,9 +7,18 @@ from typing import NamedTuple
 FRAME = ("frame", "frames", "frameno", "framenr", "framenumber", "frameid", "frameindex", "frameidx")
 """Names of the column of frame numbers, without case, blanks, hyphens and underscores."""
 
-_START = frozenset(("start", "starts", "started", "begin", "begins", "beginning", "onset", "from"))
-_END = frozenset(("end", "ends", "ended", "ending", "stop", "stops", "stopped", "offset", "finish", "to", "until"))
-_DURATION = frozenset(("duration", "length"))
+_START = frozenset(
+    ("start", "starts", "started", "begin", "begins", "beginning", "onset", "from", "beginn", "anfang", "von", "début")
+)
+_END = frozenset(
+    (
+        *("end", "ends", "ended", "ending", "stop", "stops", "stopped", "offset", "finish", "to", "until"),
+        "ende",
+        "bis",
+        "fin",
+    )
+)
+_DURATION = frozenset(("duration", "length", "dauer", "durée"))
 _VIDEO = frozenset(("video", "videos", "media", "file", "filename", "case", "recording", "clip"))
 _LABELS = (
     *("label", "labels", "phase", "phases", "annotation", "annotations", "behavior", "behaviour", "step", "class"),
@@ -18,7 +27,9 @@ _LABELS = (
 )
 """Words for labels; of several columns that of the first word counts."""
 _LABEL = frozenset(_LABELS)
-_OF_TIME = frozenset(("time", "times", "timestamp", "timecode", "tc", "point", "position", "at", "hh", "mm", "ss"))
+_OF_TIME = frozenset(
+    ("time", "times", "timestamp", "timecode", "tc", "point", "position", "at", "hh", "mm", "ss", "zeit")
+)
 _OF_NAMES = frozenset(("name", "names", "id", "no", "nr", "number", "file", "path", "filename", "title", "code"))
 _MILLISECONDS = frozenset(("ms", "msec", "msecs", "millisecond", "milliseconds"))
 _SECONDS = frozenset(("s", "sec", "secs", "second", "seconds"))
@@ -26,13 +37,13 @@ _FRAMES = frozenset(("frame", "frames", "frameno", "framenumber"))
 #: Words of more than one part, as programs run them together.
 _WORDS = (
     *("start", "begin", "onset", "stop", "end", "video", "media", "file", "phase", "label", "step", "event", "tool"),
-    *("time", "stamp", "code", "frame", "name", "id", "path", "number", "no", "seconds", "ms", "sec"),
+    *("time", "stamp", "code", "frame", "name", "id", "path", "number", "no", "seconds", "ms", "sec", "zeit"),
 )
 
 ACCEPTED = (
     "a label (label, phase, step, tool, class, name, ...), a start (start, begin, onset, from) and an end (end, stop, "
-    "offset, to) or a duration, with or without 'time' and a unit (Start time, begin_ms, stop [s], start_frame), and "
-    "a video if there are several"
+    "offset, to) or a duration, also in German and French (Beginn, Ende, Dauer, début, fin, durée), with or without "
+    "'time' and a unit (Start time, begin_ms, stop [s], start_frame), and a video if there are several"
 )
 """What columns a table of segments has, for messages."""
 

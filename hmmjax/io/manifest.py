@@ -1,13 +1,15 @@
 """Read lists of videos: text, tables, JSON and JSON lines."""
 
-import csv
 import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from hmmjax.io.decode import read_text_file
 from hmmjax.io.errors import FormatError
+from hmmjax.io.names import fold
+from hmmjax.io.table import DELIMITERS, split_cells
 
 NAME_COLUMNS = ("video", "video_id", "name", "id")
 """Columns of a table of videos that may hold their names, most telling first."""
@@ -20,8 +22,9 @@ def read_manifest(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """Read a list of videos.
 
     Args:
-        path: text with one name per line (# starts a comment); a table (csv, tsv) with a header that has a column
-            "video" (or one of `NAME_COLUMNS`), or with one column and no header; or JSON: a list of names or of
+        path: text with one name per line (# starts a comment); a table (csv, tsv; cells separated by tabs, semicolons
+            or commas) with a header that has a column "video" (or one of `NAME_COLUMNS`, in any spelling), or with one
+            column and no header; or JSON: a list of names or of
             objects with "video", also as JSON lines.
 
     Returns:
@@ -31,11 +34,7 @@ def read_manifest(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
         FormatError: the file cannot be read, holds no videos, or an entry has no name.
     """
     path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise FormatError(f"cannot be read: {reason}", file=path, fix="give a list of videos, one per line") from None
+    text = read_text_file(str(path))
     found = [_entry(item, path, line) for line, item in _items(text, path)]
     if not found:
         raise FormatError("holds no names of videos", file=path, fix="write one video per line")
@@ -72,8 +71,10 @@ def _items(text: str, path: Path) -> Iterator[tuple[int | None, Any]]:
     if suffix == ".jsonl":
         yield from ((number, _parse(line, path, number)) for number, line in lines)
     elif suffix in (".csv", ".tsv"):
-        rows = list(csv.reader((line for _, line in lines), delimiter="\t" if suffix == ".tsv" else ","))
-        header = [cell.strip().lower() for cell in rows[0]] if rows else []
+        delimiter = next((d for d in DELIMITERS if lines and d in lines[0][1]), None)
+        # Without a delimiter, the line is one name, which may have blanks.
+        rows = [split_cells(line, delimiter or "\t") for _, line in lines]
+        header = [_title(cell) for cell in rows[0]] if rows else []
         if any(name in header for name in NAME_COLUMNS):
             pairs = zip(lines[1:], rows[1:], strict=True)
             yield from ((number, dict(zip(header, row, strict=False))) for (number, _), row in pairs)
@@ -82,6 +83,11 @@ def _items(text: str, path: Path) -> Iterator[tuple[int | None, Any]]:
             yield number, row[0] if len(row) == 1 else dict.fromkeys(header)
     else:
         yield from ((number, line.partition("#")[0]) for number, line in lines)
+
+
+def _title(cell: str) -> str:
+    """Return a column's title in lower case, one of `NAME_COLUMNS` in its usual spelling."""
+    return next((name for name in NAME_COLUMNS if fold(name) == fold(cell)), cell.lower())
 
 
 def _parse(text: str, path: Path, line: int | None) -> Any:

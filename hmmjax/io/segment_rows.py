@@ -11,6 +11,7 @@ from hmmjax.io.errors import FormatError
 from hmmjax.io.spec import Spec
 from hmmjax.io.table import DELIMITERS, split_cells
 from hmmjax.io.timecodes import CLOCK, WITH_FRAMES, Reading, clock, has_frames
+from hmmjax.io.unread import check_unread
 from hmmjax.io.videos import video_id
 
 _FRAME_ROWS = re.compile(r"\d+[ \t]+\d+[ \t]+\S*[A-Za-z]\S*\s*")
@@ -72,14 +73,15 @@ class _Times:
 
     def __init__(self, file: str, fps: float | None) -> None:
         self.file = file
-        self._fps = fps
+        self.fps = fps
+        self.unread: list[str] = []
         self._readings: list[Reading] = []
 
     def read(self, line: int, cell: str, unit: str = "") -> float:
         """Return a time in seconds, or a frame number if the unit is frames."""
         try:
             if ":" in cell:
-                seconds, reading = clock(cell, self._fps)
+                seconds, reading = clock(cell, self.fps)
                 if reading is not None and reading not in self._readings:
                     self._readings.append(reading)
                 return seconds
@@ -91,12 +93,12 @@ class _Times:
             ) from None
 
     def notices(self) -> list[str]:
-        """Return how timecodes with frame numbers were read."""
+        """Return how timecodes with frame numbers were read, and which columns were not."""
         if len({reading.drops for reading in self._readings}) > 1:
             raise FormatError(
                 "some timecodes are hh:mm:ss:ff, others hh:mm:ss;ff", file=self.file, fix="write all of them alike"
             )
-        return [reading.note(self.file) for reading in self._readings]
+        return [*self.unread, *(reading.note(self.file) for reading in self._readings)]
 
 
 def _check_order(file: str, found: Sequence[Segment]) -> None:
@@ -199,12 +201,17 @@ def _table(times: _Times, own: str, lines: list[tuple[int, str]]) -> list[Segmen
     if (time := find("time")) is not None and (state := find(*_STATES)) is not None:
         return _events(times, [(i, of(c), c[time], c[label], c[state].upper()) for i, c in rows])
     start, end, duration, frame = (find(role) for role in ("start", "end", "duration", "frame"))
+    last = duration if end is None else end
+    if start is None and frame is not None and last is not None:
+        start, head = frame, [c._replace(unit="frames") if c.role == "frame" else c for c in head]
+    known = frame if start is None else start
+    assert known is not None
+    times.unread = check_unread(times.file, titles, head, rows, known, ends=last is not None, fps=times.fps)
     if start is None:
         assert frame is not None
         found = [Segment(of(cells), times.read(i, cells[frame]), None, cells[label], i) for i, cells in rows]
         # One row per frame: each lasts for the distance to the next.
         return found if _are_changes(found) else [s._replace(end=s.start) for s in found]
-    last = duration if end is None else end
     units = [_unit(times.file, titles, head, rows, column, other) for column, other in ((start, last), (last, start))]
     fps = None if units[0] == "frames" else 1.0
 

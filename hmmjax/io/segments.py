@@ -81,7 +81,9 @@ def _video(file: str, video: str, found: list[Segment], spec: Spec) -> list[Trac
             f"{short[0].line}"
         )
     out = []
-    tracks = {s.label: _track_of(s, spec, file) for _, _, s in reversed(spans)}
+    tracks: dict[str, str] = {}
+    for s in sorted(found, key=lambda s: s.line):  # the first line with an unknown name is reported
+        tracks[s.label] = tracks.get(s.label) or _track_of(s, spec, file)
     for track in ("phases", "tools"):
         own = [span for span in spans if tracks[span[2].label] == track]
         if own:
@@ -105,7 +107,8 @@ def _labels(
     values = np.full(frames.size if track == "phases" else (frames.size, len(names)), absent)
     for a, b, _ in blank:
         values[slice(*np.searchsorted(frames, [a, b]).tolist())] = 0
-    indices = {} if numbered else {s.label: _index(s, names, track, file) for _, _, s in named}
+    by_line = sorted((s for _, _, s in named), key=lambda s: s.line)
+    indices = {} if numbered else {s.label: _index(s, names, track, file) for s in by_line}
     twice: list[Segment] = []
     for a, b, s in named:
         inside = slice(*np.searchsorted(frames, [a, b]).tolist())

@@ -240,21 +240,22 @@ def _match_names(
     """Map phase names to indices into `known`, -1 if unknown; also return the spelling of each in the file."""
     spelling = list(known)
     codes = np.empty(len(unique), np.int32)
-    for i, name in enumerate(unique):
-        position = find_name(str(name), known)
+    first = np.unique(inverse, return_index=True)[1]
+    for i in np.argsort(first):  # so that the first line with an unknown name is reported
+        name, row = str(unique[i]), int(first[i])
+        position = find_name(name, known)
         if position is None:
-            row = int(np.argmax(inverse == i))
             if name.lower() in _UNKNOWN:
                 codes[i] = -1
                 continue
             if is_number(name):
                 raise FormatError(
-                    f"found the number {str(name)!r} among phase names",
+                    f"found the number {name!r} among phase names",
                     file=table.file,
                     line=table.line_of(row),
                     fix="repair the row",
                 )
-            raise unknown_name(str(name), known, "phases", file=table.file, line=table.line_of(row))
+            raise unknown_name(name, known, "phases", file=table.file, line=table.line_of(row))
         codes[i] = position
-        spelling[position] = str(name)
+        spelling[position] = name
     return codes[inverse.reshape(-1)], tuple(spelling)
