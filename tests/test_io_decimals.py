@@ -76,4 +76,24 @@ def test_other_numbers_are_refused_with_the_way_to_write_them(tmp_path):
     assert "write 1025, without" in error.fix
     assert fails("expected 3 columns", put(tmp_path, "video01.csv", "Frame;Grasper;Hook\n0;1;0\n25;1\n")).line == 3
     fails("the file is empty", put(tmp_path, "video01.csv", ";;;\r\n\r\n"))
-    assert fails("',5' is not a number", put(tmp_path, "video01.txt", "Frame\tHook\n0\t0\n25\t,5\n")).line == 3
+    assert fails("',5x' is not a number", put(tmp_path, "video01.txt", "Frame\tHook\n0\t0\n25\t,5x\n")).line == 3
+
+
+def test_numbers_need_no_digit_before_the_comma(tmp_path):
+    for text in ("0\t,91\t,05\n25\t,5\t1,\n", "Frame\tGrasper\tHook\n0\t,91\t,05\n25\t,5\t1,\n"):
+        (found,) = io.read(put(tmp_path, "video01.txt", text), tool_names=TWO)
+        np.testing.assert_array_equal(found.values, [[0.91, 0.05], [0.5, 1]])
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "cell"),
+    [
+        ("Frame;Grasper;Hook\n0;0,9;0,1\n1,000;0,2;0,8\n", 3, "1,000"),
+        ("Frame\tPhase\n1.000\tPreparation\n2.000\tPreparation\n", 2, "1.000"),
+        ("Frame\tPhase\n25.0\tPreparation\n1.000\tPreparation\n", 3, "1.000"),
+        ('Frame,Phase\n0,Preparation\n"1,000",Preparation\n', 3, "1,000"),
+    ],
+)
+def test_frame_numbers_with_groups_of_three_digits_are_refused(tmp_path, text, line, cell):
+    error = fails("is not a whole number", put(tmp_path, "video01.csv", text))
+    assert error.line == line and cell in error.cause and "write 1000, without separators of thousands" in error.fix

@@ -7,10 +7,12 @@ import numpy as np
 
 from hmmjax.io.errors import FormatError
 
-_COMMA = re.compile(r"[+-]?\d+,\d+(e[+-]?\d+)?", re.IGNORECASE)
+_COMMA = re.compile(r"[+-]?(\d+,\d*|,\d+)(e[+-]?\d+)?", re.IGNORECASE)  # SPSS writes ,91
 #: What may also be a whole number with a comma between thousands.
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
 _BOTH = re.compile(r"[+-]?\d[\d,.]*(,\d+\.\d|\.\d+,\d)\d*")
+#: Groups of three digits, which may be a whole number with separators between thousands.
+_GROUPS = re.compile(r"[1-9]\d{0,2}(['.,\s\u2009\u202f]\d{3})+")
 _POINT = re.compile(r"[+-]?\d*\.\d+(e[+-]?\d+)?", re.IGNORECASE)
 
 
@@ -50,3 +52,21 @@ def with_points(file: str, cells: np.ndarray, line_of: Callable[[int], int]) -> 
         raise refuse(commas[0], f"the comma in {commas[0]!r} may be decimal or separate thousands")
     replaced = np.array([text.replace(",", ".") if _COMMA.fullmatch(text) else text for text in texts])
     return replaced[inverse].reshape(cells.shape), True
+
+
+def whole_number(cell: str) -> int | None:
+    """Return a whole number, also from 25.0, as pandas writes it if any other is missing; None if it is unclear.
+
+    What may have separators between thousands ("1.000") is unclear.
+    """
+    match = None if _GROUPS.fullmatch(cell) else re.fullmatch(r"([+-]?\d{1,18})(\.0*)?", cell)
+    return None if match is None else int(match[1])
+
+
+def whole_number_error(cell: str, fix: str, *, file: str, line: int) -> FormatError:
+    """Return the error for a frame number that is not whole, with how to write it, or else `fix`."""
+    if _GROUPS.fullmatch(cell):
+        fix = f"write {re.sub(r'[^0-9]', '', cell)}, without separators of thousands"
+        if re.fullmatch(r"\d+[.,]000", cell):
+            fix += f", or {cell[:-4]}"
+    return FormatError(f"the frame number {cell!r} is not a whole number", file=file, line=line, fix=fix)

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from hmmjax.io.decimals import with_points
+from hmmjax.io.decimals import whole_number, whole_number_error, with_points
 from hmmjax.io.errors import FormatError
 from hmmjax.io.spec import Spec
 
@@ -147,18 +147,14 @@ def frame_numbers(table: Table, column: int) -> np.ndarray:
     Raises:
         FormatError: naming the first line without a whole number.
     """
-    # pandas writes whole numbers as 25.0 if any other is missing.
-    cells = np.array([re.sub(r"\.0*$", "", cell) for cell in table.cells[:, column].tolist()])
-    try:
-        return cells.astype(np.int64)
-    except (ValueError, OverflowError):
-        row = next(i for i, cell in enumerate(cells) if not re.fullmatch(r"[+-]?\d{1,18}", cell))
-        cell, fix = str(cells[row]), "put frame numbers (0, 25, 50, ... on Cholec80) into the first column"
-        if re.fullmatch(r"\d{1,3}(['.\s\u2009\u202f]\d{3})+", cell):
-            fix = f"write {re.sub(r'[^0-9]', '', cell)}, without separators of thousands"
-        raise FormatError(
-            f"the frame number {cell!r} is not a whole number", file=table.file, line=table.line_of(row), fix=fix
-        ) from None
+    cells = table.cells[:, column].tolist()
+    numbers = [whole_number(cell) for cell in cells]
+    if None in numbers:
+        row = numbers.index(None)
+        cell = cells[row].replace(".", ",") if table.decimal == "," else cells[row]
+        fix = "put frame numbers (0, 25, 50, ... on Cholec80) into the first column"
+        raise whole_number_error(cell, fix, file=table.file, line=table.line_of(row))
+    return np.array(numbers, np.int64)
 
 
 def floats(table: Table, cells: np.ndarray) -> np.ndarray:
