@@ -6,13 +6,15 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hmmjax.io.columns import Column, column_of
+from hmmjax.io.columns import column_of
 from hmmjax.io.errors import FormatError
+from hmmjax.io.names import fold
+from hmmjax.io.segment_times import Row, Times, decimal_points, unit_of
 from hmmjax.io.spec import Spec
 from hmmjax.io.table import DELIMITERS, split_cells
-from hmmjax.io.timecodes import CLOCK, WITH_FRAMES, Reading, clock, has_frames
+from hmmjax.io.timecodes import CLOCK, WITH_FRAMES
 from hmmjax.io.unread import check_unread
-from hmmjax.io.videos import video_id
+from hmmjax.io.videos import ids_of_paths, video_id
 
 _FRAME_ROWS = re.compile(r"\d+[ \t]+\d+[ \t]+\S*[A-Za-z]\S*\s*")
 _CLOCK_ROW = re.compile(rf"(?:{CLOCK}|{WITH_FRAMES})[ \t]+\S.*")
@@ -20,6 +22,10 @@ _ELAN_TIME = re.compile(r"\d+:\d{2}:\d{2}\.\d+")
 _ELAN_ROW = re.compile(r"[^\t]*\t[^\t]*\t(?:[^\t]*\t)*?\d+:\d{2}:\d{2}\.\d+\t.*\d+:\d{2}:\d{2}\.\d+.*")
 _STATES = ("status", "behaviortype")
 """Columns of BORIS that tell whether a row is a start or a stop."""
+
+
+CHANGE_SECONDS = 10.0
+"""Median distance from which on rows with frame numbers are taken for changes of phase."""
 
 
 class Segment(NamedTuple):
@@ -55,7 +61,7 @@ def rows_of(file: str, text: str, spec: Spec) -> tuple[list[Segment], list[str]]
     """
     lines = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip(" \t,;")]
     first = lines[0][1]
-    own, times = video_id(file), _Times(file, spec.fps)
+    own, times = video_id(file), Times(file, text, spec)
     if _FRAME_ROWS.fullmatch(first):
         found = [_frame_row(file, own, i, line.rstrip()) for i, line in lines]
     elif _ELAN_ROW.fullmatch(first):
@@ -63,42 +69,9 @@ def rows_of(file: str, text: str, spec: Spec) -> tuple[list[Segment], list[str]]
     elif _CLOCK_ROW.fullmatch(first):
         found = [_clock_row(times, own, i, line) for i, line in lines]
     else:
-        found = _table(times, own, lines)
+        found = _table(times, own, lines, spec)
     _check_order(file, found)
     return found, times.notices()
-
-
-class _Times:
-    """The times of a file, in seconds or frames, and how its timecodes were read."""
-
-    def __init__(self, file: str, fps: float | None) -> None:
-        self.file = file
-        self.fps = fps
-        self.unread: list[str] = []
-        self._readings: list[Reading] = []
-
-    def read(self, line: int, cell: str, unit: str = "") -> float:
-        """Return a time in seconds, or a frame number if the unit is frames."""
-        try:
-            if ":" in cell:
-                seconds, reading = clock(cell, self.fps)
-                if reading is not None and reading not in self._readings:
-                    self._readings.append(reading)
-                return seconds
-            return float(cell.replace(",", ".")) * (1e-3 if unit == "ms" else 1.0)
-        except ValueError as error:
-            cause, _, fix = str(error).rpartition("; ") if has_frames(cell) else (f"{cell!r} is not a time", "", "")
-            raise FormatError(
-                cause, file=self.file, line=line, fix=fix or "write seconds, hh:mm:ss or frame numbers"
-            ) from None
-
-    def notices(self) -> list[str]:
-        """Return how timecodes with frame numbers were read, and which columns were not."""
-        if len({reading.drops for reading in self._readings}) > 1:
-            raise FormatError(
-                "some timecodes are hh:mm:ss:ff, others hh:mm:ss;ff", file=self.file, fix="write all of them alike"
-            )
-        return [*self.unread, *(reading.note(self.file) for reading in self._readings)]
 
 
 def _check_order(file: str, found: Sequence[Segment]) -> None:
@@ -157,7 +130,7 @@ def _frame_row(file: str, video: str, line: int, text: str) -> Segment:
     return Segment(video, int(cells[0]), int(cells[1]), " ".join(cells[2:]), line)
 
 
-def _elan_row(times: _Times, video: str, line: int, text: str) -> Segment:
+def _elan_row(times: Times, video: str, line: int, text: str) -> Segment:
     """ELAN's tab-delimited export: the first two timecodes are begin and end, the last cell the annotation."""
     cells = [cell.strip() for cell in text.split("\t")]
     found = [times.read(line, cell) for cell in cells if _ELAN_TIME.fullmatch(cell)]
@@ -170,7 +143,7 @@ def _elan_row(times: _Times, video: str, line: int, text: str) -> Segment:
     return Segment(video, found[0], found[1], label, line, 1.0, cells[0])
 
 
-def _clock_row(times: _Times, video: str, line: int, text: str) -> Segment:
+def _clock_row(times: Times, video: str, line: int, text: str) -> Segment:
     """Return the phase that begins at a timecode."""
     time, _, label = text.strip().replace("\t", " ").partition(" ")
     return Segment(video, times.read(line, time), None, label.strip(), line, 1.0)
@@ -179,7 +152,7 @@ def _clock_row(times: _Times, video: str, line: int, text: str) -> Segment:
 # Tables with a header.
 
 
-def _table(times: _Times, own: str, lines: list[tuple[int, str]]) -> list[Segment]:
+def _table(times: Times, own: str, lines: list[tuple[int, str]], spec: Spec) -> list[Segment]:
     delimiter = _delimiter(lines[0][1])
     titles = split_cells(lines[0][1], delimiter)
     head = [column_of(cell) for cell in titles]
@@ -188,49 +161,107 @@ def _table(times: _Times, own: str, lines: list[tuple[int, str]]) -> list[Segmen
         known = [(column.rank, i) for i, column in enumerate(head) if column.role in roles]
         return min(known)[1] if known else None
 
-    rows = [(i, split_cells(line, delimiter)) for i, line in lines[1:]]
-    rows = [(i, cells + [""] * (len(head) - len(cells))) for i, cells in rows]
-    if not rows:
-        raise FormatError("the file has a header but no rows", file=times.file, fix="export it again, or leave it out")
     video, label, tier = find("video"), find("label"), find("track", "tier")
     assert label is not None
-
-    def of(cells: Sequence[str]) -> str:
-        return own if video is None else video_id(re.sub(r"\.\w{2,4}$", "", re.split(r"[/\\]", cells[video])[-1]))
-
+    rows = _rows(times.file, lines[1:], delimiter, len(head), label)
+    videos = [own] * len(rows)
+    if video is not None:
+        videos = ids_of_paths(times.file, [(line, cells[video]) for line, cells in rows])
     if (time := find("time")) is not None and (state := find(*_STATES)) is not None:
-        return _events(times, [(i, of(c), c[time], c[label], c[state].upper()) for i, c in rows])
+        rows = decimal_points(times.file, rows, {time: "seconds"})
+        return _events(
+            times, [(i, v, c[time], c[label], c[state].upper()) for v, (i, c) in zip(videos, rows, strict=True)]
+        )
     start, end, duration, frame = (find(role) for role in ("start", "end", "duration", "frame"))
     last = duration if end is None else end
     if start is None and frame is not None and last is not None:
         start, head = frame, [c._replace(unit="frames") if c.role == "frame" else c for c in head]
     known = frame if start is None else start
     assert known is not None
-    times.unread = check_unread(times.file, titles, head, rows, known, ends=last is not None, fps=times.fps)
+    times.notes += check_unread(times.file, titles, head, rows, known, ends=last is not None, fps=times.fps)
     if start is None:
         assert frame is not None
-        found = [Segment(of(cells), times.read(i, cells[frame]), None, cells[label], i) for i, cells in rows]
-        # One row per frame: each lasts for the distance to the next.
-        return found if _are_changes(found) else [s._replace(end=s.start) for s in found]
-    units = [_unit(times.file, titles, head, rows, column, other) for column, other in ((start, last), (last, start))]
-    fps = None if units[0] == "frames" else 1.0
+        found = [
+            Segment(v, times.read(i, cells[frame], "frames"), None, cells[label], i)
+            for v, (i, cells) in zip(videos, rows, strict=True)
+        ]
+        return found if _are_changes(times, found, spec) else [s._replace(end=s.start) for s in found]
+    units = {start: unit_of(times.file, titles, head, rows, start, last)}
+    if last is not None:
+        units[last] = unit_of(times.file, titles, head, rows, last, start)
+    rows = decimal_points(times.file, rows, units)
+    tiers = [""] * len(rows) if tier is None else [cells[tier] for _, cells in rows]
+    in_frames = set(units.values()) == {"frames"}
+    if not in_frames and "frames" in units.values():
+        times.notes.append(f"{times.file}: frame numbers next to seconds are read at {times.counter_fps:g} per second")
+    found = []
+    for v, (line, cells), own_tier in zip(videos, rows, tiers, strict=True):
+        begin, until = _span(times, line, cells, units, is_duration=end is None)
+        found.append(Segment(v, begin, until, cells[label], line, None if in_frames else 1.0, own_tier))
+    return found
 
-    def segment(line: int, cells: Sequence[str]) -> Segment:
-        begin = times.read(line, cells[start], units[0])
-        until = None if last is None else times.read(line, cells[last], units[1])
-        if end is None and until is not None:
-            until += begin - (fps is None)  # of frames, the last one is included
-        return Segment(of(cells), begin, until, cells[label], line, fps, "" if tier is None else cells[tier])
 
-    return [segment(i, cells) for i, cells in rows]
+def _rows(file: str, lines: list[tuple[int, str]], delimiter: str, width: int, label: int) -> list[Row]:
+    """Return the rows of a table, each as long as its header."""
+    rows = [(i, split_cells(line, delimiter)) for i, line in lines]
+    if not rows:
+        raise FormatError("the file has a header but no rows", file=file, fix="export it again, or leave it out")
+    if delimiter == " " and label == width - 1:  # "0.0 9.5 Calot Triangle Dissection"
+        rows = [(i, [*cells[:label], " ".join(cells[label:])]) for i, cells in rows]
+    for i, cells in rows:
+        if any(cells[width:]):
+            raise FormatError(
+                f"expected {width} columns as in the header, found {len(cells)}",
+                file=file,
+                line=i,
+                fix="if commas are decimal, separate cells by semicolons or tabs, or write decimal points; if a label "
+                "holds the separator, put it in quotes",
+            )
+    return [(i, (cells + [""] * width)[:width]) for i, cells in rows]
 
 
-def _are_changes(found: Sequence[Segment]) -> bool:
-    """Whether every row of a video has another label than the row before."""
-    return all(a.label != b.label for a, b in itertools.pairwise(found) if a.video == b.video)
+def _span(
+    times: Times, line: int, cells: Sequence[str], units: dict[int, str], is_duration: bool
+) -> tuple[float, float | None]:
+    """Return the start and end of a row: in frames if both are, otherwise in seconds."""
+    start, *rest = units
+    begin = times.read(line, cells[start], units[start])
+    in_frames = set(units.values()) == {"frames"}
+    if units[start] == "frames" and not in_frames:
+        begin /= times.counter_fps
+    if not rest:
+        return begin, None
+    until = times.read(line, cells[rest[0]], units[rest[0]])
+    if units[rest[0]] == "frames" and not in_frames:
+        until = (until + (not is_duration)) / times.counter_fps  # the last frame is included
+    return begin, until if not is_duration else begin + until - in_frames
 
 
-def _events(times: _Times, rows: list[tuple[int, str, str, str, str]]) -> list[Segment]:
+def _are_changes(times: Times, found: Sequence[Segment], spec: Spec) -> bool:
+    """Whether each row lasts until the next one: as declared, or if every row of a video has another label.
+
+    Raises:
+        FormatError: it is unclear, as most rows begin another phase, or are far apart, but not all do.
+    """
+    if spec.rows != "auto":
+        return spec.rows == "changes"
+    pairs = [(a, b) for a, b in itertools.pairwise(found) if a.video == b.video]
+    same = [b for a, b in pairs if fold(a.label) == fold(b.label)]
+    if not same:
+        return True
+    apart = sorted(b.start - a.start for a, b in pairs)[len(pairs) // 2] / times.counter_fps
+    if apart >= CHANGE_SECONDS or 2 * len(same) < len(pairs):
+        raise FormatError(
+            f"{len(pairs) - len(same)} of {len(pairs)} rows begin another phase, and rows are {apart:,.1f} s apart: "
+            f"these may be changes of phase or one row per frame ({same[0].label!r} is repeated)",
+            file=times.file,
+            line=same[0].line,
+            fix="pass rows='changes' if each phase lasts until the next row, or rows='frames'",
+        )
+    return False
+
+
+def _events(times: Times, rows: list[tuple[int, str, str, str, str]]) -> list[Segment]:
     """BORIS: a row (line, video, time, label, status) at the start and one at the stop of each behavior."""
     running: dict[tuple[str, str], tuple[float, int]] = {}
     out = []
@@ -255,26 +286,3 @@ def _events(times: _Times, rows: list[tuple[int, str, str, str, str]]) -> list[S
 
 def _delimiter(line: str) -> str:
     return next((d for d in DELIMITERS if d in line), " ")
-
-
-def _unit(
-    file: str,
-    titles: Sequence[str],
-    head: Sequence[Column],
-    rows: Sequence[tuple[int, list[str]]],
-    column: int | None,
-    other: int | None,
-) -> str:
-    """Return the unit of a column of times: by its name, that of the other one, or how its cells are written."""
-    columns = [c for c in (column, other) if c is not None]
-    unit = next((head[c].unit for c in columns if head[c].unit), "")
-    cells = [row[c] for _, row in rows for c in columns]
-    if unit or any(":" in cell or re.search(r"[.,]\d", cell) for cell in cells):
-        return unit or "seconds"
-    name = titles[columns[0]]
-    raise FormatError(
-        f"the column {name!r} does not tell its unit",
-        file=file,
-        line=1,
-        fix=f"rename it {name}_seconds, {name}_ms or {name}_frame",
-    )

@@ -14,6 +14,7 @@ from hmmjax.io.challenges import label_rows_track
 from hmmjax.io.columns import ACCEPTED, FRAME
 from hmmjax.io.errors import FormatError
 from hmmjax.io.names import CHOLEC80_PHASES, CHOLEC80_TOOLS, M2CAI16_PHASES, find_name, fold, unknown_name
+from hmmjax.io.segment_rows import CHANGE_SECONDS
 from hmmjax.io.spec import Spec, check_frames, check_labels, check_scores
 from hmmjax.io.table import Table, floats, frame_numbers, is_missing, is_number, split_table
 from hmmjax.io.tracks import Layout, Track
@@ -21,8 +22,6 @@ from hmmjax.io.videos import video_id
 
 _NUMBERED_TOOL = re.compile(r"tool\d+")
 _WHOLE = re.compile(r"-?\d+(\.0*)?")  # pandas writes 1.0 if another label is missing
-_CHANGE_SECONDS = 10.0
-"""Median distance from which on rows that all begin another phase are taken for changes."""
 # Spellings in other people's files, British ones included.
 _UNKNOWN = ("", "-1", "?", "unknown", "unlabelled", "unlabeled", "none", "nan", "null", "n/a")
 
@@ -83,7 +82,7 @@ def _with_changes(track: Track, spec: Spec) -> Track:
         every = np.arange(frames[0], frames[-1] + 1, 1 if spec.unknown else spec.step)
         return dataclasses.replace(track, frames=every, values=values[np.searchsorted(frames, every, "right") - 1])
     apart = np.median(np.diff(frames)) / track.fps if frames.size > 2 else 0.0
-    if spec.rows == "auto" and apart >= _CHANGE_SECONDS and (np.diff(values) != 0).all():
+    if spec.rows == "auto" and apart >= CHANGE_SECONDS and (np.diff(values) != 0).all():
         raise FormatError(
             f"each of the {frames.size} rows begins another phase, and they are {apart:,.0f} s apart: these seem to be "
             "changes of phase, not one row per frame",

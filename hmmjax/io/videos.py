@@ -46,6 +46,38 @@ def video_id(name: str) -> str:
     return prefix if not prefix.isdigit() else f"video{prefix}"
 
 
+def ids_of_paths(file: str, paths: Sequence[tuple[int, str]]) -> list[str]:
+    """Return the identifiers of the videos that a column or document names, by path or name.
+
+    Args:
+        file: the file that names them, for error messages.
+        paths: the line number and the path of each row; folders are separated by slashes or backslashes.
+
+    Returns:
+        One identifier per row.
+
+    Raises:
+        FormatError: videos in different folders have the same identifier.
+    """
+    known: dict[str, str] = {}  # identifier by path
+    folders: dict[str, tuple[str, str]] = {}  # folder and path, by identifier
+    for line, path in paths:
+        if path in known:
+            continue
+        folder, _, name = path.replace("\\", "/").rpartition("/")
+        video = video_id(re.sub(r"\.\w{2,4}$", "", name))
+        known[path] = video
+        other, first = folders.setdefault(video, (folder, path))
+        if other != folder:
+            raise FormatError(
+                f"{first!r} and {path!r} would both be {video}",
+                file=file,
+                line=line,
+                fix="give the videos different names, or write a file per video, and pass rename for one of them",
+            )
+    return [known[path] for _, path in paths]
+
+
 def array_suffix(video: str) -> str:
     """Return the suffix of a video's arrays in an NPZ ("41" in "phases_41").
 
