@@ -124,8 +124,8 @@ def odds_ratios(
         block: "tools.emission" or "tools.transition".
         source: index of the recognizer among several fused ones, from 0.
         priors: the pseudo-counts with which `params` was learned; their ridge counts as information.
-        tool_names: (K,) names; by default "tool 0" and so on.
-        phase_names: (L,) names; by default "phase 0" and so on.
+        tool_names: (K,) names, or "cholec80" and the like; by default "tool 0" and so on.
+        phase_names: (L,) names, or "cholec80" and the like; by default "phase 0" and so on.
         backend: "auto" or a name in `hmmjax.messages.BACKENDS`.
 
     Returns:
@@ -201,6 +201,10 @@ def _expected(params: Params, data: Any, backend: str) -> Any:
 
 
 def _names(names: Sequence[str] | None, what: str, count: int) -> tuple[str, ...]:
+    if isinstance(names, str):
+        from hmmjax.io import resolve_names
+
+        names = resolve_names(names, f"{what}s")
     names = [f"{what} {i}" for i in range(count)] if names is None else names
     if len(names) != count:
         raise ValueError(f"{what}_names has {len(names)} names, but the model has {count} {what}s.")

@@ -1,6 +1,7 @@
 """`hmmjax simulate`, `suggest` and `data check`, on simulated files."""
 
 import csv
+import dataclasses
 import json
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from commands import NAMES, run
 
 from hmmjax import io
+from hmmjax.cli.suggest import _answer
 from hmmjax.simulate import simulate_surgeries
 
 
@@ -77,6 +79,16 @@ def test_suggest_writes_a_page_with_pictures_and_a_file_to_fill_in(asked, simula
     assert "answers.csv" in run(*asked, code=2).stderr
     only = run(*asked, "--force", "--reason", "uncertain", "--videos", "1", "--apart", 20)
     assert "questions" in only.stdout and "video02" not in (tmp_path / "out" / "answers.csv").read_text()
+
+
+def test_suggest_says_why_there_is_nothing_to_ask():
+    layout = io.Layout("npz", "labels")
+    labels = io.Track("a", "phases", np.arange(2), np.array([0, 1], np.int32), ("A", "B"), 1.0, layout, "a")
+    open_ = dataclasses.replace(labels, values=np.array([0, -1], np.int32))
+    told = [_answer(0, "Open it", [labels], known) for known in ([labels], [open_], [])]
+    assert "every frame is labeled already" in told[0] and "fill in" in told[0] and "Open" not in "".join(told)
+    assert ["no unlabeled frame qualifies" in text for text in told] == [False, True, True]
+    assert _answer(3, "Open it", [labels], []) == "3 questions. Open it."
 
 
 def test_suggest_counts_missing_pictures(asked, tmp_path):

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from hmmjax import io, plots
+from hmmjax import io, metrics, plots
 
 P, T = io.CHOLEC80_PHASES, io.CHOLEC80_TOOLS
 
@@ -100,8 +100,37 @@ def test_nothing_to_draw():
     for data in ({"phases": None, "tools": None}, {"seconds": np.zeros(0), "phases": {"raw": np.zeros(0, int)}}):
         with pytest.raises(ValueError, match="nothing to plot"):
             draw(**example(**data))
-    with pytest.raises(ValueError, match="raw has 3 frames, but seconds 50"):
+    with pytest.raises(
+        ValueError,
+        match=r"phases\['raw'\] has 3, tools\['truth'\] has 50, .*, seconds has 50, tool_posterior has 50 frames",
+    ):
         draw(**example(phases={"raw": np.zeros(3, int)}))
+
+
+def test_names_are_given_as_everywhere():
+    """A preset's name, or a list; too few, or another number of tools, is an error that says so."""
+    found, named = texts(draw(**example())), texts(draw(**example(phase_names="cholec80", tool_names="cholec80")))
+    assert found == named and "Calot triangle dissection" in named and "Specimen bag" in named
+    moves = np.full((7, 7), 1.0)
+    by_name = plots.plot_phase_moves(moves, ends=np.ones(7), frames=np.ones(7), names="cholec80", step_seconds=1)
+    assert "Clipping cutting" in [t.get_text() for t in by_name.axes[0].get_yticklabels()]
+    assert metrics.tool_changes([np.zeros((3, 7), int)], names="cholec80").class_names == T
+    assert metrics.phases_lost([np.arange(7)], [np.arange(7)], names="cholec80").class_names == P
+    for given, message in (
+        ({"phase_names": P[:3]}, "phase_names has 3 names, but there are 7 phases"),
+        ({"tool_names": T[:3]}, "tool_names has 3 names, but there are 7 tools"),
+        ({"phase_names": "cholec81"}, "unknown class order 'cholec81' for phases"),
+        ({"tool_posterior": np.zeros((50, 3))}, r"tool_posterior has shape \(50, 3\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            draw(**example(**given))
+    with pytest.raises(ValueError, match="tool_names has 7 names, but there are 2 tools"):
+        plots.plot_tool_transitions(np.full((2, 2, 2), 0.5), tool_names="cholec80")
+
+
+def test_rows_that_do_not_fit_are_named():
+    with pytest.raises(ValueError, match=r"phases\['truth'\] has 3, phases\['raw'\] has 5 frames"):
+        plots.plot_video(phases={"truth": np.zeros(3, int), "raw": np.zeros(5, int)})
 
 
 def test_phases_that_end_with_the_operation_are_marked():

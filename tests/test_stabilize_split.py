@@ -98,6 +98,16 @@ def test_metrics_are_of_the_videos_that_the_model_is_applied_to(data):
     assert result.notices[0].startswith(notice) and any("counted in labeled frames" in n for n in result.notices)
 
 
+def test_absent_videos_of_a_range_are_named(data):
+    """Ranges select what there is; header and notice say what there is not."""
+    split = job.find_split([of(data[0], "val") + of(data[0], "test")], job.Settings(learn_from="1-4", apply_to="5-12"))
+    assert split.apply_to == tuple(f"video{n:02d}" for n in PARTS["test"])
+    assert split.protocol == "learned from 4 videos (1-4), applied to 4 others (5-12 without 9-12)"
+    assert split.notice.endswith("only the latter are written and scored. No predictions: 5-12 without 9-12")
+    split = job.find_split([of(data[0], "test")], job.Settings(apply_to="5,7-9"), learns=False)
+    assert split.words[1] == "5,7-9 without 9"
+
+
 def test_transitions_are_not_counted_in_videos_that_are_scored(data):
     predictions, annotations = data
     options = {"emissions": "confusion", "learn_from": "val", "apply_to": "test"}

@@ -48,9 +48,9 @@ def suggest(
         ),
     ] = None,
     picture_rate: Annotated[float, typer.Option(min=1e-6, help="Pictures per second, for --naming counter.")] = 1.0,
-    count: Annotated[int, typer.Option(min=1, help="Number of frames per tool and reason.")] = 10,
+    count: Annotated[int, typer.Option(min=1, help="Number of frames per reason, for each tool and for phases.")] = 10,
     apart: Annotated[
-        float, typer.Option(min=0, help="Minimum number of seconds between two questions about one tool.")
+        float, typer.Option(min=0, help="Minimum number of seconds between two questions about one tool, or the phase.")
     ] = 10.0,
     reason: Annotated[
         list[str] | None, typer.Option(help=f"Only for this reason; repeatable: {', '.join(REASONS)}.")
@@ -58,9 +58,10 @@ def suggest(
 ) -> None:
     """Choose the most useful frames to label; write a page that shows them and a file to fill in.
 
-    For each tool, three kinds of frames: the tool is probably present (positive), the recognizer and the stabilized
-    result disagree (disagreement), or the posterior is uncertain (uncertain). Two questions about one tool are at least
-    --apart seconds apart.
+    Questions are about tools and phases, as far as they are predicted. For each tool, three kinds of frames: the tool
+    is probably present (positive), the recognizer and the stabilized result disagree (disagreement), or the posterior
+    is uncertain (uncertain). For the phase, the last two. Two questions about one tool, or about the phase, are at
+    least --apart seconds apart.
 
     Pass the filled-in answers.csv as --annotations to the other commands, in addition to earlier annotations.
     """
@@ -105,7 +106,20 @@ def suggest(
         values = {"questions": len(questions), "page": str(page), "answers": str(answers)}
         print(json_.dumps(values | {"without_picture": len(missing)}, indent=1))
     else:
-        print(f"{len(questions)} questions. Open {page} and fill in {answers}.")
+        print(_answer(len(questions), f"Open {page} and fill in {answers}", raw, known))
+
+
+def _answer(count: int, todo: str, raw: "list[Track]", known: "list[Track]") -> str:
+    """Say what to do with the questions; without any, why there are none."""
+    if count:
+        return f"{count} questions. {todo}."
+    complete = {(t.video, t.track) for t in known if (t.values >= 0).all()}
+    if {(t.video, t.track) for t in raw} <= complete:
+        return "0 questions: every frame is labeled already, so there is nothing to fill in."
+    return (
+        "0 questions: no unlabeled frame qualifies. Give further videos, or fewer --reason options (without any, "
+        "all kinds of frames are asked about)."
+    )
 
 
 def _of_results(folder: Path) -> "tuple[list[Track], list[Track], list[Track]]":

@@ -9,7 +9,6 @@ The array ``header`` is a JSON string ``{"format": "hmmjax-params", "version": 1
 import dataclasses
 import json
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from hmmjax._core.validation import check_params
 from hmmjax.ensembles import Ensemble
 from hmmjax.io.arrays import load_arrays
 from hmmjax.io.errors import FormatError
+from hmmjax.io.names import Names, resolve_names
 from hmmjax.io.write import save_npz
 
 FORMAT = "hmmjax-params"
@@ -63,8 +63,8 @@ def save_params(
     path: PathLike,
     params: Any,
     *,
-    phase_names: Sequence[str] | None = None,
-    tool_names: Sequence[str] | None = None,
+    phase_names: Names | None = None,
+    tool_names: Names | None = None,
     fps: float | None = None,
     metadata: dict[str, Any] | None = None,
     force: bool = False,
@@ -74,8 +74,8 @@ def save_params(
     Args:
         path: the file, usually ``.npz``.
         params: `hmmjax.Params` with exported families, or an `hmmjax.Ensemble` of them.
-        phase_names: (L,) class names, by which the model is later matched with predictions.
-        tool_names: (K,) class names.
+        phase_names: (L,) class names, by which the model is later matched with predictions, or "cholec80" and the like.
+        tool_names: (K,) class names, or "cholec80" and the like.
         fps: time steps per second of the transitions.
         metadata: further values; anything that JSON can hold.
         force: overwrite an existing file.
@@ -87,6 +87,7 @@ def save_params(
     """
     if isinstance(params, ModelFile):
         raise TypeError("params is a ModelFile, which names its parameters: pass its attribute `params`")
+    phase_names, tool_names = resolve_names(phase_names, "phases"), resolve_names(tool_names, "tools")
     for names, track in ((phase_names, "phases"), (tool_names, "tools")):
         count = getattr(params, f"num_{track}", None)
         if names is not None and count and count != len(names):

@@ -149,6 +149,30 @@ def fold(name: str) -> str:
     return re.sub(r"[\s_\-]+", "", unicodedata.normalize("NFKC", name)).casefold()
 
 
+def names_for(names: Names | None, track: str, count: int, *, more: bool = False) -> tuple[str, ...] | None:
+    """Return the names of so many classes, given as in `resolve_names`.
+
+    Args:
+        names: as in `resolve_names`.
+        track: "phases" or "tools".
+        count: number of classes.
+        more: accept names of further classes, which do not occur.
+
+    Returns:
+        The names in order, or None if `names` is None.
+
+    Raises:
+        FormatError: if `resolve_names` refuses them, or their number is another.
+    """
+    found = resolve_names(names, track)
+    if found is not None and (len(found) < count or (len(found) > count and not more)):
+        raise FormatError(
+            f"{track[:-1]}_names has {len(found)} names, but there are {count} {track}",
+            fix=f"name every {track[:-1]}, in the order of the indices",
+        )
+    return found
+
+
 def resolve_names(names: Names | None, track: str) -> tuple[str, ...] | None:
     """Return a class order given as a preset, a list, a comma-separated string, or a text file with one name per line.
 

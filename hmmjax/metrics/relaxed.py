@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from hmmjax.io.names import resolve_names
 from hmmjax.metrics.segments import segments
 from hmmjax.metrics.videos import PHASES
 
@@ -74,6 +75,7 @@ def check_order(names: Sequence[str] | None, rules: Rules) -> None:
 
     if names is None or rules.order is None:
         return
+    names = resolve_names(names, "phases") or ()
     if [normalized(n) for n in names] != [normalized(n) for n in rules.order]:
         raise ValueError(
             f"the {rules.name} rules compare phase indices in the order {', '.join(rules.order)}, not "

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from hmmjax._core.arrays import native
-from hmmjax.io.names import CHOLEC80_PHASES, CHOLEC80_TOOLS
+from hmmjax.io.names import CHOLEC80_PHASES, CHOLEC80_TOOLS, resolve_names
 
 PHASES, TOOLS = CHOLEC80_PHASES, CHOLEC80_TOOLS
 """Phases and tools of Cholec80 in the standard order."""
@@ -76,6 +76,8 @@ def class_names(names: Sequence[str] | None, count: int, kind: str) -> tuple[str
     """Return the given names, or "phase 0", "phase 1", ...; at least `count` of them."""
     if names is None:
         return tuple(f"{kind} {c}" for c in range(count))
+    if isinstance(names, str):  # "cholec80"
+        names = resolve_names(names, f"{kind}s") or ()
     if len(names) < count:
         raise ValueError(f"{count} {kind}s occur, but only {len(names)} names are given: name every {kind}")
     return tuple(names)

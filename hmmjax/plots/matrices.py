@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hmmjax._core.arrays import as_floats
+from hmmjax.io.names import Names, names_for
 from hmmjax.plots.style import FAINT, SHADES, TEXT, new_figure, readable_on, words
 
 if TYPE_CHECKING:
@@ -67,13 +68,13 @@ def plot_matrices(
 
 
 def plot_phase_transitions(
-    transition: Any, *, names: Sequence[str], step_seconds: float, seen: Any = None, open_ended: Any = None
+    transition: Any, *, names: Names, step_seconds: float, seen: Any = None, open_ended: Any = None
 ) -> "Figure":
     """Plot the transitions of a phase chain: the next phase given a change, and the mean duration of each phase.
 
     Args:
         transition: (L, L) probabilities per time step, rows sum to one.
-        names: (L,) phase names.
+        names: (L,) phase names, or "cholec80" and the like.
         step_seconds: seconds per time step.
         seen: (L,) observed mean durations in minutes of phases that ended with a change or with the operation, marked
             on the bars; NaN if not observed. None omits the marks.
@@ -83,8 +84,12 @@ def plot_phase_transitions(
     Returns:
         A matplotlib figure. Left: P(next phase | change), with a point for values below `NEVER`. Right:
         step / (1 - P(stay)) in minutes.
+
+    Raises:
+        ValueError: if names are unknown, or not one per phase.
     """
     matrix = as_floats("transition", transition)
+    names = names_for(names, "phases", len(matrix)) or ()
     stay = np.diag(matrix)
     moves = matrix * (1 - np.eye(len(matrix)))
     leave = moves.sum(1, keepdims=True)
@@ -108,21 +113,26 @@ def plot_phase_transitions(
     return figure
 
 
-def plot_phase_moves(moves: Any, *, ends: Any, frames: Any, names: Sequence[str], step_seconds: float) -> "Figure":
+def plot_phase_moves(moves: Any, *, ends: Any, frames: Any, names: Names, step_seconds: float) -> "Figure":
     """Plot how annotated phases end: the next phase or the end of the operation, and the mean duration.
 
     Args:
         moves: (L, L) number of steps from one phase (row) to another (column); the diagonal is not used.
         ends: (L,) number of times that the operation ends in each phase.
         frames: (L,) number of frames in each phase.
-        names: (L,) phase names.
+        names: (L,) phase names, or "cholec80" and the like.
         step_seconds: seconds per frame.
 
     Returns:
         A matplotlib figure. Left: the fraction of each way to end, and the number of all. Right: minutes in the phase
         divided by this number, which is the mean duration if no annotation is missing.
+
+    Raises:
+        ValueError: if names are unknown, or not one per phase.
     """
-    table = as_floats("moves", moves) * (1 - np.eye(len(names)))
+    table = as_floats("moves", moves)
+    names = names_for(names, "phases", len(table)) or ()
+    table *= 1 - np.eye(len(table))
     table = np.concatenate([table, as_floats("ends", ends)[:, None]], 1)
     exits = table.sum(1)
     share = np.divide(table, exits[:, None], out=np.full_like(table, np.nan), where=exits[:, None] > 0)
@@ -164,23 +174,25 @@ def _lengths(axis: "Axes", minutes: np.ndarray, notes: Sequence[str], hatched: n
         axis.spines[edge].set_visible(False)
 
 
-def plot_tool_transitions(
-    transition: Any, *, tool_names: Sequence[str], phase_names: Sequence[str] | None = None
-) -> "Figure":
+def plot_tool_transitions(transition: Any, *, tool_names: Names, phase_names: Names | None = None) -> "Figure":
     """Plot the two-by-two transition matrix of each tool in each phase.
 
     Args:
         transition: (K, L, 2, 2) probabilities per time step, or (K, 2, 2) without phases.
-        tool_names: (K,) tool names.
-        phase_names: (L,) phase names; None without phases.
+        tool_names: (K,) tool names, or "cholec80" and the like.
+        phase_names: (L,) phase names, or "cholec80" and the like; None without phases.
 
     Returns:
         A matplotlib figure; in each block, rows are the tool at one step and columns at the next.
+
+    Raises:
+        ValueError: if names are unknown, or not one per tool and phase.
     """
     matrix = as_floats("transition", transition)
     if matrix.ndim == 3:
         matrix = matrix[:, None]
     tools, phases = matrix.shape[:2]
+    tool_names, phase_names = names_for(tool_names, "tools", tools) or (), names_for(phase_names, "phases", phases)
     gap = 0.35
     figure = new_figure(max(1.18 * phases + 2.2, 5.0), 0.92 * tools + 1.3)
     axis = figure.subplots()

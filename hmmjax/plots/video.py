@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hmmjax._core.arrays import as_floats, native
+from hmmjax.io.names import Names, names_for
+from hmmjax.plots.checks import require_frames, require_rows, require_tools
 from hmmjax.plots.style import FAINT, PHASE_COLORS, ROW_COLORS, TEXT, UNLABELED, words
 
 if TYPE_CHECKING:
@@ -23,8 +25,8 @@ def plot_video(
     phases: Mapping[str, Any] | None = None,
     tools: Mapping[str, Any] | None = None,
     tool_posterior: Any = None,
-    phase_names: Sequence[str] | None = None,
-    tool_names: Sequence[str] | None = None,
+    phase_names: Names | None = None,
+    tool_names: Names | None = None,
     title: str = "",
     note: str = "",
     step: float | None = None,
@@ -40,8 +42,8 @@ def plot_video(
         tools: rows of each tool from top to bottom, each (n, K) presence 0, 1 or -1 (unlabeled), or probabilities,
             shown as present from 0.5. None omits them.
         tool_posterior: (n, K) probabilities, drawn as an area behind the last row of each tool.
-        phase_names: (L,) phase names.
-        tool_names: (K,) tool names.
+        phase_names: (L,) phase names, or "cholec80" and the like; None numbers them.
+        tool_names: (K,) tool names, or "cholec80" and the like; None numbers them.
         title: the title, for instance the name of the video.
         note: text after the title, for instance metrics.
         step: seconds per frame; None takes the smallest distance between frames, or 1 s if there is none.
@@ -50,28 +52,34 @@ def plot_video(
         A matplotlib figure, 1600 pixels wide at 100 dots per inch.
 
     Raises:
-        ValueError: if there is nothing to plot or shapes disagree.
+        ValueError: if there is nothing to plot, shapes disagree, or names are unknown or too few.
+        TypeError: if `phases` or `tools` is not a mapping of rows.
     """
     from matplotlib.figure import Figure
 
+    require_rows(phases=phases, tools=tools)
     rows = {name: _phase_labels(native(f"phases[{name!r}]", values)) for name, values in (phases or {}).items()}
     bands = {name: _presence(native(f"tools[{name!r}]", values)) for name, values in (tools or {}).items()}
+    posterior = None if tool_posterior is None else as_floats("tool_posterior", tool_posterior)
+    given = {f"phases[{name!r}]": x for name, x in rows.items()} | {f"tools[{name!r}]": x for name, x in bands.items()}
     if seconds is None:
-        count = len(next(iter((*rows.values(), *bands.values())), ()))
+        count = len(next(iter(given.values()), ()))
         seconds = np.arange(count) * (1.0 if step is None else step)
+    else:
+        given["seconds"] = as_floats("seconds", seconds)
     seconds = as_floats("seconds", seconds)
     if seconds.ndim != 1 or seconds.size == 0 or not (rows or bands):
         raise ValueError(
             f"there is nothing to plot: seconds has shape {seconds.shape}; pass seconds (n,), and phases or tools"
         )
-    for name, values in (*rows.items(), *bands.items()):
-        if values.shape[0] != seconds.size:
-            raise ValueError(
-                f"{name} has {values.shape[0]} frames, but seconds {seconds.size}: pass values of the same frames"
-            )
+    require_frames(given if posterior is None else given | {"tool_posterior": posterior})
+    count = require_tools(bands, posterior)
+    phase_names = names_for(
+        phase_names, "phases", 1 + max((int(x.max()) for x in rows.values()), default=-1), more=True
+    )
+    tool_names = names_for(tool_names, "tools", count) if bands else None
     if step is None:
         step = float(np.diff(seconds).min()) if seconds.size > 1 else 1.0
-    count = next(iter(bands.values())).shape[1] if bands else 0
     heights = [_ROW * len(rows)] * bool(rows) + [_BAND * count] * bool(bands)
     top, between, bottom = 1.0 if rows else 0.8, 0.68, 0.62
     height = top + sum(heights) + between * (len(heights) - 1) + bottom
@@ -87,7 +95,6 @@ def plot_video(
     if rows:
         _draw_phases(axes[0], seconds, rows, step, phase_names)
     if bands:
-        posterior = None if tool_posterior is None else as_floats("tool_posterior", tool_posterior)
         _draw_tools(axes[-1], seconds, bands, posterior, step, tool_names)
     for axis in axes:
         _finish(axis, seconds, step, last=axis is axes[-1])

@@ -4,7 +4,7 @@ import dataclasses
 import os
 import re
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
 from hmmjax.data.splits import check_disjoint, recording
@@ -21,7 +21,7 @@ class Split:
     Attributes:
         learn_from: names of the videos to learn from, in natural order; empty with a given model.
         apply_to: names of the videos to stabilize and to score.
-        words: what was asked for, in words, such as "val".
+        words: what was asked for, in words, such as "val"; "51-65 without 61-65" if some of it is not predicted.
     """
 
     learn_from: tuple[str, ...]
@@ -39,7 +39,9 @@ class Split:
     def notice(self) -> str:
         """Which videos are used for what, by name."""
         learned, applied = spans(self.learn_from), spans(self.apply_to)
-        return f"the model was learned from {learned} and applied to {applied}; only the latter are written and scored"
+        text = f"the model was learned from {learned} and applied to {applied}; only the latter are written and scored"
+        asked = [word for word in self.words if " without " in word]
+        return f"{text}. No predictions: {'; '.join(asked)}" if asked else text
 
     def learning(
         self,
@@ -144,7 +146,7 @@ def find_split(sources: Sequence[Sequence[Track]], settings: Settings, *, learns
             f"{error.cause}, so that the scores would be of videos that were learned from",
             fix="remove them from one of the two",
         ) from None
-    words = (_describe(settings.learn_from), _describe(settings.apply_to))
+    words = (_describe(tracks, settings.learn_from), _describe(tracks, settings.apply_to))
     learned, applied = (tuple(sorted(videos or (), key=natural)) for videos in (first, second))
     return Split(learned, applied, words)
 
@@ -231,9 +233,28 @@ def _of(tracks: Sequence[Track], videos: set[str]) -> list[Track]:
     return [track for track in tracks if track.video in videos]
 
 
-def _describe(choice: Choice) -> str:
-    """Return a choice in words: itself, unless it lists names."""
-    return "" if choice is None or not isinstance(choice, str) else os.path.basename(choice)
+def _describe(tracks: Sequence[Track], choice: Choice) -> str:
+    """Return a choice in words: itself, unless it lists names, and which of its numbers are not predicted."""
+    if choice is None or not isinstance(choice, str):
+        return ""
+    absent = _absent(tracks, choice)
+    return os.path.basename(choice) + (f" without {', '.join(absent)}" if absent else "")
+
+
+def _absent(tracks: Sequence[Track], choice: str) -> list[str]:
+    """Return the numbers of a choice such as "51-65" that no video has, as ranges; none of a part or file."""
+    if any(track.part is not None and part_name(track.part) == part_name(choice) for track in tracks):
+        return []
+    found = [re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip()) for part in choice.split(",")]
+    numbers = {int(match[1]) for track in tracks if (match := re.search(r"(\d+)$", track.video))}
+    absent = []
+    for match in found:
+        if match is not None:
+            low, high = int(match[1]), int(match[2] or match[1])
+            ends = [low - 1, *sorted(n for n in numbers if low <= n <= high), high + 1]
+            gaps = [(a + 1, b - 1) for a, b in pairwise(ends) if b - a > 1]
+            absent += [str(a) if a == b else f"{a}-{b}" for a, b in gaps]
+    return absent
 
 
 def _videos(count: int) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from hmmjax import metrics
+from hmmjax.io.names import Names, resolve_names
 from hmmjax.metrics import Metric
 
 
@@ -124,8 +125,8 @@ def compare_systems(
     truth_phases: Sequence[np.ndarray] | None,
     truth_tools: Sequence[np.ndarray] | None,
     *,
-    phase_names: Sequence[str] | None = None,
-    tool_names: Sequence[str] | None = None,
+    phase_names: Names | None = None,
+    tool_names: Names | None = None,
     rows_per_second: float = 1.0,
     relaxed: bool = False,
     split: str = "",
@@ -136,8 +137,8 @@ def compare_systems(
         systems: what is compared, on the same videos and frames.
         truth_phases: for each video (n,) int labels, -1 for unlabeled; None without annotated phases.
         truth_tools: for each video (n, K) int labels, -1 for unlabeled; None without annotated tools.
-        phase_names: (L,) names of the phases.
-        tool_names: (K,) names of the tools.
+        phase_names: (L,) names of the phases, or "cholec80" and the like; None numbers them.
+        tool_names: (K,) names of the tools, or "cholec80" and the like; None numbers them.
         rows_per_second: frame rate, for relaxed boundaries.
         relaxed: add metrics with relaxed boundaries, in the official version (with its bug) and a corrected one; they
             need Cholec80's phases in their standard order.
@@ -145,7 +146,11 @@ def compare_systems(
 
     Returns:
         Rows in a fixed order: tools first, then phases.
+
+    Raises:
+        ValueError: arrays do not fit together, or names are unknown or too few.
     """
+    phase_names, tool_names = resolve_names(phase_names, "phases"), resolve_names(tool_names, "tools")
     rows = []
     tools = [s for s in systems if s.tools is not None]
     keep = _with_truth(truth_tools)
