@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 DATASETS = ("cholec80",)
 
-app = typer.Typer(name="data", help="Check data sets on disk, and list the layouts of files.", no_args_is_help=True)
+app = typer.Typer(
+    name="data", help="Check files and data sets on disk, and list the layouts of files.", no_args_is_help=True
+)
 
 
 @app.callback()
@@ -24,25 +26,43 @@ def _data() -> None:
 
 
 @app.command(
-    epilog=console.examples("hmmjax data check /data/autolaparo/labels", "hmmjax data check cholec80 . --json")
+    epilog=console.examples(
+        "hmmjax data check /data/autolaparo/labels",
+        "hmmjax data check predictions/ --kind probabilities",
+        "hmmjax data check cholec80 . --json",
+    )
 )
 @console.friendly
 def check(
-    dataset: Annotated[
-        str, typer.Argument(help=f"The data set that it should be: {', '.join(DATASETS)}. May be left out.")
+    where: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[DATASET] FOLDER",
+            help=f"Folder or file of annotations or predictions. Before it, the data set that it should be "
+            f"({', '.join(DATASETS)}), if wanted.",
+        ),
     ],
-    directory: Annotated[Path | None, typer.Argument(help="Folder of the annotations.")] = None,
+    kind: o.Kind = None,
     phase_names: o.PhaseNames = None,
     tool_names: o.ToolNames = None,
+    fps: o.Fps = None,
+    first_index: o.FirstIndex = None,
+    rows: o.Rows = "auto",
+    row_step: Annotated[int, typer.Option(help="Frames from one row to the next in files without frame numbers.")] = 25,
     json: o.Json = False,
     traceback: o.Traceback = False,
 ) -> None:
     """Say which of the known layouts a folder of annotations has, how many videos are there, and what is wrong.
 
+    Files hold annotations, unless --kind says probabilities or logits. Options take the place of what layouts imply.
+
     A copy of Cholec80 is compared with the published counts, of other data sets names, lengths and ranges of labels are
     checked. Videos are not read. Exit code 0 for a complete copy without problems, 1 for another, 2 for one that cannot
     be read.
     """
+    if len(where) > 2:
+        raise ValueError(f"{where[2]!r} is one too many. Fix: give one folder, and a data set before it if wanted")
+    dataset, directory = where[0], Path(where[1]) if len(where) > 1 else None
     if directory is None and dataset not in DATASETS:
         dataset, directory = "", Path(dataset)
         if not directory.exists():
@@ -67,8 +87,9 @@ def check(
         else:
             from hmmjax.data.check import check_folder
 
-            names = {"phase_names": phase_names, "tool_names": tool_names}
-            found = check_folder(directory, names=names, progress=files)
+            options = {"kind": kind, "phase_names": phase_names, "tool_names": tool_names, "fps": fps}
+            options |= {"first_index": first_index, "rows": rows, "step": row_step}
+            found = check_folder(directory, options=options, progress=files)
     if not dataset:
         _answer(found, json)
         return
@@ -89,15 +110,20 @@ def _answer(found: "Sequence[Checked]", json: bool) -> None:
     """Print what a folder holds; exit with code 1 unless it is complete."""
     if json:
         rows = [{**c._asdict(), "complete": c.complete} for c in found]
-        rows = [{**row, "problems": [console.as_options(line) for line in row["problems"]]} for row in rows]
+        for row in rows:
+            row |= {key: [console.as_options(line) for line in row[key]] for key in ("problems", "notes")}
         print(json_.dumps({"layouts": rows}, indent=1))
     else:
         for checked in found:
             print(checked.summary)
         for line in (line for checked in found for line in checked.problems):
             print(console.as_options(line))
+        notes = [line for checked in found for line in checked.notes]
+        for line in notes:
+            print(f"note: {console.as_options(line)}")
         count = sum(len(checked.problems) for checked in found)
-        print(f"{count} problem{'s' * (count != 1)}" if count else "no problems")
+        text = f"{count} problem{'s' * (count != 1)}" if count else "no problems"
+        print(text + (f", {len(notes)} note{'s' * (len(notes) > 1)}" if notes else ""))
     if not all(checked.complete for checked in found):
         raise typer.Exit(1)
 

@@ -1,5 +1,6 @@
 """`hmmjax explore`: explore annotations, before any recognizer is trained."""
 
+import dataclasses
 from typing import Annotated
 
 import typer
@@ -38,6 +39,8 @@ def explore(
         progress = stages.files("reading annotations")
         tracks = io.read_annotations(list(annotations), progress=progress, step=row_step, **names.arguments())
         found = job.explore(io.select(tracks, names.videos), step=step)
+        # The page, too, names the options of the command line.
+        found = dataclasses.replace(found, notices=tuple(map(console.as_options, found.notices)))
         files = [] if dry_run else job.write_exploration(found, out, title=title, force=common.force)
     console.notices(found.notices)
     size = f"{console.videos(len(found.ids))}, {int(found.frames.sum()):,} frames"

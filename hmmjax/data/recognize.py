@@ -11,6 +11,7 @@ from hmmjax.io.decode import read_text_file
 from hmmjax.io.find import PICKLES
 from hmmjax.io.names import (
     CATARACTS_TOOLS,
+    CHOLEC80_PHASES,
     CHOLEC80_TOOLS,
     M2CAI16_PHASES,
     find_name,
@@ -32,6 +33,10 @@ class _Head:
         self.title = split_cells(self.first, self.delimiter if self.delimiter in self.first else " ")
         self.row = split_cells(lines[min(1, len(lines) - 1)], self.delimiter)
         self.has_title = not is_number(self.title[0])
+
+    def named(self, pattern: str) -> bool:
+        """Whether the file's name, in lower case, is as in a data set whose layout others use too."""
+        return re.fullmatch(pattern, self.name) is not None
 
     def names(self, known: tuple[str, ...]) -> int:
         """Return how many titles after the first are among known names."""
@@ -59,14 +64,20 @@ _TESTS: tuple[tuple[str, Callable[[_Head], bool]], ...] = (
     ("Cataract-101", lambda h: is_segments(h.first) and "frame" in {column_of(c).role for c in h.title}),
     ("segments", lambda h: is_segments(h.first)),
     ("M2CAI16-tool", lambda h: h.names(CHOLEC80_TOOLS) == 7 and ("tool_video" in h.name or h.first.endswith("\t"))),
-    ("Cholec80, tools", lambda h: h.names(CHOLEC80_TOOLS) == 7),
+    ("Cholec80, tools", lambda h: h.names(CHOLEC80_TOOLS) == 7 and h.named(r"video\d+-tool\.txt")),
     ("CATARACTS, tools", lambda h: h.has_title and h.names(CATARACTS_TOOLS) >= max(len(h.title) - 1, 1)),
     ("CATARACTS, steps", lambda h: [c.lower() for c in h.title] in (["frame", "steps"], ["frame", "step"])),
     ("M2CAI16-workflow", lambda h: "workflow" in h.name or h.phases(M2CAI16_PHASES[:1])),
-    ("Cholec80, phases", lambda h: h.phases(M2CAI16_PHASES)),
-    ("AutoLaparo", lambda h: h.has_title and len(h.row) == 2 and all(map(is_number, h.row)) and "label" in h.name),
-    ("HeiChole, phases", lambda h: "chole" in h.name and len(h.title) == 2 and is_number(h.first[0])),
-    ("HeiChole, instruments", lambda h: "chole" in h.name and h.delimiter == "," and all(map(is_number, h.title))),
+    ("Cholec80, phases", lambda h: h.phases(CHOLEC80_PHASES) and h.named(r"video\d+-phase\.txt")),
+    (
+        "AutoLaparo",
+        lambda h: h.has_title and h.named(r"label_?\d+\.txt") and len(h.row) == 2 and all(map(is_number, h.row)),
+    ),
+    ("HeiChole, phases", lambda h: h.named(r"hei-?chole.*") and len(h.title) == 2 and is_number(h.first[0])),
+    (
+        "HeiChole, instruments",
+        lambda h: h.named(r"hei-?chole.*") and h.delimiter == "," and all(map(is_number, h.title)),
+    ),
     ("CholecT45", lambda h: h.delimiter == "," and len(h.title) == 7 and all(map(is_number, h.title))),
     ("MS-TCN", lambda h: len(h.title) == len(h.row) == 1 and find_name(h.first, M2CAI16_PHASES) is not None),
 )

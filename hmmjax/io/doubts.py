@@ -9,11 +9,21 @@ import numpy as np
 from hmmjax.io.answers import ANSWERS
 from hmmjax.io.errors import FormatError
 from hmmjax.io.segments import SEGMENTS
-from hmmjax.io.spec import Spec
 from hmmjax.io.tracks import Track
 
 _SHORTEST_SURGERY = 600.0
 """Seconds; all videos of Cholec80 and M2CAI16 are longer."""
+
+
+def doubts_of(tracks: Sequence[Track], *, fps: float | None, first_index: int) -> list[str]:
+    """Return notices about frame rates and numbering that were not declared, over all files that belong together.
+
+    Args:
+        tracks: the tracks of all files.
+        fps: the declared frames per second, None if not declared.
+        first_index: the declared index of the first phase.
+    """
+    return [*([] if first_index else _doubtful_index(tracks)), *(_doubtful_rate(tracks) if fps is None else [])]
 
 
 def missing_outputs(tracks: Sequence[Track]) -> list[str]:
@@ -42,12 +52,12 @@ def missing_outputs(tracks: Sequence[Track]) -> list[str]:
     return notices
 
 
-def doubtful_index(tracks: Sequence[Track], spec: Spec) -> list[str]:
-    """Return a notice if phases are stored as indices, in several videos, and none is the first class."""
+def _doubtful_index(tracks: Sequence[Track]) -> list[str]:
+    """Return a notice if phases are stored as indices, and none is the first class."""
     own = [t for t in tracks if t.track == "phases" and t.is_labels and t.layout.spelling is None]
     own = [t for t in own if t.layout.format not in (ANSWERS, SEGMENTS) and (t.values >= 0).any()]
     own = [t for t in own if not t.layout.first_index]
-    if spec.first_index or not own or min(int(t.values[t.values >= 0].min()) for t in own) != 1:
+    if not own or min(int(t.values[t.values >= 0].min()) for t in own) != 1:
         return []
     highest = max(int(t.values.max()) for t in own)
     return [
@@ -56,7 +66,7 @@ def doubtful_index(tracks: Sequence[Track], spec: Spec) -> list[str]:
     ]
 
 
-def doubtful_rate(tracks: Sequence[Track]) -> list[str]:
+def _doubtful_rate(tracks: Sequence[Track]) -> list[str]:
     """Return a notice if frames are numbered consecutively and 25 per second would make videos too short."""
     text = [t for t in tracks if t.layout.format in ("text", "csv") and t.fps == 25 and t.frames.size > 25]
     dense = [t for t in text if np.median(np.diff(t.frames)) == 1]

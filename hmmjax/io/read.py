@@ -10,7 +10,7 @@ from hmmjax.io.cadene import is_cadene, read_cadene
 from hmmjax.io.challenges import is_mstcn, is_pitvis, read_mstcn, read_pitvis
 from hmmjax.io.decode import read_text_file
 from hmmjax.io.detections import is_detections, read_detections
-from hmmjax.io.doubts import check_not_doubled, doubtful_index, doubtful_rate, missing_outputs
+from hmmjax.io.doubts import check_not_doubled, doubts_of, missing_outputs
 from hmmjax.io.errors import FormatError
 from hmmjax.io.find import ARRAYS, DOCUMENTS, PICKLES, PathLike, find_files
 from hmmjax.io.labels import merge_labels
@@ -102,14 +102,16 @@ def read(
     tracks: list[Track] = []
     for file in files if progress is None else progress(files):
         tracks += [_shifted(track, spec) for track in _read_file(file, spec)]
-    notices += [*doubtful_index(tracks, spec), *([] if unknown else missing_outputs(tracks))]
+    notices += [
+        *doubts_of(tracks, fps=fps, first_index=spec.first_index),
+        *([] if unknown else missing_outputs(tracks)),
+    ]
     tracks = renamed(tracks, rename or {})
     given = [track for track in tracks if track.layout.format != ANSWERS]
     check_no_duplicates(given)
     check_not_doubled(given)
     if any(track.layout.format == ANSWERS for track in tracks):
         tracks = merge_labels(tracks)
-    notices += doubtful_rate(tracks) if fps is None else []
     if not tracks:
         raise FormatError("the sheet has no answers yet", file=files[0], fix="fill it in, or leave it out")
     if notices:
