@@ -1,5 +1,7 @@
 """Times in tables of segments whose commas, units or rates may mean two things: read as meant, or refused."""
 
+import json
+
 import numpy as np
 import pytest
 from files import put
@@ -98,3 +100,23 @@ def test_videos_of_two_folders_are_not_joined(tmp_path):
     error = refused(put(tmp_path, "a.csv", rows.format("hospB\\video01.mp4")), "would both be video01")
     assert error.line == 3 and "hospA/video01.mp4" in error.cause
     assert counts(put(tmp_path, "a.csv", rows.format("hospA/video01.mp4"))) == [250, 0, 250]
+
+
+def test_tools_next_to_phases_are_told_and_read_if_declared(tmp_path):
+    rows = "start_s,end_s,Phase,Tool\n0,10,Preparation,Grasper\n10,20,ClippingCutting,Hook\n"
+    file = put(tmp_path, "video01.csv", rows)
+    (found,) = io.read_annotations(file)
+    assert found.track == "phases" and "'Tool' is not read" in " ".join(found.notices)
+    (found,) = io.read_annotations(file, track="tools")
+    assert found.values.sum(0)[[0, 2]].tolist() == [250, 250] and not found.notices
+    (found,) = io.read_annotations(file, track="phases")
+    assert np.bincount(found.values).tolist() == [250, 0, 250] and not found.notices
+
+
+def test_tasks_of_two_folders_are_not_joined(tmp_path):
+    value = {"ranges": [{"start": 1, "end": 50}], "timelinelabels": ["Preparation"]}
+    tasks = [
+        {"data": {"video": f"/{folder}/video01.mp4"}, "annotations": [{"result": [{"value": value}]}]}
+        for folder in ("hospA", "hospB")
+    ]
+    refused(put(tmp_path, "export.json", json.dumps(tasks)), "'/hospA/video01.mp4' and .* would both be video01")

@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from typing import NamedTuple
 
 FRAME = ("frame", "frames", "frameno", "framenr", "framenumber", "frameid", "frameindex", "frameidx")
@@ -83,6 +84,24 @@ def column_of(cell: str) -> Column:
     if any(w in _LABEL for w in words) and all(w in _LABEL | (_OF_NAMES - {"id", "no", "nr", "number"}) for w in words):
         return Column("label", rank=min(_LABELS.index(w) for w in words if w in _LABEL))
     return Column(folded)
+
+
+def label_columns(titles: Sequence[str], track: str | None) -> tuple[int, list[int]]:
+    """Return the column of labels, and the columns of tools that are not read because it holds phases.
+
+    Args:
+        titles: the columns' titles, one or more of them of labels.
+        track: "phases" or "tools", if declared, of which the column is taken.
+    """
+    labels = sorted((column.rank, i) for i, column in enumerate(map(column_of, titles)) if column.role == "label")
+    tools = [i for _, i in labels if re.search("tool|instrument", titles[i], re.IGNORECASE)]
+    others = [i for _, i in labels if i not in tools]
+    if track == "tools" and tools:
+        return tools[0], []
+    if track == "phases" and others:
+        return others[0], []
+    label = labels[0][1]
+    return label, tools if label in others else []
 
 
 def _words(cell: str) -> list[str]:

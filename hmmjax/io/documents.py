@@ -1,7 +1,6 @@
 """Read annotations in JSON and XML: Label Studio, ELAN (.eaf), CVAT, MultiBypass140 and CholecT50."""
 
 import json
-import re
 import xml.etree.ElementTree as ElementTree
 from typing import Any
 
@@ -11,7 +10,7 @@ from hmmjax.io.segments import Segment, tracks_of
 from hmmjax.io.spec import Spec
 from hmmjax.io.tracks import Track
 from hmmjax.io.triplets import read_triplets
-from hmmjax.io.videos import video_id
+from hmmjax.io.videos import ids_of_paths, video_id
 
 _FIX = "export segments as csv with the columns start, end and label, or one row per frame (Frame, Phase)"
 
@@ -42,10 +41,11 @@ def read_document(file: str, text: str, spec: Spec) -> list[Track]:
 def _label_studio(file: str, tasks: list[dict[str, Any]]) -> list[Segment]:
     """Timeline labels are ranges of frames, from 1 on, the last one included; regions of audio are in seconds."""
     found = []
-    for i, task in enumerate(tasks, 1):
-        data = task.get("data") or {}
-        names = [v for key, v in data.items() if isinstance(v, str) and "video" in key.lower()] if data else []
-        video = video_id(re.split(r"[/\\]", names[0])[-1].rsplit(".", 1)[0]) if names else video_id(file)
+    contents = [task.get("data") or {} for task in tasks]
+    names = [[v for key, v in c.items() if isinstance(v, str) and "video" in key.lower()] for c in contents]
+    videos = ids_of_paths(file, [(i, own[0] if own else "") for i, own in enumerate(names, 1)])
+    for i, (task, data, video) in enumerate(zip(tasks, contents, videos, strict=True), 1):
+        video = video or video_id(file)
         for a, b in data.get(KNOWN_TOOLS) or []:
             found.append(Segment(video, a - 1, b - 1, "", i, tier="tools"))
         for result in _results(task):

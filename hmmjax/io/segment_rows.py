@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hmmjax.io.columns import column_of
+from hmmjax.io.columns import column_of, label_columns
 from hmmjax.io.errors import FormatError
 from hmmjax.io.names import fold
 from hmmjax.io.segment_times import Row, Times, decimal_points, unit_of
@@ -161,9 +161,14 @@ def _table(times: Times, own: str, lines: list[tuple[int, str]], spec: Spec) -> 
         known = [(column.rank, i) for i, column in enumerate(head) if column.role in roles]
         return min(known)[1] if known else None
 
-    video, label, tier = find("video"), find("label"), find("track", "tier")
-    assert label is not None
+    video, tier = find("video"), find("track", "tier")
+    label, tool_columns = label_columns(titles, spec.track)
     rows = _rows(times.file, lines[1:], delimiter, len(head), label)
+    if tools := [titles[i] for i in tool_columns if any(cells[i] for _, cells in rows)]:
+        times.notes.append(
+            f"{times.file}: {', '.join(map(repr, tools))} is not read, because {titles[label]!r} holds the labels; "
+            "pass track='tools' to read the tools instead"
+        )
     videos = [own] * len(rows)
     if video is not None:
         videos = ids_of_paths(times.file, [(line, cells[video]) for line, cells in rows])
