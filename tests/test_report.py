@@ -425,7 +425,7 @@ def test_without_annotations_certainty_is_unchecked_and_vanished_phases_got_wors
     assert sentences.unknown(d, judge(own)[2], 5, True).endswith("only 1 video has annotated phases, of 5.")
 
 
-ENDS = "the annotations end early: if the annotations are not partial, check --annotations-fps"
+ENDS = "the annotations end early: if the annotations are not partial, check the time between their rows"
 
 
 def test_reasons_are_words(result):

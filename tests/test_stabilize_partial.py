@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hmmjax import Labels, Observations
+from hmmjax import Labels, Observations, io
 from hmmjax.stabilize import learn_model
 from hmmjax.stabilize.coverage import FEW_RUNS, describe_missing, is_partial, shows_classes
 from hmmjax.stabilize.examples import Examples
@@ -77,7 +77,10 @@ def test_changes_that_sparse_labels_cannot_show_have_no_count_in_the_truth():
 def test_a_class_that_the_truth_lacks_is_not_exchanged_for_another():
     truth = [np.repeat([0, 1, 3], 40)] * 2
     outputs = System("M", [np.where(t == 1, 2, t) for t in truth])
-    assert mismatched_names(outputs, truth, "abcd", []) == []
+    assert mismatched_names(outputs, truth, "abcd", []) == [] == mismatched_names(outputs, truth, None, [])
+    tracks = [io.Track("a", "phases", np.arange(3), np.zeros(3, int), None, 1.0, io.Layout("text", "labels"), "a")]
+    (notice,) = mismatched_names(outputs, truth, None, tracks)
+    assert notice.startswith("phases are numbers without names") and "(phase_names, --phase-names)" in notice
     truth = [np.repeat([0, 1, 2], 40)] * 2
     swapped = np.array([0, 2, 1])[truth[0]]
     (notice,) = mismatched_names(System("M", [swapped] * 2), truth, "abc", [])

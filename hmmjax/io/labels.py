@@ -164,7 +164,8 @@ def check_durations(pairs: Sequence[tuple[Video, Track]]) -> list[str]:
             fix="pass the frames per second of the annotations (--annotations-fps) or of the predictions (--fps)",
         )
     count = f", and {sum(off) - 1} more" if sum(off) > 1 else ""
-    return [f"{what}{count}: if the annotations are not partial, check --annotations-fps"]
+    fix = "check the time between their rows (fps and seconds_per_row, --annotations-fps)"
+    return [f"{what}{count}: if the annotations are not partial, {fix}"]
 
 
 def _row_seconds(rows: tuple[np.ndarray, float]) -> float:

@@ -17,7 +17,7 @@ from hmmjax.stabilize.warnings import MIN_DROP, worse_classes, worse_videos
 #: Delays that grow by more than this many seconds have become worse.
 MIN_SECONDS = 1.0
 _NAMED = 3
-_COVERAGE = "check --annotations-fps"
+_COVERAGE = "if the annotations are not partial, check"
 
 
 class Worse(NamedTuple):

@@ -20,6 +20,10 @@ from hmmjax.types import Labels, Params, Posterior
 MIN_DROP = 0.01
 #: Two class names are suspected to be exchanged if exchanging them would correct more than this fraction of frames.
 SUSPICIOUS = 0.05
+_UNNAMED = (
+    "phases are numbers without names, so it cannot be checked that all files mean the same by them: give their names "
+    "(phase_names, --phase-names), for instance cholec80"
+)
 
 
 def mismatched_names(
@@ -34,13 +38,14 @@ def mismatched_names(
         tracks: everything that was read.
 
     Returns:
-        A warning if the last classes occur in no file of indices, and one if the annotations would agree much better
-        with two classes exchanged. Both must be annotated and mostly predicted as the other, in two videos or more if
-        so many are annotated: a class that a recognizer invents is no sign of another order.
+        A note if phases are read as numbers and have no names. Otherwise a warning if the last classes occur in
+        no file of indices, and one if the annotations would agree much better with two classes exchanged. Both
+        must be annotated and mostly predicted as the other, in two videos or more if so many are annotated: a
+        class that a recognizer invents is no sign of another order.
     """
-    if names is None:
-        return []
     own = [t for t in tracks if t.track == "phases"]
+    if names is None:
+        return [_UNNAMED] * bool(own)
     notices = []
     if own and all(t.values.ndim == 1 and t.layout.spelling is None for t in own):
         used = 1 + max(int(t.values.max(initial=-1)) for t in own)
