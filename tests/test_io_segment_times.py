@@ -36,6 +36,7 @@ def counts(path, **options):
         ("start_s;end_s;phase\n0,5;2.5;Preparation\n", 2, "some numbers have a comma"),
         ("Time\tMedia file path\tBehavior\tStatus\n1,250\tx/1.mp4\tPreparation\tSTART\n", 2, "'1,250' may be decimal"),
         ("start_frame;end_frame;phase\n00:00:00;00:00:59;Preparation\n", 2, "'00:00:00' is not a whole number.*name"),
+        ("start_s,end_s,phase\n0,5_0,Preparation\n", 2, "'5_0' is not a time"),
         ("start_s,duration_s,phase\n0,5,10,5,Preparation\n", 2, "expected 3 columns.*found 5.*if commas are decimal"),
     ],
 )
@@ -91,6 +92,9 @@ def test_rows_are_changes_or_frames_as_declared(tmp_path):
     assert counts(file, rows="frames") == [1, 2, 1]
     error = refused(file, "2 of 3 rows begin another phase, and rows are 20.0 s apart")
     assert error.line == 4 and "pass rows='changes'" in error.fix
+    file = put(tmp_path, "video01.csv", file.read_text().replace("video01,", "").replace("video,", ""))
+    refused(file, "most rows begin another phase, and they are 20 s apart.*pass rows='changes'")
+    assert counts(file, rows="changes") == [500, 2500, 1] and counts(file, rows="frames") == [1, 2, 1]
     dense = "video,frame,phase\n" + "".join(f"video01,{f},Preparation\n" for f in range(0, 500, 25))
     assert counts(put(tmp_path, "b.csv", dense)) == [20]
 

@@ -81,7 +81,7 @@ def read(
             mark a phase, or a single tool, as missing in a frame; a notice counts them.
         first_index: index of the first phase class in files with indices; AutoLaparo and PitVis count from 1.
         rows: "frames" if each row of a phase table is a frame, "changes" if each phase lasts until the next row; "auto"
-            means frames, and refuses tables in which every row, ten seconds or more apart, begins another phase.
+            means frames, and refuses tables in which most rows, ten seconds or more apart, begin another phase.
         shift: number that is added to all frame numbers, for files whose counter starts elsewhere.
         rename: new video names by old name, for instance ``{"tool_video_11": "video61"}``.
         progress: wraps the iteration over files, for a progress bar.

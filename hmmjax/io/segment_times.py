@@ -50,7 +50,8 @@ class Times:
                 if reading is not None and reading not in self._readings:
                     self._readings.append(reading)
                 return seconds
-            return float(cell) * (1e-3 if unit == "ms" else 1.0)
+            # Python also reads 5_0 as 50.
+            return float(cell.replace("_", "?")) * (1e-3 if unit == "ms" else 1.0)
         except ValueError as error:
             cause, _, fix = str(error).rpartition("; ") if has_frames(cell) else (f"{cell!r} is not a time", "", "")
             raise FormatError(

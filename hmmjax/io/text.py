@@ -82,9 +82,11 @@ def _with_changes(track: Track, spec: Spec) -> Track:
         every = np.arange(frames[0], frames[-1] + 1, 1 if spec.unknown else spec.step)
         return dataclasses.replace(track, frames=every, values=values[np.searchsorted(frames, every, "right") - 1])
     apart = np.median(np.diff(frames)) / track.fps if frames.size > 2 else 0.0
-    if spec.rows == "auto" and apart >= CHANGE_SECONDS and (np.diff(values) != 0).all():
+    changes = int((np.diff(values) != 0).sum())
+    if spec.rows == "auto" and apart >= CHANGE_SECONDS and 2 * changes > frames.size - 1:
+        rows = f"each of the {frames.size} rows begins" if changes == frames.size - 1 else "most rows begin"
         raise FormatError(
-            f"each of the {frames.size} rows begins another phase, and they are {apart:,.0f} s apart: these seem to be "
+            f"{rows} another phase, and they are {apart:,.0f} s apart: these seem to be "
             "changes of phase, not one row per frame",
             file=track.source,
             fix="pass rows='changes' if each phase lasts until the next row, or rows='frames'",
