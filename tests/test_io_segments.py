@@ -212,4 +212,13 @@ def test_events_without_a_stop_are_errors(tmp_path):
 def test_results_keep_the_layout_of_segments(tmp_path):
     tracks = io.read(put(tmp_path, "video01.csv", ONE["video01.csv"]))
     (file,) = io.write(tracks, tmp_path / "out", like=tracks)
-    assert file.read_text() == 'video,track,label,start,end\nvideo01,phases,"Preparation",0.000,165.000\n'
+    assert file.read_text() == "video,track,label,start,end\nvideo01,phases,Preparation,0.000,165.000\n"
+
+
+def test_labels_that_need_quotation_marks_are_read_back(tmp_path):
+    names = ('Cut; "clip"', "Rest, wait", "Plain")
+    given = track("phases", [0, 0, 1, 2], names)
+    paths = io.write_segments([given], tmp_path)
+    assert paths[0].read_text().count("Plain") == 1 and '"Plain"' not in paths[0].read_text()
+    (found,) = io.read_annotations(paths, phase_names=list(names))
+    assert found.at_fps(given.fps).values[found.values >= 0][[0, -1]].tolist() == [0, 2]

@@ -118,9 +118,14 @@ def segment_lines(tracks: Sequence[Track]) -> list[str]:
     rows = ["video,track,label,start,end"]
     for track in tracks:
         for s in spans_of(track):
-            label = s.label.replace('"', '""')
-            rows.append(f'{track.video},{s.track},"{label}",{s.start / track.fps:.3f},{s.end / track.fps:.3f}')
+            times = f"{s.start / track.fps:.3f},{s.end / track.fps:.3f}"
+            rows.append(f"{track.video},{s.track},{_quoted(s.label)},{times}")
     return rows
+
+
+def _quoted(cell: str) -> str:
+    """Return a cell of a csv, in quotation marks if it needs them."""
+    return '"' + cell.replace('"', '""') + '"' if any(c in cell for c in ',;"\t\n\r') else cell
 
 
 def _task(video: str, tracks: Sequence[Track]) -> dict[str, Any]:
