@@ -197,7 +197,9 @@ def _(freeze: frozenset[str], limit: int, backend: str, primals: tuple, tangents
         return _em_step(params, *inputs, backend, freeze)[0]
 
     moved = fixed_point_tangent(step, fitted, primals[1], *tangents[:2])
-    moved = jax.tree.map(lambda x: jnp.where(converged, x, jnp.nan), moved)
+    # A product, which stays NaN when it is transposed; a selection becomes zero.
+    defined = jnp.where(converged, 1.0, jnp.nan)
+    moved = jax.tree.map(lambda x: x * defined.astype(x.dtype), moved)
     none = (np.zeros((), jax.dtypes.float0),) * 2
     return result, (moved, *map(jnp.zeros_like, histories), *none)
 

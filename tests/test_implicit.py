@@ -146,3 +146,4 @@ def test_a_fit_that_has_not_converged_has_no_derivative():
 
     with pytest.raises(ValueError, match="not converged in 1 iterations, so that fit has no derivative"):
         jax.grad(value)(2.0)
+    assert np.isnan(jax.jit(jax.grad(value))(2.0))  # not zero, which a step of an optimizer would take
