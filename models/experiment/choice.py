@@ -115,8 +115,8 @@ def _choose_single_frames(
     return result, "; ".join([model.method, *words])
 
 
-def gains(raw: Predictions, found: Predictions, table: FrameTable, tracks: list[str]) -> dict[str, list[float]]:
-    """Return gains over M and their jackknife standard errors over videos, by metric.
+def gains(raw: Predictions, found: Predictions, table: FrameTable, tracks: list[str]) -> dict[str, list[float | None]]:
+    """Return gains over M and their jackknife standard errors over videos (None of a single video), by metric.
 
     Args:
         raw: predictions of M.
@@ -133,8 +133,10 @@ def gains(raw: Predictions, found: Predictions, table: FrameTable, tracks: list[
 
     videos = list(raw)
     whole = difference(videos)
+    if len(videos) == 1:
+        return {name: [gain, None] for name, gain in whole.items()}
     without = [difference([v for v in videos if v != left]) for left in videos]
-    result = {}
+    result: dict[str, list[float | None]] = {}
     for name, gain in whole.items():
         values = np.array([x[name] for x in without])
         error = np.sqrt((len(values) - 1) / len(values) * np.sum((values - values.mean()) ** 2))
