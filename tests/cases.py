@@ -9,7 +9,7 @@ import oracles
 from numpy.testing import assert_allclose
 
 import hmmjax
-from hmmjax.messages import Backend, Filtered, Path, logspace
+from hmmjax.messages import Backend, logspace
 
 PHASE_FAMILIES = ("PhaseConfusion", "PhaseDirichlet")
 TOOL_FAMILIES = ("ToolConfusion", "ToolBeta")
@@ -162,12 +162,10 @@ def packed_backend(shapes):
     plain = logspace.BACKEND
 
     def filter_packed(p):
-        out = plain.filter(p.padded())
-        return Filtered(*p.pack_like((out.phases, out.tools)), out.log_normalizer)
+        return p.pack_like(plain.filter(p.padded()))
 
     def viterbi_packed(p):
-        path = plain.viterbi(p.padded())
-        return Path(*p.pack_like((path.phases, path.configs)), path.log_prob)
+        return p.pack_like(plain.viterbi(p.padded()))
 
     def log_normalizer(p, save):
         return plain.log_normalizer(p.padded(), False)[0], None
