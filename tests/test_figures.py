@@ -101,21 +101,14 @@ _NUMBER = re.compile(r"(?<![\w.,])(?:\d{1,3}(?:,\d{3})+|\d*)\.?\d+(?![\w]|,\d|\.
 #: Units in which pages print what files hold in others: percent, parts of seconds, thousands, minutes, hours, GiB.
 _UNITS = (1, 100, 1e3, 1e6, 1e9, 1e-3, 1e-6, 1 / 60, 1 / 3600, 2**-20, 2**-30)
 _PAGES = sorted((ROOT / "docs" / "results").glob("*.md"))
-_UNRECORDED = "not recorded"
-"""Words of the paragraph before a table whose figures are of runs that no file keeps."""
 
 
 def printed_figures(text):
     """Return the numbers of three and more digits in a page's tables, by line; not those of titles and rows' names."""
-    found, before, inside = [], "", False
+    found, inside = [], False
     for i, line in enumerate(text.splitlines()):
-        if not line.startswith("|"):
-            before = line if inside else f"{before} {line}" if line else before
-            before = line if line.startswith("#") else before
-            inside = False
-            continue
-        first, inside = not inside, True
-        if first or set(line) <= set("|-: ") or _UNRECORDED in before:
+        first, inside = not inside, line.startswith("|")
+        if not inside or first or set(line) <= set("|-: "):
             continue
         for cell in line.strip("| ").split("|")[1:]:
             cell = re.sub(r"\]\([^)]*\)|`[^`]*`|\*", "", cell)
@@ -139,10 +132,7 @@ def test_figures_in_tables_of_results_are_measured(page):
     shown = printed_figures(text)
     assert shown, "the page has no figures"
     lost = [f"{page.name}:{line}: {number}" for line, number in shown if not is_measured(number, known)]
-    assert not lost, (
-        "no file that the page names holds these; name the file, correct them, or say 'not recorded' before the "
-        "table:\n" + "\n".join(lost)
-    )
+    assert not lost, "no file that the page names holds these; name the file or correct them:\n" + "\n".join(lost)
 
 
 def test_a_wrong_figure_is_found():
