@@ -1,7 +1,6 @@
 """Batches of frames in an order determined by seed and epoch, read by this process or by Grain's threads."""
 
-import queue
-import threading
+import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
@@ -9,6 +8,7 @@ import numpy as np
 
 from models.data.cache import ArrayImages
 from models.data.frames import OPTIONAL, Source
+from models.data.pool import End, Failure, read_together
 
 Arrays = dict[str, np.ndarray]
 T = TypeVar("T")
@@ -81,38 +81,9 @@ class _Ordered:
 
 def prefetch(items: Iterable[T], prepare: Callable[[T], U], depth: int = 2) -> Iterator[U]:
     """Prepare items in a thread, up to `depth` ahead of their use, so that reading overlaps with computation."""
-    ready: queue.Queue = queue.Queue(depth)
-    stop = threading.Event()
-    end = object()
-
-    def put(item: object) -> None:
-        while not stop.is_set():
-            try:
-                return ready.put(item, timeout=0.1)
-            except queue.Full:
-                continue
-
-    def work() -> None:
-        try:
-            for item in items:
-                put((prepare(item), None))
-                if stop.is_set():
-                    return
-        except BaseException as error:  # re-raised in the consuming thread
-            put((end, error))
-        else:
-            put((end, None))
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    try:
-        while True:
-            item, error = ready.get()
-            if error is not None:
-                raise error
-            if item is end:
-                return
-            yield item
-    finally:
-        stop.set()
-        thread.join()
+    with contextlib.closing(read_together([items], lambda x: map(prepare, x), workers=1, depth=depth)) as pieces:
+        for _, piece in pieces:
+            if isinstance(piece, Failure):
+                raise piece.error
+            if not isinstance(piece, End):
+                yield piece

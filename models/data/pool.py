@@ -2,7 +2,7 @@
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ class End(NamedTuple):
 
 def read_together(
     sources: Iterable[T], read: Callable[[T], Iterator[U]], *, workers: int, depth: int
-) -> Iterator[tuple[T, U | Failure | End]]:
+) -> Generator[tuple[T, U | Failure | End], None, None]:
     """Read sources in threads, each source by one thread, and yield what they hold as soon as it is read.
 
     Args:
