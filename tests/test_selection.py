@@ -12,9 +12,10 @@ from hmmjax import Labels, Observations, Params, PhaseChain, emissions, metrics,
 from hmmjax._core import left_out
 from hmmjax.ensembles import Ensemble
 from hmmjax.io import BatchIndex
-from hmmjax.stabilize.auto import Search, describe
+from hmmjax.stabilize.auto import Chosen, Search
 from hmmjax.stabilize.candidates import with_restarts
 from hmmjax.stabilize.examples import Examples
+from hmmjax.stabilize.explain import describe
 from hmmjax.stabilize.folds import plan_folds, why_not_chosen
 from hmmjax.stabilize.prepare import Prepared
 from hmmjax.stabilize.settings import Settings
@@ -224,7 +225,8 @@ def test_no_model_sees_the_videos_that_it_is_chosen_or_used_for():
     assert {held_out for _, held_out in learned} >= {(), (0, 1), (2, 3), (0, 1, 2, 3)}
     # Outputs are the truth, which no model improves.
     assert all(not isinstance(x.offline, Ensemble) for x in chosen)
-    lines, unchanged = describe(final, "log-loss"), "so its predictions are left unchanged"
+    assert [x.videos for x in (*chosen, final)] == [{"phases": 6}] * 4 + [{"phases": 8}]
+    lines, unchanged = describe(chosen, final, search.scores, "log-loss"), "so its predictions are left unchanged"
     assert lines and all(line.endswith(unchanged) for line in lines)
 
 
@@ -249,8 +251,15 @@ def test_shrunk_tables_are_counts_and_pseudo_frames():
         assert_allclose(emission.power, power, rtol=1e-6)
 
 
-@pytest.mark.parametrize("annotated", [1, 2])
-def test_with_too_few_videos_a_prior_from_other_recognizers_decides(annotated):
+@pytest.mark.parametrize(
+    ("annotated", "reason"),
+    [
+        (1, "(only 1 annotated video to choose from, 3 are needed)"),
+        (2, "(only 2 annotated videos to choose from, 3 are needed)"),
+        (3, "(with fold 1 held out, only 2 annotated videos left to choose from, 3 are needed)"),
+    ],
+)
+def test_with_too_few_videos_a_prior_from_other_recognizers_decides(annotated, reason):
     """Offline the shrunk model, online the recognizer itself; the notice says so."""
     rng, count = np.random.default_rng(0), 3
     truth = np.tile(TRUTH, (count, 1))
@@ -264,14 +273,41 @@ def test_with_too_few_videos_a_prior_from_other_recognizers_decides(annotated):
         BatchIndex(ids, rows, rows, 60, 1.0, 1.0), (),
     )  # fmt: skip
     plan, protocol, learned = plan_folds(prepared, Settings(folds=None), lambda *_: None)
-    assert protocol.startswith("IN SAMPLE" if annotated == 1 else "2 annotated videos, held out one at a time")
+    assert protocol.startswith(
+        "IN SAMPLE" if annotated == 1 else f"{annotated} annotated videos, held out one at a time"
+    )
     assert sorted(p for part in plan for p in part.positions) == [0, 1, 2]
-    assert learned.method.count("too few to compare models") == 2
     online = learned.method.split("; phases, online: ")[1]
-    assert online.startswith("fewer than 3 annotated videos") and "predictions are left unchanged" in online
+    assert "predictions are left unchanged" in online and online.endswith(reason)
+    assert learned.method.count(reason) == 2
     for part in plan:
         assert isinstance(part.model, Params) and float(part.model.phases.emission.power) == 1.0
         assert_allclose(part.online.phases.emission.matrix.diagonal(), 1, atol=1e-5)
+
+
+def test_gains_are_said_in_words_and_folds_without_a_choice_too():
+    """A log-loss of log 2 instead of log 4, and one of log 2 / log 4 per standard error; a fold of two videos."""
+    weights, share = np.array([0.75]), np.asarray(0.25)
+    losses = {"counted": np.log(2), "recognizer": np.log(4)}
+    choice = selection.Choice("counted", weights, share, losses, np.log(2), np.log(2))
+    few = selection.Choice("recognizer", np.zeros(1), np.asarray(1.0), {}, 0.0, np.nan)
+    key = ("phases", "offline")
+    chosen, none = Chosen(None, None, {key: choice}, {"phases": 4}), Chosen(None, None, {key: few}, {"phases": 2})
+    (text,) = describe([chosen, none], chosen, Observations(np.zeros((1, 1), np.int32)), "log-loss")
+    assert text == (
+        "phases, offline: a model of the recognizer's errors as counted, mixed with 25% of the recognizer's own "
+        "prediction (on annotated videos held out, the true phase typically gets a probability of 0.50, from the "
+        "recognizer, whose labels count as certain, 0.25: 2 times as much (1 to 4 times within one standard error)) "
+        "(with fold 2 held out, only 2 annotated videos left to choose from, 3 are needed; there, the recognizer's "
+        "predictions are left unchanged, which worked best for other recognizers)"
+    )
+    hits = dataclasses.replace(choice, losses={"counted": 0.1, "recognizer": 0.3}, margin=0.2, error=0.05)
+    chosen = dataclasses.replace(chosen, choices={key: hits})
+    (text,) = describe([], chosen, Observations(np.zeros((1, 1, 2), np.float32)), "accuracy")
+    assert text.endswith(
+        "(on annotated videos held out, 90.0% of the frames are right, of the recognizer's 70.0%: 20.0 ± 5.0 (one "
+        "standard error) percentage points more)"
+    )
 
 
 def test_notices_name_why_nothing_was_chosen():

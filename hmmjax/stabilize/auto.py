@@ -17,7 +17,7 @@ from hmmjax import selection
 from hmmjax.ensembles import Ensemble, recognizer
 from hmmjax.selection import Choice
 from hmmjax.stabilize.candidates import MODES, Candidate, learn_candidates
-from hmmjax.stabilize.examples import TRACKS, Examples
+from hmmjax.stabilize.examples import TRACKS, Examples, label_coverage
 from hmmjax.stabilize.posteriors import numpy_posterior
 from hmmjax.stabilize.strengths import Strength
 from hmmjax.types import Labels, Observations, Params
@@ -32,19 +32,6 @@ BEST_ON_OTHERS = {
     "recognizer": "the recognizer's predictions are left unchanged",
 }
 """What is taken with too few videos to choose, first to last, in words: it did best with other recognizers."""
-
-IN_WORDS = {
-    "counted": "a model of the recognizer's errors as counted",
-    "counted, restarts": "a model of the recognizer's errors as counted, which can recover from a wrong phase",
-    "shrunk": "a model that takes the recognizer to be mostly right",
-    "slow": "a model that ignores errors of the recognizer even if they last",
-    "trained": "a model trained on the labels of single frames",
-    "trained, restarts": "a model trained on the labels of single frames, which can recover from a wrong phase",
-    "scores": "a model of the recognizer's scores",
-    "mixture": "the average of {count} models",
-    "mean": "the average of {count} models",
-}
-"""Options in words."""
 
 ONLY_WITHOUT_CHOICE = ("online", "shrunk")
 """Mode and name of a model that is for too few videos to choose. With more, the one that is counted in them did better
@@ -62,11 +49,13 @@ class Chosen:
         offline: the model for whole videos, `Params` or `Ensemble`.
         online: the model for the filter.
         choices: by "phases" or "tools" and "offline" or "online".
+        videos: number of annotated videos that were not held out, by "phases" or "tools".
     """
 
     offline: Any
     online: Any
     choices: dict[tuple[str, str], Choice]
+    videos: dict[str, int]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -162,14 +151,16 @@ class Search:
         for own in inner:
             posteriors = found[tuple(sorted({*held_out, *own}))][1]
             predicted |= {key: x for key, x in posteriors.items() if key[2] in own and key[2] not in held_out}
-        choices = {}
+        choices, videos = {}, {}
         for track, mode in itertools.product(TRACKS, MODES):
             names = [name for name, candidate in models.items() if track in candidate.tracks[mode]]
             labels = getattr(self.examples.labels, track)
             if names and labels is not None:
                 choices[track, mode] = self._choose_track(track, mode, names, labels, predicted)
+                known = label_coverage(self.examples, track)[0]
+                videos[track] = int(np.delete(known, list(held_out)).sum())
         offline, online = (self._assemble(models, choices, mode) for mode in MODES)
-        return Chosen(offline, online, choices)
+        return Chosen(offline, online, choices, videos)
 
     def _choose_track(self, track: str, mode: str, names: list[str], labels: np.ndarray, predicted: dict) -> Choice:
         videos = [v for v in sorted({key[2] for key in predicted}) if (labels[v][self.examples.mask[v]] >= 0).any()]
@@ -233,45 +224,3 @@ class Search:
             return members[keep[0]]
         phases, tools = (None if w is None else w[keep].astype(np.float32) for w in weights.values())
         return Ensemble(tuple(members[i] for i in keep), phases, tools, self.threshold)
-
-
-def describe(chosen: Chosen, metric: str) -> list[str]:
-    """Describe what was chosen from all videos, one sentence per track and mode."""
-    found = []
-    for (track, mode), choice in chosen.choices.items():
-        where = f"{track}, {mode}"
-        if not choice.losses:
-            few = f"fewer than {ENOUGH_TO_CHOOSE} annotated videos are too few to compare models"
-            taken = BEST_ON_OTHERS[str(choice.option)]
-            found.append(f"{where}: {few}; {taken}, which worked best for other recognizers")
-            continue
-        share = np.atleast_1d(choice.share)
-        if (share == 1).all():
-            found.append(
-                f"{where}: no model was reliably better than the recognizer on annotated videos held out, so its "
-                "predictions are left unchanged"
-            )
-            continue
-        own, error = choice.losses["recognizer"], f" ± {choice.error:.2g}" if choice.error == choice.error else ""
-        proof = f"on annotated videos held out, {metric} {own - choice.margin:.3f} (lower is better), of the "
-        proof += f"recognizer alone {own:.3f}; gain {choice.margin:.2g}{error}"
-        if track == "phases":
-            taken = _in_words(str(choice.option), choice)
-            kept = f", mixed with {float(share[0]):.0%} of the recognizer's own prediction" if share[0] else ""
-            found.append(f"{where}: {taken}{kept} ({proof})")
-            continue
-        counts = {name: choice.option.count(name) for name in dict.fromkeys(choice.option) if name != "recognizer"}
-        taken = ", ".join(f"{_in_words(name, choice)} for {count}" for name, count in counts.items())
-        kept = share[share < 1]
-        mixed = (
-            f", mixed with {kept.min():.0%} to {kept.max():.0%} of the recognizer's own scores" if kept.any() else ""
-        )
-        found.append(
-            f"{where}: {(share < 1).sum()} of {share.size} tools change ({taken}){mixed}; the others stay as predicted "
-            f"({proof})"
-        )
-    return found
-
-
-def _in_words(name: str, choice: Choice) -> str:
-    return IN_WORDS[name].format(count=len(choice.weights))

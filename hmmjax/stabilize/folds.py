@@ -89,8 +89,8 @@ def learn_from_all(prepared: Prepared, settings: Settings, progress: Progress) -
     enough = known.size >= ENOUGH_VIDEOS
     if settings.emissions == AUTO and not why_not_chosen(prepared, settings, known):
         search, methods = _search(prepared, settings, known, parts, enough, holds_out=False)
-        _, final = search.run(lambda done, count: progress("learning", done, count))
-        return _chosen(final, methods, prepared, settings)
+        held_out, final = search.run(lambda done, count: progress("learning", done, count))
+        return _chosen(held_out, final, methods, prepared, settings)
     progress("learning", 0, 1)
     final = _learn_named(prepared, settings, known, enough, progress)
     progress("learning", 1, 1)
@@ -146,14 +146,21 @@ def _plan_auto(
     unknown = np.setdiff1d(np.arange(len(prepared.examples.mask)), known if known.size > 1 else [])
     if unknown.size:
         plan.append(Part(final.offline, unknown.tolist(), -1, final.online))
-    return plan, describe_protocol(known.size, max(1, len(parts))), _chosen(final, methods, prepared, settings)
+    return (
+        plan,
+        describe_protocol(known.size, max(1, len(parts))),
+        _chosen(held_out, final, methods, prepared, settings),
+    )
 
 
-def _chosen(final: Any, methods: dict[int, str], prepared: Prepared, settings: Settings) -> Learned:
+def _chosen(
+    held_out: list[Any], final: Any, methods: dict[int, str], prepared: Prepared, settings: Settings
+) -> Learned:
     """Return what was chosen from all videos, and how, in words."""
-    from hmmjax.stabilize import auto
+    from hmmjax.stabilize.explain import describe
 
-    method = "; ".join([methods[len(prepared.examples.mask)], *auto.describe(final, settings.metric)])
+    how = describe(held_out, final, prepared.examples.obs, settings.metric)
+    method = "; ".join([methods[len(prepared.examples.mask)], *how])
     return Learned(final.offline, method, online=final.online)
 
 
