@@ -195,5 +195,5 @@ def test_parts_that_protect_nothing_are_told(tmp_path):
     np.savez(path, **values, part_41="Validation", part_42="learned")
     tracks = io.read(path)
     assert [track.part for track in tracks] == ["val", "learned"]
-    (notice,) = [n for t in tracks for n in t.notices if "known part" in n]
+    (notice,) = {n for t in tracks for n in t.notices if "known part" in n}
     assert "part_42: 'learned' is not a known part" in notice and "part_41" not in notice

@@ -103,9 +103,42 @@ def test_absent_videos_of_a_range_are_named(data):
     split = job.find_split([of(data[0], "val") + of(data[0], "test")], job.Settings(learn_from="1-4", apply_to="5-12"))
     assert split.apply_to == tuple(f"video{n:02d}" for n in PARTS["test"])
     assert split.protocol == "learned from 4 videos (1-4), applied to 4 others (5-12 without 9-12)"
-    assert split.notice.endswith("only the latter are written and scored. No predictions: 5-12 without 9-12")
+    assert split.doubts == ("no predictions: 5-12 without 9-12",)
     split = job.find_split([of(data[0], "test")], job.Settings(apply_to="5,7-9"), learns=False)
     assert split.words[1] == "5,7-9 without 9"
+
+
+@pytest.mark.parametrize(
+    ("options", "doubts"),
+    [
+        (
+            {"learn_from": "5,6", "apply_to": ["video01", "video02"]},
+            [
+                "video05, video06 are test in the predictions' file, but the model is learned from them",
+                "video01, video02 are val in the predictions' file, but the model is applied to them",
+            ],
+        ),
+        (
+            {"learn_from": "1-3"},
+            [
+                "video09, video10 are train in the predictions' file, but the model is applied to them",
+                "video04 is val in the predictions' file, but the model is applied to them",
+            ],
+        ),
+        ({"learn_from": "1-3", "apply_to": "5-8", "training_videos": True}, []),
+        ({"learn_from": "test", "apply_to": "val"}, []),
+    ],
+)
+def test_lists_that_contradict_the_recorded_parts_are_named(data, options, doubts):
+    """A part by its name is what the user asked for; a list of videos may be a mistake."""
+    assert list(job.find_split([data[0]], job.Settings(**options)).doubts) == doubts
+
+
+def test_videos_that_a_given_model_is_not_applied_to_are_named(data):
+    predictions, annotations = data
+    model = job.stabilize(predictions, annotations, emissions="confusion", learn_from="val", apply_to="test").model
+    found = job.stabilize(of(predictions, "test"), (), emissions="confusion", apply_to="5-12", model=model)
+    assert found.notices[0] == "no predictions: 5-12 without 9-12"
 
 
 def test_transitions_are_not_counted_in_videos_that_are_scored(data):
@@ -179,10 +212,11 @@ def test_files_without_names_are_refused(tmp_path, name, text, message):
         ({"learn_from": "dev", "apply_to": "test"}, None),
         ({"learn_from": "unlabeled"}, r"no video matches 'unlabeled'.*their parts are test \(4 videos\), train \(2"),
         ({"learn_from": ["video77"]}, r"names 1 video without predictions: video77. Fix: choose among video01 to"),
+        ({"learn_from": ["vidio07"]}, r"vidio07 \(did you mean video07\?\)"),
         ({"learn_from": "nowhere.txt"}, "nowhere.txt: the file cannot be read"),
         ({"learn_from": "1-10"}, "no video is left to apply the model to"),
-        ({"learn_from": "train", "apply_to": "test"}, r"trained on 2 of the annotated videos.*--learn-from val"),
-        ({"learn_from": "val", "apply_to": "train"}, r"trained on 2 of the annotated videos"),
+        ({"learn_from": "train", "apply_to": "test"}, r"trained on 2 of .*learned from them.*--learn-from val"),
+        ({"learn_from": "val", "apply_to": "train"}, r"trained on 2 of .*scores of these videos say little of others"),
     ],
 )
 def test_choices_that_do_not_fit_are_refused_with_a_fix(data, options, message):

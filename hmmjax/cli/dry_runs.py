@@ -60,7 +60,8 @@ def report_plan(
         learning, words = _learning(learner or prepared, settings, split)
         plan |= learning
         text += words
-    notices = tuple(dict.fromkeys((*(learner.notices if learner else ()), *prepared.notices)))
+    doubts = () if split is None else split.doubts
+    notices = tuple(dict.fromkeys((*doubts, *(learner.notices if learner else ()), *prepared.notices)))
     plan |= {"would_write_to": str(out), "notices": list(notices)}
     console.notices(notices)
     console.answer(plan, f"{text}. Results would go to {out}; nothing was written.", as_json)

@@ -38,7 +38,7 @@ def explore(
     with console.Stages() as stages:
         progress = stages.files("reading annotations")
         tracks = io.read_annotations(list(annotations), progress=progress, step=row_step, **names.arguments())
-        found = job.explore(io.select(tracks, names.videos), step=step)
+        found = job.explore(io.select(tracks, names.videos, option="--videos"), step=step)
         # The page, too, names the options of the command line.
         found = dataclasses.replace(found, notices=tuple(map(console.as_options, found.notices)))
         files = [] if dry_run else job.write_exploration(found, out, title=title, force=common.force)

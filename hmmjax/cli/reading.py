@@ -10,6 +10,8 @@ from hmmjax import io
 from hmmjax.cli import console
 from hmmjax.cli.options import AnnotationFormat, FuseFiles, Learning, PredictionFiles
 from hmmjax.io import FormatError, Track
+from hmmjax.io.choose import absence
+from hmmjax.io.tracks import with_notices
 from hmmjax.stabilize import PRIORS, Settings
 
 
@@ -63,7 +65,7 @@ def read_predictions(files: PredictionFiles, stages: console.Stages, *, videos: 
         if paths:
             progress = stages.files("reading predictions")
             tracks += io.read(list(paths), track=track, progress=progress, **options)
-    return io.select(io.rename_videos(tracks, names), videos)
+    return io.select(io.rename_videos(tracks, names), videos, option="--videos")
 
 
 def _prediction_options(files: PredictionFiles) -> dict[str, Any]:
@@ -111,8 +113,10 @@ def read_further(fuse: FuseFiles, files: PredictionFiles, stages: console.Stages
 
 def select_videos(sources: Sequence[list[Track]], videos: str | None) -> list[list[Track]]:
     """Select videos of several recognizers; a video may be missing in some of them."""
-    chosen = {t.video for t in io.select([t for source in sources for t in source], videos)}
-    out = [[t for t in source if t.video in chosen] for source in sources]
+    every = [t for source in sources for t in source]
+    chosen = {t.video for t in io.select(every, videos)}
+    absent = absence({t.video for t in every}, videos, "--videos")
+    out = [with_notices([t for t in source if t.video in chosen], absent) for source in sources]
     for i, source in enumerate(out, 1):
         if not source:
             own = ", ".join(dict.fromkeys(t.video for t in sources[i - 1]))
@@ -170,7 +174,7 @@ def read_transitions(
 ) -> list[Track]:
     """Read the annotations in which transitions are counted."""
     tracks = read_truth(learning.transitions_from, format, files, stages, "transitions")
-    return io.select(tracks, learning.transition_videos)
+    return io.select(tracks, learning.transition_videos, option="--transition-videos")
 
 
 def check_learning(learning: Learning) -> None:

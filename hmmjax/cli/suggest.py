@@ -86,7 +86,7 @@ def suggest(
                 "there are no stabilized predictions. Fix: give --stabilized results/stabilized.npz, or only the "
                 "folder of results"
             )
-        raw, smooth = io.select(raw, reading.videos), io.select(smooth, reading.videos)
+        raw, smooth = (io.select(tracks, reading.videos, option="--videos") for tracks in (raw, smooth))
         if annotations is not None:
             more = io.read_annotations(list(annotations), progress=stages.files("reading annotations"), **names)
             known = io.merge_labels([*known, *more]) if known else more
@@ -94,6 +94,7 @@ def suggest(
     if pictures is not None:
         rates = {track.video: track.fps for track in raw}
         picture = job.find_pictures(pictures, naming=naming, fps=rates, rate=picture_rate)
+    console.notices(notice for track in (*raw, *smooth, *known) for notice in track.notices)
     questions = job.rank(raw, smooth, known, count=count, apart=apart, reasons=reason or REASONS)
     page, answers = job.write(out, questions, picture=picture, force=common.force)
     frames = {(s.video, s.frame) for s in questions}

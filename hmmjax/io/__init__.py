@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from hmmjax._core.deprecation import renamed
 from hmmjax.io.atomic_write import write_atomically
 from hmmjax.io.batch import BatchIndex, to_batch
+from hmmjax.io.choose import select
 from hmmjax.io.errors import FormatError
 from hmmjax.io.folder import check_free, claim, is_unfinished, lock, refuse_existing
 from hmmjax.io.join import align_classes, join, sample
@@ -26,7 +27,7 @@ from hmmjax.io.names import (
 from hmmjax.io.read import find_files, read, read_annotations
 from hmmjax.io.segment_files import write_segments
 from hmmjax.io.tracks import Layout, Track, Video
-from hmmjax.io.videos import array_suffix, natural, rename_videos, select, video_id
+from hmmjax.io.videos import array_suffix, natural, rename_videos, video_id
 from hmmjax.io.write import plan_files, save_npz, write, write_csv, write_posteriors
 
 __all__ = [

@@ -16,7 +16,7 @@ from hmmjax.io.errors import FormatError
 from hmmjax.io.names import find_name, fold, unknown_name
 from hmmjax.io.parts import read_parts
 from hmmjax.io.spec import Spec, check_frames, check_labels, check_scores
-from hmmjax.io.tracks import Layout, Track
+from hmmjax.io.tracks import Layout, Track, with_notices
 from hmmjax.io.videos import video_id
 
 _KEY = re.compile(r"(phases?|tools?|scores?|logits?|probs?|probabilit(?:y|ies)|labels?|pred(?:iction)?s?)_(.+)")
@@ -123,8 +123,7 @@ def tracks_of_arrays(file: str, arrays: Mapping[str, np.ndarray], spec: Spec) ->
     used = {track.layout.frames_key for track in tracks}
     if spec.track is None and (alone := [k for k in arrays if k.startswith("frames_") and k not in used]):
         notices.append(f"{file}: ignored frame numbers without predictions: {', '.join(alone)}")
-    tracks[0] = dataclasses.replace(tracks[0], notices=(*tracks[0].notices, *notices))
-    return tracks
+    return with_notices(tracks, notices)
 
 
 def _is_used(key: str) -> bool:

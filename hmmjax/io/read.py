@@ -19,7 +19,7 @@ from hmmjax.io.segment_rows import is_segments
 from hmmjax.io.segments import read_segments
 from hmmjax.io.spec import KINDS, TRACKS, Spec
 from hmmjax.io.text import read_text
-from hmmjax.io.tracks import Track
+from hmmjax.io.tracks import Track, with_notices
 from hmmjax.io.videos import check_no_duplicates, natural, renamed
 
 #: Text layouts other than plain tables: a test of the first line, and the reader. To add a layout, add its pair here.
@@ -114,9 +114,7 @@ def read(
         tracks = merge_labels(tracks)
     if not tracks:
         raise FormatError("the sheet has no answers yet", file=files[0], fix="fill it in, or leave it out")
-    if notices:
-        tracks[0] = dataclasses.replace(tracks[0], notices=(*tracks[0].notices, *notices))
-    return sorted(tracks, key=lambda t: (natural(t.video), t.track))
+    return sorted(with_notices(tracks, notices), key=lambda t: (natural(t.video), t.track))
 
 
 def read_annotations(paths: PathLike | Sequence[PathLike], **options: object) -> list[Track]:

@@ -4,7 +4,6 @@ Annotation tools export them in seconds, milliseconds, timecodes or frames: ELAN
 change points of Cataract-101. They become tracks with a row per frame.
 """
 
-import dataclasses
 import re
 from collections.abc import Sequence
 
@@ -14,7 +13,7 @@ from hmmjax.io.errors import FormatError
 from hmmjax.io.names import CHOLEC80_PHASES, CHOLEC80_TOOLS, find_name, unknown_name
 from hmmjax.io.segment_rows import Segment, check_times, rows_of
 from hmmjax.io.spec import MAX_CLASSES, Spec
-from hmmjax.io.tracks import Layout, Track
+from hmmjax.io.tracks import Layout, Track, with_notices
 
 SEGMENTS = "segments"
 """The layout's name."""
@@ -29,9 +28,7 @@ def read_segments(file: str, text: str, spec: Spec) -> list[Track]:
         FormatError: a time or label cannot be read, segments overlap, or the unit of time is unclear; names the line.
     """
     found, notices = rows_of(file, text, spec)
-    tracks = tracks_of(file, found, spec)
-    tracks[0] = dataclasses.replace(tracks[0], notices=(*tracks[0].notices, *notices))
-    return tracks
+    return with_notices(tracks_of(file, found, spec), notices)
 
 
 def tracks_of(file: str, found: Sequence[Segment], spec: Spec) -> list[Track]:
@@ -49,7 +46,7 @@ def tracks_of(file: str, found: Sequence[Segment], spec: Spec) -> list[Track]:
     tracks = [track for video, own in videos.items() for track in _video(file, video, own, spec)]
     if blank:
         notice = f"{file}: {len(blank)} segment(s) without a label are left out; the first is on line {blank[0].line}"
-        tracks[0] = dataclasses.replace(tracks[0], notices=(*tracks[0].notices, notice))
+        tracks = with_notices(tracks, [notice])
     return tracks
 
 

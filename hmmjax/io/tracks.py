@@ -204,6 +204,18 @@ class Video:
         return tuple(track for track in (self.phases, self.tools) if track is not None)
 
 
+def with_notices(tracks: Sequence[Track], notices: Sequence[str]) -> list[Track]:
+    """Return tracks with further notices, with each of them: a selection of the tracks then keeps the notices.
+
+    Args:
+        tracks: the tracks that the notices are about.
+        notices: messages for the user; those that a track has already are not repeated.
+    """
+    if not notices:
+        return list(tracks)
+    return [dataclasses.replace(t, notices=tuple(dict.fromkeys((*t.notices, *notices)))) for t in tracks]
+
+
 def frame_span(frames: np.ndarray) -> str:
     """Describe the range of frame numbers, for messages."""
     return f"frame {frames[0]}" if frames.size == 1 else f"frames {frames[0]} to {frames[-1]}"

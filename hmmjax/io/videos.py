@@ -1,4 +1,4 @@
-"""Video identifiers: derive them from file names, sort, rename and select videos by them."""
+"""Video identifiers: derive them from file names, sort and rename videos by them."""
 
 import dataclasses
 import re
@@ -101,40 +101,6 @@ def natural(name: str) -> list[tuple[int, int, str]]:
         One tuple per run of digits or of other characters; case is ignored.
     """
     return [(0, int(part), "") if part.isdigit() else (1, 0, part.lower()) for part in re.split(r"(\d+)", name) if part]
-
-
-def select(tracks: Sequence[Track], videos: str | None) -> list[Track]:
-    """Select the tracks of some videos.
-
-    Args:
-        tracks: tracks from `read`.
-        videos: numbers, ranges and identifiers, separated by commas: ``"1-40"``, ``"41-60,62"``, ``"workflow02"``. A
-            number selects every video whose identifier ends in it. None selects all.
-
-    Returns:
-        The tracks of the selected videos, in the given order.
-
-    Raises:
-        FormatError: if a part of `videos` matches no video.
-    """
-    if videos is None:
-        return list(tracks)
-    chosen: set[str] = set()
-    names = {track.video for track in tracks}
-    fix = f"choose among {', '.join(sorted(names))}"
-    for part in filter(None, (part.strip() for part in videos.split(","))):
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
-        if match:
-            low, high = int(match[1]), int(match[2] or match[1])
-            found = {name for name in names if (n := re.search(r"(\d+)$", name)) and low <= int(n[1]) <= high}
-        else:
-            found = names & {video_id(part)}
-        if not found:
-            raise FormatError(f"no video matches {part!r}", fix=fix)
-        chosen |= found
-    if not chosen:
-        raise FormatError(f"no video matches {videos!r}", fix=fix)
-    return [track for track in tracks if track.video in chosen]
 
 
 def rename_videos(tracks: Sequence[Track], names: Mapping[str, str]) -> list[Track]:

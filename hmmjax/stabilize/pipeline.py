@@ -144,7 +144,7 @@ def stabilize(
     inputs: dict[str, Any] = {"predictions": predictions, "annotations": annotations, "fuse": fuse}
     if split is None:
         return _stabilize(inputs, settings, transitions, model, online_model, tell)
-    learned: tuple[str, ...] = ()
+    learned = split.doubts
     own = split.applying(**inputs)
     if model is None:
         model, online_model, learned = _learn(split.learning(**inputs, transitions=transitions), settings, split, tell)
@@ -166,6 +166,7 @@ def _learn(
         _online_file(learned, prepared, split.protocol),
         (
             split.notice,
+            *split.doubts,
             *prepared.notices,
             learned.method,
             *missing,

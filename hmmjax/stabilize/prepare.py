@@ -79,6 +79,7 @@ def prepare_inputs(
     fuse: Sequence[Sequence[Track]] = (),
     transitions: Sequence[Track] = (),
     model: ModelFile | None = None,
+    learns: bool = True,
     **overrides: Any,
 ) -> Prepared:
     """Check and align files as `stabilize` does before it learns.
@@ -91,6 +92,7 @@ def prepare_inputs(
         fuse: tracks of further recognizers of the same videos, one list per recognizer.
         transitions: labeled tracks of videos in which transitions are counted.
         model: a learned model to use.
+        learns: whether a model is learned from these videos, unless one is given; otherwise it is applied to them.
         overrides: settings by name, in place of those in `settings`.
 
     Returns:
@@ -104,7 +106,8 @@ def prepare_inputs(
     settings = with_overrides(settings, overrides)
     if not predictions:
         raise FormatError("there are no predictions", fix="give at least one prediction file")
-    _refuse_training([t for source in (predictions, *fuse) for t in source], annotations, settings)
+    every = [t for source in (predictions, *fuse) for t in source]
+    _refuse_training(every, annotations, settings, learns and model is None)
     observed = [t for t in TRACKS if any(p.track == t for source in (predictions, *fuse) for p in source)]
     tracks = list(observed)
     if "phases" not in observed and settings.hidden_phases and can_hide_phases(annotations, transitions, model):
@@ -136,14 +139,17 @@ def prepare_inputs(
     return Prepared(names, classes, files, outputs, examples, counts, given, index, tuple(dict.fromkeys(notices)))
 
 
-def _refuse_training(predictions: Sequence[Track], annotations: Sequence[Track], settings: Settings) -> None:
+def _refuse_training(
+    predictions: Sequence[Track], annotations: Sequence[Track], settings: Settings, learns: bool
+) -> None:
     """Raise FormatError for annotated videos that the recognizer was trained on, unless they are allowed."""
     listed = trained_on(predictions, annotations)
     if listed and not settings.training_videos:
+        harm = "scores of these videos say little of others"
+        harm = "a model learned from them trusts it too much" if learns else harm
         raise FormatError(
             f"the recognizer was trained on {len(listed)} of the annotated videos ({', '.join(listed[:5])}"
-            f"{', ...' * (len(listed) > 5)}): its errors there are fewer than in others, so that a model learned from "
-            "them trusts it too much",
+            f"{', ...' * (len(listed) > 5)}): its errors there are fewer than in others, so that {harm}",
             fix="choose others (learn_from and apply_to, --learn-from val --apply-to test), leave these out "
             "(--videos), or allow them (training_videos=True, --training-videos)",
         )

@@ -2,15 +2,14 @@
 
 import dataclasses
 import os
-import re
 from collections.abc import Sequence
-from itertools import groupby, pairwise
 from typing import Any
 
 from hmmjax.data.splits import check_disjoint, recording
 from hmmjax.io import FormatError, Track, natural, select, video_id
+from hmmjax.io.choose import absent_numbers, did_you_mean, in_words, spans
 from hmmjax.io.manifest import SUFFIXES, read_names
-from hmmjax.io.parts import part_name
+from hmmjax.io.parts import TRAIN, part_name
 from hmmjax.stabilize.settings import Choice, Settings
 
 
@@ -22,11 +21,13 @@ class Split:
         learn_from: names of the videos to learn from, in natural order; empty with a given model.
         apply_to: names of the videos to stabilize and to score.
         words: what was asked for, in words, such as "val"; "51-65 without 61-65" if some of it is not predicted.
+        doubts: notices about videos that are not predicted, and about choices that contradict the recorded parts.
     """
 
     learn_from: tuple[str, ...]
     apply_to: tuple[str, ...]
     words: tuple[str, str]
+    doubts: tuple[str, ...] = ()
 
     @property
     def protocol(self) -> str:
@@ -39,9 +40,7 @@ class Split:
     def notice(self) -> str:
         """Which videos are used for what, by name."""
         learned, applied = spans(self.learn_from), spans(self.apply_to)
-        text = f"the model was learned from {learned} and applied to {applied}; only the latter are written and scored"
-        asked = [word for word in self.words if " without " in word]
-        return f"{text}. No predictions: {'; '.join(asked)}" if asked else text
+        return f"the model was learned from {learned} and applied to {applied}; only the latter are written and scored"
 
     def learning(
         self,
@@ -103,7 +102,12 @@ class Split:
                 "a recognizer predicts none of the videos to stabilize",
                 fix="give its predictions of these videos, or leave the recognizer out",
             )
-        return {"predictions": sources[0], "annotations": _of(annotations, own), "fuse": sources[1:]}
+        return {
+            "predictions": sources[0],
+            "annotations": _of(annotations, own),
+            "fuse": sources[1:],
+            "learns": False,
+        }
 
 
 def find_split(sources: Sequence[Sequence[Track]], settings: Settings, *, learns: bool = True) -> Split | None:
@@ -148,7 +152,32 @@ def find_split(sources: Sequence[Sequence[Track]], settings: Settings, *, learns
         ) from None
     words = (_describe(tracks, settings.learn_from), _describe(tracks, settings.apply_to))
     learned, applied = (tuple(sorted(videos or (), key=natural)) for videos in (first, second))
-    return Split(learned, applied, words)
+    asked = [word for word in words if " without " in word]
+    doubts = [f"no predictions: {'; '.join(asked)}"] if asked else []
+    return Split(learned, applied, words, (*doubts, *_contradictions(tracks, settings, learned, applied)))
+
+
+def _contradictions(
+    tracks: Sequence[Track], settings: Settings, learned: Sequence[str], applied: Sequence[str]
+) -> list[str]:
+    """Return notices about videos that are used otherwise than the predictions record; parts by name are intended."""
+    recorded = _parts(tracks)
+    notices = []
+    for videos, choice, others, use in (
+        (learned, settings.learn_from, (TRAIN, "test"), "the model is learned from them"),
+        (applied, settings.apply_to, (TRAIN, "val"), "the model is applied to them"),
+    ):
+        if isinstance(choice, str) and part_name(choice) in recorded:
+            continue
+        for part in others:
+            found = recorded.get(part, set()) & set(videos)
+            if found and not (part == TRAIN and settings.training_videos):
+                notices.append(f"{spans(found)} {_are(found)} {part} in the predictions' file, but {use}")
+    return notices
+
+
+def _are(videos: set[str]) -> str:
+    return "is" if len(videos) == 1 else "are"
 
 
 def check_classes(tracks: Sequence[Track], num_phases: int) -> None:
@@ -196,10 +225,7 @@ def choose_videos(tracks: Sequence[Track], choice: Choice, option: str) -> set[s
         choice = os.fspath(choice)
     if not isinstance(choice, str):
         return _named(tracks, choice, option)
-    parts: dict[str, set[str]] = {}
-    for track in tracks:
-        if track.part is not None:
-            parts.setdefault(part_name(track.part), set()).add(track.video)
+    parts = _parts(tracks)
     if found := parts.get(part_name(choice)):
         return found
     if choice.endswith(SUFFIXES) or os.path.isfile(choice):
@@ -215,6 +241,15 @@ def choose_videos(tracks: Sequence[Track], choice: Choice, option: str) -> set[s
         ) from None
 
 
+def _parts(tracks: Sequence[Track]) -> dict[str, set[str]]:
+    """Return the videos of each part that the predictions record."""
+    parts: dict[str, set[str]] = {}
+    for track in tracks:
+        if track.part is not None:
+            parts.setdefault(part_name(track.part), set()).add(track.video)
+    return parts
+
+
 def _named(tracks: Sequence[Track], names: Sequence[str], option: str) -> set[str]:
     """Return the videos of these names; each must be predicted."""
     every = {track.video for track in tracks}
@@ -223,8 +258,8 @@ def _named(tracks: Sequence[Track], names: Sequence[str], option: str) -> set[st
     if missing:
         listed = f"{', '.join(missing[:5])}{', ...' * (len(missing) > 5)}"
         raise FormatError(
-            f"{option} names {_videos(len(missing))} without predictions: {listed}",
-            fix=f"choose among {spans(sorted(every, key=natural))}",
+            f"{option} names {_videos(len(missing))} without predictions: {listed}{did_you_mean(missing[0], every)}",
+            fix=f"choose among {spans(every)}",
         )
     return set(found.values())
 
@@ -237,37 +272,10 @@ def _describe(tracks: Sequence[Track], choice: Choice) -> str:
     """Return a choice in words: itself, unless it lists names, and which of its numbers are not predicted."""
     if choice is None or not isinstance(choice, str):
         return ""
-    absent = _absent(tracks, choice)
-    return os.path.basename(choice) + (f" without {', '.join(absent)}" if absent else "")
-
-
-def _absent(tracks: Sequence[Track], choice: str) -> list[str]:
-    """Return the numbers of a choice such as "51-65" that no video has, as ranges; none of a part or file."""
-    if any(track.part is not None and part_name(track.part) == part_name(choice) for track in tracks):
-        return []
-    found = [re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip()) for part in choice.split(",")]
-    numbers = {int(match[1]) for track in tracks if (match := re.search(r"(\d+)$", track.video))}
-    absent = []
-    for match in found:
-        if match is not None:
-            low, high = int(match[1]), int(match[2] or match[1])
-            ends = [low - 1, *sorted(n for n in numbers if low <= n <= high), high + 1]
-            gaps = [(a + 1, b - 1) for a, b in pairwise(ends) if b - a > 1]
-            absent += [str(a) if a == b else f"{a}-{b}" for a, b in gaps]
-    return absent
+    named = part_name(choice) in _parts(tracks) or os.path.isfile(choice)
+    absent = [] if named else absent_numbers({track.video for track in tracks}, choice)
+    return os.path.basename(choice) + (f" without {in_words(absent)}" if absent else "")
 
 
 def _videos(count: int) -> str:
     return f"{count} video{'s' * (count != 1)}"
-
-
-def spans(videos: Sequence[str]) -> str:
-    """Return names with successive numbers as ranges: "video33 to video40, video62"."""
-
-    def key(item: tuple[int, str]) -> Any:
-        match = re.fullmatch(r"(.*?)(\d+)", item[1])
-        return (match[1], int(match[2]) - item[0]) if match else (item[1], 0)
-
-    groups = [[name for _, name in group] for _, group in groupby(enumerate(videos), key)]
-    told = [group if len(group) < 3 else [f"{group[0]} to {group[-1]}"] for group in groups]
-    return ", ".join(name for group in told for name in group)
