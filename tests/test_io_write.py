@@ -42,6 +42,69 @@ def test_text_is_written_as_it_was_read(tmp_path, name, text, options):
         assert written.read_bytes() == text.encode()
 
 
+@pytest.mark.parametrize("name", ["video1-phase.txt", "video1.csv", "boxes.csv"])
+@pytest.mark.parametrize(
+    ("mark", "codec"),
+    [(b"\xef\xbb\xbf", "utf-8"), (b"", "utf-16-le"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be")],
+)
+def test_text_is_written_in_the_encoding_in_which_it_was_read(tmp_path, name, mark, codec):
+    """Spreadsheets read letters such as ü only in the encoding that they wrote."""
+    text = {
+        "video1-phase.txt": "Frame\tPhase\r\n0\tPräparation\r\n25\tDrüse\r\n",
+        "video1.csv": "Phase;Start;Ende\nPräparation;0:00:00;0:00:01\nDrüse;0:00:01;0:00:02\n",
+        "boxes.csv": "Frame,Präparation,Drüse\n0,0.25,0.75\n25,1,0\n",
+    }[name]
+    source = put(tmp_path, f"in/{name}", "")
+    source.write_bytes(mark + text.encode(codec))
+    tracks = io.read(source, phase_names=["Präparation", "Drüse"])
+    (written,) = io.write(tracks, tmp_path / "out", like=tracks)
+    data = written.read_bytes()
+    assert data.startswith(mark) and "Drüse".encode(codec) in data
+    if name != "video1.csv":
+        assert data == mark + text.encode(codec)
+    (again,) = io.read(written, phase_names=["Präparation", "Drüse"])
+    np.testing.assert_array_equal(again.values, tracks[0].values)
+
+
+@pytest.mark.parametrize(
+    ("table", "lines"),
+    [
+        (
+            "label,start,end\nPreparation,00:00:02,00:01:04\n",
+            ["video,track,label,start,end", "video01,phases,Preparation,00:00:02.000,00:01:04.000"],
+        ),
+        ("label,start,end\nPreparation,2.0,64\n", [..., "video01,phases,Preparation,2.000,64.000"]),
+        (
+            "label,start_ms,end_ms\nPreparation,2000,64000\n",
+            ["video,track,label,start_ms,end_ms", "video01,phases,Preparation,2000,64000"],
+        ),
+        (
+            "label,start_frame,end_frame\nPreparation,50,1599\n",
+            ["video,track,label,start_frame,end_frame", "video01,phases,Preparation,50,1599"],
+        ),
+        ("50 1599 Preparation\n", [..., "video01,phases,Preparation,50,1599"]),
+        ("00:00:02:00 Preparation\n00:01:04:00 CleaningCoagulation\n", [..., "Preparation,00:00:02.000,00:01:04.000"]),
+    ],
+)
+def test_times_of_segments_are_written_in_the_unit_of_the_file(tmp_path, table, lines):
+    source = put(tmp_path, "in/video01.csv", table)
+    tracks = io.read(source)
+    (written,) = io.write(tracks, tmp_path / "out", like=tracks)
+    found = written.read_text().splitlines()[: len(lines)]
+    assert all(b is ... or a.endswith(b) for a, b in zip(found, lines, strict=True))
+    (again,) = io.read(written)
+    np.testing.assert_array_equal(again.frames, tracks[0].frames)
+    np.testing.assert_array_equal(again.values, tracks[0].values)
+
+
+def test_names_that_hold_the_separator_are_written_in_quotation_marks(tmp_path):
+    text = 'Frame,Phase\n0,"Cutting, clipping"\n25,Preparation\n50,"Dr. ""X"" left"\n'
+    names = ["Preparation", "Cutting, clipping", 'Dr. "X" left']
+    tracks = io.read(put(tmp_path, "in/video01.csv", text), phase_names=names)
+    (written,) = io.write(tracks, tmp_path / "out", like=tracks)
+    assert written.read_text() == text
+
+
 def test_posteriors_become_what_the_file_held(tmp_path):
     source = tmp_path / "video1-phase.txt"
     source.write_text("Frame\tPhase\n0\tPreparation\n25\tPreparation\n")

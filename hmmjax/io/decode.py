@@ -1,17 +1,43 @@
 """Decode text files: UTF-8 and UTF-16, with and without a byte order mark."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 from hmmjax.io.errors import FormatError
 
-_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_MARKS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 """The byte order marks of UTF-16."""
 _CONTROLS = frozenset(range(32)) - frozenset(b"\t\n\r\f\x1a")
 """Bytes that text does not have."""
 
 
+class Encoding(NamedTuple):
+    """How text is stored.
+
+    Attributes:
+        codec: "utf-8", "utf-16-le" or "utf-16-be".
+        mark: whether the file starts with a byte order mark.
+    """
+
+    codec: str = "utf-8"
+    mark: bool = False
+
+    def encode(self, text: str) -> bytes:
+        """Return the bytes of a file with this text."""
+        return ("\ufeff" * self.mark + text).encode(self.codec)
+
+
+UTF_8 = Encoding()
+"""UTF-8 without a byte order mark."""
+
+
 def read_text_file(file: str) -> str:
-    """Return the text of a file.
+    """Return the text of a file, without a byte order mark; raise FormatError as `read_encoded` does."""
+    return read_encoded(file)[0]
+
+
+def read_encoded(file: str) -> tuple[str, Encoding]:
+    """Return the text of a file, and how it is stored.
 
     Spreadsheets save UTF-16, which starts with a byte order mark; other programs leave the mark out, but Latin letters
     then have a zero byte each.
@@ -20,7 +46,7 @@ def read_text_file(file: str) -> str:
         file: the file's path.
 
     Returns:
-        The text, without a byte order mark.
+        The text, without a byte order mark, and its encoding.
 
     Raises:
         FormatError: the file cannot be opened, is not text, or is in an encoding whose letters cannot be told from
@@ -32,23 +58,23 @@ def read_text_file(file: str) -> str:
         raise FormatError(
             f"the file cannot be read ({error.strerror})", file=file, fix="check the path and its permissions"
         ) from None
-    encoding = _utf16(data) or "utf-8-sig"
+    encoding = Encoding(_utf16(data) or "utf-8", data[:2] in _MARKS or data.startswith(b"\xef\xbb\xbf"))
     not_text = FormatError("the file is not UTF-8 text", file=file, fix="pass txt, csv, npz or npy files")
     try:
-        text = data.decode(encoding)
+        text = data.decode(encoding.codec).removeprefix("\ufeff" * encoding.mark)
     except UnicodeDecodeError as error:
-        if encoding != "utf-8-sig" or _CONTROLS & set(data):
+        if encoding.codec != "utf-8" or _CONTROLS & set(data):
             raise not_text from None
         raise _of_another_encoding(file, data, error.start) from None
     if "\0" in text:
         raise not_text
-    return text
+    return text, encoding
 
 
 def _utf16(data: bytes) -> str | None:
     """Return the encoding of UTF-16 text, None for other data."""
     if data[:2] in _MARKS:
-        return "utf-16"
+        return _MARKS[data[:2]]
     pairs = len(data) // 2
     if pairs < 2 or len(data) % 2:
         return None

@@ -8,7 +8,7 @@ from hmmjax.io.answers import ANSWERS, is_answers, read_answers
 from hmmjax.io.arrays import read_arrays
 from hmmjax.io.cadene import is_cadene, read_cadene
 from hmmjax.io.challenges import is_mstcn, is_pitvis, read_mstcn, read_pitvis
-from hmmjax.io.decode import read_text_file
+from hmmjax.io.decode import read_encoded
 from hmmjax.io.detections import is_detections, read_detections
 from hmmjax.io.doubts import check_not_doubled, doubts_of, missing_outputs
 from hmmjax.io.errors import FormatError
@@ -172,14 +172,15 @@ def _read_file(file: str, spec: Spec) -> list[Track]:
         return read_pickled(file, spec)
     if suffix in ARRAYS:
         return read_arrays(file, spec)
-    text = read_text_file(file)
+    text, encoding = read_encoded(file)
     if suffix in DOCUMENTS or text.lstrip()[:1] in ("<", "{", "["):
         from hmmjax.io.documents import read_document  # imports an XML parser, which few commands need
 
         return read_document(file, text, spec)
     first = next((line for line in text.splitlines() if line.strip()), "")
     reader = next((read_layout for matches, read_layout in _LAYOUTS if matches(first)), read_text)
-    return reader(file, text, spec)
+    tracks = reader(file, text, spec)
+    return [dataclasses.replace(t, layout=dataclasses.replace(t.layout, encoding=encoding)) for t in tracks]
 
 
 def _shifted(track: Track, spec: Spec) -> Track:

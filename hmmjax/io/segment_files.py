@@ -113,14 +113,32 @@ def write_segments(
     return list(texts)
 
 
-def segment_lines(tracks: Sequence[Track]) -> list[str]:
-    """Return the lines of a csv of segments, with its header."""
-    rows = ["video,track,label,start,end"]
+_TITLES = {"seconds": "start,end", "ms": "start_ms,end_ms", "frames": "start_frame,end_frame", "clock": "start,end"}
+"""Titles of the columns of times, by their unit, which readers tell from them and the cells."""
+
+
+def segment_lines(tracks: Sequence[Track], times: str = "seconds") -> list[str]:
+    """Return the lines of a csv of segments, with its header.
+
+    Args:
+        tracks: labels or probabilities.
+        times: unit of the times, as in `Layout.times`; the last frame of a segment is its end if times are frames.
+    """
+    rows = [f"video,track,label,{_TITLES[times]}"]
     for track in tracks:
         for s in spans_of(track):
-            times = f"{s.start / track.fps:.3f},{s.end / track.fps:.3f}"
-            rows.append(f"{track.video},{s.track},{_quoted(s.label)},{times}")
+            start, end = _time(s.start, track.fps, times), _time(s.end - (times == "frames"), track.fps, times)
+            rows.append(f"{track.video},{s.track},{_quoted(s.label)},{start},{end}")
     return rows
+
+
+def _time(frame: int, fps: float, unit: str) -> str:
+    seconds = frame / fps
+    if unit == "frames":
+        return str(frame)
+    if unit == "clock":
+        return _clock(seconds)
+    return f"{1000 * seconds:.0f}" if unit == "ms" else f"{seconds:.3f}"
 
 
 def _quoted(cell: str) -> str:

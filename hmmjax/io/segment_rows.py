@@ -52,8 +52,8 @@ def is_segments(first_line: str) -> bool:
     return "label" in roles and ("start" in roles or events or {"video", "frame"} <= roles)
 
 
-def rows_of(file: str, text: str, spec: Spec) -> tuple[list[Segment], list[str]]:
-    """Return the segments of a text file, and notices.
+def rows_of(file: str, text: str, spec: Spec) -> tuple[list[Segment], str, list[str]]:
+    """Return the segments of a text file, the unit of its times (as in `Layout.times`), and notices.
 
     Raises:
         FormatError: a row cannot be read, ends before it starts, comes too late, or the unit of time is unclear; names
@@ -63,7 +63,7 @@ def rows_of(file: str, text: str, spec: Spec) -> tuple[list[Segment], list[str]]
     first = lines[0][1]
     own, times = video_id(file), Times(file, text, spec)
     if _FRAME_ROWS.fullmatch(first):
-        found = [_frame_row(file, own, i, line.rstrip()) for i, line in lines]
+        found = [_frame_row(times, own, i, line.rstrip()) for i, line in lines]
     elif _ELAN_ROW.fullmatch(first):
         found = [_elan_row(times, own, i, line) for i, line in lines]
     elif _CLOCK_ROW.fullmatch(first):
@@ -71,7 +71,7 @@ def rows_of(file: str, text: str, spec: Spec) -> tuple[list[Segment], list[str]]
     else:
         found = _table(times, own, lines, spec)
     _check_order(file, found)
-    return found, times.notices()
+    return found, times.unit, times.notices()
 
 
 def _check_order(file: str, found: Sequence[Segment]) -> None:
@@ -122,12 +122,14 @@ def check_times(file: str, segment: Segment) -> None:
 # Rows without a header.
 
 
-def _frame_row(file: str, video: str, line: int, text: str) -> Segment:
+def _frame_row(times: Times, video: str, line: int, text: str) -> Segment:
     """Return a row of JIGSAWS: first frame, last frame, label."""
     cells = text.split()
     if not _FRAME_ROWS.fullmatch(text + " "):
-        raise FormatError(f"{text!r} is not a start, an end and a label", file=file, line=line, fix="repair the row")
-    return Segment(video, int(cells[0]), int(cells[1]), " ".join(cells[2:]), line)
+        cause = f"{text!r} is not a start, an end and a label"
+        raise FormatError(cause, file=times.file, line=line, fix="repair the row")
+    begin, end = (times.read(line, cell, "frames") for cell in cells[:2])
+    return Segment(video, begin, end, " ".join(cells[2:]), line)
 
 
 def _elan_row(times: Times, video: str, line: int, text: str) -> Segment:

@@ -30,6 +30,7 @@ class Times:
         if spec.fps is None and any(int(match[1]) >= 30 for match in _DROP_FRAME.finditer(text)):
             self.fps = 2 * NTSC
         self._readings: list[Reading] = []
+        self._units: set[str] = set()
         self.notes: list[str] = []
 
     def read(self, line: int, cell: str, unit: str = "seconds") -> float:
@@ -38,6 +39,7 @@ class Times:
         Raises:
             FormatError: the cell is not a time, or not in this unit.
         """
+        self._units.add("clock" if ":" in cell else unit)
         if unit == "frames":
             number = whole_number(cell)
             if number is None:
@@ -57,6 +59,11 @@ class Times:
             raise FormatError(
                 cause, file=self.file, line=line, fix=fix or "write seconds, hh:mm:ss or frame numbers"
             ) from None
+
+    @property
+    def unit(self) -> str:
+        """The unit of all times that were read, "clock" for timecodes; "seconds" if there are several."""
+        return next(iter(self._units)) if len(self._units) == 1 else "seconds"
 
     def notices(self) -> list[str]:
         """Return the notices, among them how timecodes with frame numbers were read."""

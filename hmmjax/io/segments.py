@@ -4,6 +4,7 @@ Annotation tools export them in seconds, milliseconds, timecodes or frames: ELAN
 change points of Cataract-101. They become tracks with a row per frame.
 """
 
+import dataclasses
 import re
 from collections.abc import Sequence
 
@@ -27,8 +28,11 @@ def read_segments(file: str, text: str, spec: Spec) -> list[Track]:
     Raises:
         FormatError: a time or label cannot be read, segments overlap, or the unit of time is unclear; names the line.
     """
-    found, notices = rows_of(file, text, spec)
-    return with_notices(tracks_of(file, found, spec), notices)
+    found, unit, notices = rows_of(file, text, spec)
+    tracks = [
+        dataclasses.replace(t, layout=dataclasses.replace(t.layout, times=unit)) for t in tracks_of(file, found, spec)
+    ]
+    return with_notices(tracks, notices)
 
 
 def tracks_of(file: str, found: Sequence[Segment], spec: Spec) -> list[Track]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hmmjax.io.decode import UTF_8, Encoding
 from hmmjax.io.errors import FormatError
 from hmmjax.io.names import permutation
 
@@ -30,6 +31,8 @@ class Layout:
         heads: (n,) beginnings of rows that are copied unchanged.
         first_index: index of the first phase class in the file.
         shift: number that was added to the file's frame numbers.
+        encoding: encoding of a text file.
+        times: unit of the times of segments: "seconds", "ms", "frames" or "clock" (hh:mm:ss).
     """
 
     format: str
@@ -48,6 +51,8 @@ class Layout:
     heads: tuple[str, ...] = ()
     first_index: int = 0
     shift: int = 0
+    encoding: Encoding = UTF_8
+    times: str = "seconds"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

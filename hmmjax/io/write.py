@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from hmmjax.io.atomic_write import write_atomically
+from hmmjax.io.decode import Encoding
 from hmmjax.io.errors import FormatError
 from hmmjax.io.names import permutation
 from hmmjax.io.segment_files import segment_lines
@@ -117,18 +118,19 @@ def _write_file(path: str, members: Sequence[Track]) -> None:
     if layout.format in ("npz", "npy"):
         _write_arrays(path, members)
     elif layout.format == "segments":
-        _write_lines(path, segment_lines(members), "\n")
+        counted = [dataclasses.replace(m, frames=m.frames - m.layout.shift) for m in members]
+        _write_lines(path, segment_lines(counted, layout.times), "\n", layout.encoding)
     elif layout.format == "cadene":
         lines = [
             ";".join((head, *cells))
             for member in members
             for head, cells in zip(member.layout.heads, _cells(member), strict=True)
         ]
-        _write_lines(path, lines, "\n")
+        _write_lines(path, lines, "\n", layout.encoding)
     elif layout.format == "detections":
         names = members[0].names or ()
         rows = [[str(f), *cells] for f, cells in zip(members[0].frames, _cells(members[0]), strict=True)]
-        _write_lines(path, [",".join(row) for row in [["Frame", *names], *rows]], "\n")
+        _write_lines(path, [",".join(row) for row in [["Frame", *names], *rows]], "\n", layout.encoding)
     else:
         _write_text(path, members, layout)
 
@@ -141,14 +143,16 @@ def _write_text(path: str, members: Sequence[Track], layout: Layout) -> None:
         table[:, list(member.layout.columns)] = _cells(member)
     end = layout.delimiter * layout.trailing
     lines = [layout.delimiter.join(row) + end for row in table]
-    _write_lines(path, lines if layout.header is None else [layout.header, *lines], layout.newline)
+    lines = lines if layout.header is None else [layout.header, *lines]
+    _write_lines(path, lines, layout.newline, layout.encoding)
 
 
 def _cells(track: Track) -> list[list[str]]:
     """Format values: labels as names or indices, scores with nine significant digits (exact for float32)."""
     spelling = track.layout.spelling
     if spelling is not None and track.values.ndim == 1:
-        return [[spelling[i] if i >= 0 else "-1"] for i in track.values]
+        cells = [_quoted(name, track.layout.delimiter) for name in spelling]
+        return [[cells[i] if i >= 0 else "-1"] for i in track.values]
     rows = track.values if track.values.ndim == 2 else track.values[:, None]
     if track.is_labels:
         offset = 1 if track.layout.format == "cadene" else track.layout.first_index
@@ -159,8 +163,15 @@ def _cells(track: Track) -> list[list[str]]:
     return [[cell.replace(".", track.layout.decimal) for cell in row] for row in cells]
 
 
-def _write_lines(path: str, lines: Sequence[str], newline: str) -> None:
-    Path(path).write_bytes((newline.join(lines) + newline).encode("utf-8"))
+def _quoted(name: str, delimiter: str) -> str:
+    """Return a name as a cell, in quotation marks if it holds the delimiter; cells between spaces have none."""
+    if delimiter == " " or not (delimiter in name or '"' in name):
+        return name
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _write_lines(path: str, lines: Sequence[str], newline: str, encoding: Encoding) -> None:
+    Path(path).write_bytes(encoding.encode(newline.join(lines) + newline))
 
 
 def _write_arrays(path: str, members: Sequence[Track]) -> None:
