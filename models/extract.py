@@ -10,6 +10,7 @@ Several videos are decoded at a time, so that the accelerator has always a batch
 
 import argparse
 import dataclasses
+import glob
 import json
 import os
 import sys
@@ -21,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from hmmjax.io import FormatError, natural, write_atomically
+from hmmjax.io import FormatError, lock, natural, write_atomically
 from models.backbones import BACKBONES
 from models.backbones.images import IMAGENET_MEAN, IMAGENET_STD
 from models.commands import count, progress, rate, reported, shard
@@ -183,8 +184,10 @@ class _Output:
     def __init__(self, video: str, folder: Path, width: int):
         self.video, self.frames = video, []
         self._numbers, self._width = folder / f"{video}{FRAMES}", width
+        _remove_leftovers(folder, video)
         self._atomic = ExitStack()
         temporary = self._atomic.enter_context(write_atomically(folder / f"{video}.npy", force=True))
+        self._atomic.enter_context(lock(temporary))
         self._file = self._atomic.enter_context(open(temporary, "wb"))  # noqa: SIM115
         self._header(0)
 
@@ -202,7 +205,7 @@ class _Output:
         self._file.seek(0)
         self._header(len(self.frames))
         self._file.close()
-        with write_atomically(self._numbers, force=True) as numbers:
+        with write_atomically(self._numbers, force=True) as numbers, lock(numbers):
             np.save(numbers, np.array(self.frames, np.int64))
         self._atomic.close()
         return None
@@ -217,6 +220,14 @@ class _Output:
     def _header(self, rows: int) -> None:
         header = {"descr": "<f2", "fortran_order": False, "shape": (rows, self._width)}
         np.lib.format.write_array_header_1_0(self._file, header)
+
+
+def _remove_leftovers(folder: Path, video: str) -> None:
+    """Remove what killed processes have left of a video; a process that still writes it holds the lock of its file."""
+    for suffix in (".npy", FRAMES):
+        for path in folder.glob(f".{glob.escape(video)}{suffix}.*.npy"):
+            with suppress(FileExistsError), lock(path):
+                path.unlink(missing_ok=True)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -4,7 +4,8 @@ An input is a video, a folder of images of one video, a cache, or any other sour
 opens; for a run on precomputed features, a file of features or a folder with one per video. The output file holds, per
 video, probabilities ``phases_<video>`` (n, L) and ``tools_<video>`` (n, K), frame numbers ``frames_<video>`` (n,) and
 ``part_<video>``, the part that the video had in training; and once ``phase_names``, ``tool_names`` and ``fps``.
-`hmmjax.io.read` and ``hmmjax stabilize`` read it.
+`hmmjax.io.read` and ``hmmjax stabilize`` read it. Until it is written, finished videos are kept in
+``predictions.npz.partial/``, so that the same command continues after an interruption.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from models.commands import check_out, count, progress, rate, reported, shard
 from models.data.feature_files import Layout, VideoFeatures, find_features, read_features
 from models.data.video_images import RULES
 from models.inputs import Clip, Reading, check_inputs, open_clips
+from models.partial_predictions import PartialPredictions, partial_predictions, prediction_key
 from models.training.recognizer import Recognizer
 from models.training.run import read_parts, read_run
 
@@ -29,6 +31,7 @@ def collect(
     reading: Reading,
     show: Callable[[str, int], None],
     part: tuple[int, int] = (0, 1),
+    kept: PartialPredictions | None = None,
 ) -> dict[str, np.ndarray]:
     """Predict all videos of some inputs.
 
@@ -38,6 +41,7 @@ def collect(
         reading: settings of reading them.
         show: called with each video's name and its number of frames read so far.
         part: (i, n) takes every n-th video, starting with the i-th.
+        kept: the videos that an earlier process has finished, and those that this one finishes; None keeps none.
 
     Returns:
         "<name>_<video>" (n, ...) for each array that the recognizer predicts, "frames_<video>" (n,), and "fps".
@@ -64,14 +68,11 @@ def collect(
                     file=place,
                     fix="predict videos of each rate in separate runs",
                 )
-            try:
-                if isinstance(clip, VideoFeatures):
-                    show(clip.video, len(clip.frames))
-                    predicted = _decide(recognizer, clip)
-                else:
-                    predicted = recognizer.predict(_counted(clip, show), reading.batch)
-            except FormatError as error:
-                raise FormatError(f"{clip.video}: {error}") from error
+            predicted = None if kept is None else kept.read(clip.video)
+            if predicted is None:
+                predicted = _predict_clip(recognizer, clip, reading, show)
+                if kept is not None:
+                    kept.write(clip.video, predicted)
             arrays |= {f"{name}_{suffix}": x for name, x in predicted.items()}
     if not arrays:
         raise FormatError(
@@ -79,6 +80,19 @@ def collect(
             fix=f"give --shard i/n with n up to {len(seen)}",
         )
     return arrays
+
+
+def _predict_clip(
+    recognizer: Recognizer, clip: Clip | VideoFeatures, reading: Reading, show: Callable[[str, int], None]
+) -> dict[str, np.ndarray]:
+    """Predict one video; errors name it."""
+    try:
+        if isinstance(clip, VideoFeatures):
+            show(clip.video, len(clip.frames))
+            return _decide(recognizer, clip)
+        return recognizer.predict(_counted(clip, show), reading.batch)
+    except FormatError as error:
+        raise FormatError(f"{clip.video}: {error}") from error
 
 
 def _features_of(place: str, reading: Reading) -> Iterator[VideoFeatures]:
@@ -116,6 +130,7 @@ def predict(
     which: str = "best",
     part: tuple[int, int] = (0, 1),
     quiet: bool = True,
+    kept: PartialPredictions | None = None,
 ) -> dict[str, np.ndarray]:
     """Predict all inputs; return the arrays of a predictions file, which the module's docstring lists.
 
@@ -126,6 +141,7 @@ def predict(
         which: checkpoint, "best" or "last".
         part: (i, n) takes every n-th video, starting with the i-th.
         quiet: do not show progress.
+        kept: see `collect`.
 
     Raises:
         FormatError: for inputs that cannot be read, and if two videos have the same name or their frame numbers have
@@ -135,7 +151,7 @@ def predict(
     check_inputs(inputs, features=reading.features)
     recognizer = Recognizer(run, which)
     with progress(quiet) as show:
-        return complete(collect(recognizer, inputs, reading, show, part), recognizer, run)
+        return complete(collect(recognizer, inputs, reading, show, part, kept), recognizer, run)
 
 
 def complete(arrays: dict[str, np.ndarray], recognizer: Recognizer, run: str | Path) -> dict[str, np.ndarray]:
@@ -225,11 +241,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add_reading(parser)
     parser.add_argument("--shard", default="0/1", help="i/n: take every n-th video, starting with the i-th (0/1)")
     options = parser.parse_intermixed_args(arguments)
-    with reported():
+    with reported("stopped; the same command continues"):
         check_out(options.out, force=options.force)
         part, reading = shard(options.shard), reading_of(options)
-        arrays = predict(options.run, options.inputs, reading, which=options.checkpoint, part=part, quiet=options.quiet)
-        save_npz(options.out, arrays, force=options.force)
+        check_inputs(options.inputs, features=reading.features)
+        key = prediction_key(options.run, options.checkpoint, options.inputs, reading)
+        with partial_predictions(options.out, key) as kept:
+            own = {"which": options.checkpoint, "part": part, "quiet": options.quiet, "kept": kept}
+            arrays = predict(options.run, options.inputs, reading, **own)
+            save_npz(options.out, arrays, force=options.force)
     videos = [name.removeprefix("frames_") for name in arrays if name.startswith("frames_")]
     frames = sum(len(arrays[f"frames_{video}"]) for video in videos)
     print(f"{options.out}: {frames} frames of {len(videos)} video(s)")

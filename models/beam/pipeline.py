@@ -22,8 +22,9 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from hmmjax.io import FormatError, lock, natural
 from hmmjax.io.atomic_write import remove_partial_files
 from models.beam.entries import Entry
-from models.beam.operations import Apply, Done, Operation, input_digest
+from models.beam.operations import Apply, Done, Operation
 from models.commands import explain
+from models.digests import input_digest
 
 VIDEOS, FAILURES, RECORDS = "videos.jsonl", "failures.jsonl", ".records"
 """Written to the output: a line per video, the lines of those that failed, and the folder of records."""

@@ -23,12 +23,12 @@ class Checkpoints:
 
     Args:
         folder: holds ``last`` and ``best``.
-        write: create missing folders; False changes nothing on disk.
+        write: create missing folders, and remove what killed processes have left; False changes nothing on disk.
     """
 
     def __init__(self, folder: str | Path, *, write: bool = True):
         root = Path(folder).resolve()
-        options = ocp.CheckpointManagerOptions(max_to_keep=1, create=write)
+        options = ocp.CheckpointManagerOptions(max_to_keep=1, create=write, cleanup_tmp_directories=write)
         self._managers = {name: ocp.CheckpointManager(root / name, options=options) for name in ("last", "best")}
 
     def save(self, which: str, state: TrainState, progress: dict[str, Any]) -> None:
@@ -59,7 +59,7 @@ class Checkpoints:
             ValueError: for a state of another network, and for a damaged one.
         """
         steps = {name: manager.latest_step() for name, manager in self._managers.items()}
-        which = max(steps, key=lambda name: -1 if steps[name] is None else steps[name])
+        which = max(steps, key=lambda name: -1 if (number := steps[name]) is None else number)
         step = steps[which]
         if step is None:
             return None

@@ -10,13 +10,13 @@ ROOT = Path(__file__).parents[2]
 
 #: From the bottom to the top: a package or module of models/ imports itself and those on lines above it.
 ORDER = (
-    ("settings", "torchfile", "published", "commands"),
+    ("settings", "torchfile", "published", "commands", "digests"),
     ("data",),
     ("backbones",),
     ("weights", "temporal"),
     ("detection",),
     ("systems",),
-    ("inputs", "training"),
+    ("inputs", "training", "partial_predictions"),
     ("encoders", "stabilize", "predict", "train"),
     ("extract",),
     ("detect", "experiment", "demo", "beam"),
