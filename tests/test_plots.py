@@ -128,6 +128,63 @@ def test_names_are_given_as_everywhere():
         plots.plot_tool_transitions(np.full((2, 2, 2), 0.5), tool_names="cholec80")
 
 
+ONE = np.full((2, 3), 1 / 3)
+
+
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (lambda: plots.plot_presence([0.5, 0.5], names=["a"]), "names has 1 names, but there are 2 classes"),
+        (lambda: plots.plot_presence([0.5, 0.5], names="ab"), "names is the string 'ab': pass a list"),
+        (
+            lambda: plots.plot_presence([0.5], names=["a"], notes=["x", "y"]),
+            "notes has 2 texts, but there are 1 classes",
+        ),
+        (lambda: plots.plot_boxes([[1, 2], [3]], names=["a", "b", "c"], unit="s"), "names has 3 names.*2 classes"),
+        (lambda: plots.plot_intervals({"raw": [1, 2]}, names=["a"]), "names has 1 names.*2 classes"),
+        (
+            lambda: plots.plot_intervals({"raw": [1, 2], "truth": [1]}, names=["a", "b"]),
+            r"values\['truth'\] has 1 values",
+        ),
+        (lambda: plots.plot_intervals({"raw": [1, 2]}, low=[1], high=[2, 3], names=["a", "b"]), "low has 1 values"),
+        (lambda: plots.plot_proportions(ONE, row_names=["a", "b"], part_names=["x", "y"]), "part_names has 2.*3 parts"),
+        (lambda: plots.plot_proportions(ONE, row_names=["a"], part_names=list("xyz")), "row_names has 1.*2 rows"),
+        (lambda: plots.plot_matrices({"raw": ONE}, row_names=["a", "b"]), "row_names .column_names=None.*3 columns"),
+        (
+            lambda: plots.plot_matrices({"raw": ONE}, row_names=["a"], column_names=list("xyz")),
+            r"row_names has 1 names, but there are 2 rows in matrices\['raw'\]",
+        ),
+        (
+            lambda: plots.plot_phase_moves(np.eye(2), ends=[1], frames=[1, 1], names=["a", "b"], step_seconds=1),
+            "ends has 1 values, but there are 2 phases",
+        ),
+        (
+            lambda: plots.plot_phase_transitions(np.eye(2), names=["a", "b"], step_seconds=1, seen=[1.0]),
+            "seen has 1 values, but there are 2 phases",
+        ),
+    ],
+)
+def test_another_number_of_names_is_refused(draw, message):
+    """Too few names would leave classes out of the picture, or put names next to others' values."""
+    with pytest.raises(ValueError, match=message):
+        draw()
+
+
+def test_curves_of_other_tools_are_refused():
+    truth, scores = [np.eye(2, dtype=int)[[0, 1, 0, 1]]], [np.random.default_rng(0).random((4, 2))]
+    curves = metrics.precision_recall_curves(truth, scores, names=["Hook", "Grasper"])
+    with pytest.raises(
+        ValueError, match=r"curves\['stabilized'\] are of Grasper, Hook, but those of 'raw' are of Hook"
+    ):
+        plots.plot_precision_recall({"raw": curves, "stabilized": curves[::-1]})
+
+
+def test_arrays_that_are_plotted_stay_as_they_are():
+    moves = np.array([[5.0, 2.0], [1.0, 9.0]])
+    plots.plot_phase_moves(moves, ends=[0, 3], frames=[60, 240], names=P[:2], step_seconds=2)
+    assert moves.tolist() == [[5.0, 2.0], [1.0, 9.0]]
+
+
 def test_rows_that_do_not_fit_are_named():
     with pytest.raises(ValueError, match=r"phases\['truth'\] has 3, phases\['raw'\] has 5 frames"):
         plots.plot_video(phases={"truth": np.zeros(3, int), "raw": np.zeros(5, int)})

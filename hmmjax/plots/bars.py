@@ -7,6 +7,7 @@ import numpy as np
 
 from hmmjax._core.arrays import as_floats
 from hmmjax._core.deprecation import renamed_arguments
+from hmmjax.plots.checks import require_count, require_names
 from hmmjax.plots.style import FAINT, PHASE_COLORS, ROW_COLORS, TEXT, clean, new_figure, readable_on, words
 
 if TYPE_CHECKING:
@@ -34,7 +35,19 @@ def plot_intervals(
 
     Returns:
         A matplotlib figure.
+
+    Raises:
+        ValueError: if names, amounts and intervals are not of the same number of classes.
     """
+    amounts = {system: as_floats(f"values[{system!r}]", given) for system, given in values.items()}
+    if amounts:
+        require_names("names", names, len(next(iter(amounts.values()))), "classes")
+    for argument, given in {
+        **{f"values[{system!r}]": x for system, x in amounts.items()},
+        "low": low,
+        "high": high,
+    }.items():
+        require_count(argument, given, len(names), "names")
     markers = {
         "truth": ("|", ROW_COLORS["truth"], 220),
         "raw": ("D", ROW_COLORS["raw"], 34),
@@ -46,9 +59,9 @@ def plot_intervals(
     axis.hlines(rows, 0, 1, transform=axis.get_yaxis_transform(), color="#EEEEEE", linewidth=0.8, zorder=0)
     if low is not None and high is not None:
         axis.hlines(rows, low, high, color=ROW_COLORS["online"], linewidth=5, zorder=1, label=label)
-    for system, amounts in values.items():
+    for system, own in amounts.items():
         marker, color, size = markers.get(system, ("s", "#009E73", 34))
-        axis.scatter(as_floats("amounts", amounts), rows, marker=marker, s=size, color=color, label=system, zorder=3)
+        axis.scatter(own, rows, marker=marker, s=size, color=color, label=system, zorder=3)
     axis.set_yticks(rows, [words(name) for name in names], size=9)
     axis.set_ylim(len(names) - 0.5, -0.5)
     axis.set_xlim(left=0)
@@ -74,8 +87,13 @@ def plot_proportions(
 
     Returns:
         A matplotlib figure.
+
+    Raises:
+        ValueError: if there is not one name per row and part.
     """
     table = as_floats("fractions", fractions)
+    require_names("row_names", row_names, table.shape[0], "rows")
+    require_names("part_names", part_names, table.shape[1], "parts")
     figure = new_figure(11, max(0.2 * len(table), 0.5) + 1.3)
     axis = figure.subplots()
     left = np.zeros(len(table))
@@ -148,8 +166,13 @@ def plot_presence(fractions: Any, *, names: Sequence[str], notes: Sequence[str] 
 
     Returns:
         A matplotlib figure.
+
+    Raises:
+        ValueError: if there is not one name, or note, per class.
     """
     table = as_floats("fractions", fractions)
+    require_names("names", names, len(table), "classes")
+    require_count("notes", notes, len(table), "classes", "texts")
     figure = new_figure(8.4, 0.34 * len(table) + 0.9)
     axis = figure.subplots()
     axis.barh(np.arange(len(table)), table, color="#0072B2", height=0.66)
@@ -175,7 +198,11 @@ def plot_boxes(values: Sequence[Any], *, names: Sequence[str], unit: str) -> "Fi
 
     Returns:
         A matplotlib figure; whiskers end at 5 and 95 %.
+
+    Raises:
+        ValueError: if there is not one name per class.
     """
+    require_names("names", names, len(values), "classes")
     figure = new_figure(8.4, 0.48 * len(values) + 0.9)
     axis = figure.subplots()
     rows = np.arange(len(values))

@@ -1,6 +1,6 @@
 """Check the rows of a picture: arrays of the same frames and tools, by the names under which they were given."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,3 +32,20 @@ def require_tools(bands: Mapping[str, np.ndarray], posterior: np.ndarray | None)
         told = ", ".join(f"{name} has shape {x.shape}" for name, x in given.items())
         raise ValueError(f"{told}: pass (frames, tools) of the same tools")
     return next(iter(given.values())).shape[1]
+
+
+def require_names(argument: str, names: Sequence[str], count: int, what: str) -> None:
+    """Raise ValueError unless there is one name for each of `count` classes, bars or rows; a string is no list."""
+    if isinstance(names, str):
+        raise ValueError(
+            f"{argument} is the string {names!r}: pass a list of names, one for each of the {count} {what}"
+        )
+    require_count(argument, names, count, what, "names")
+
+
+def require_count(argument: str, values: Any, count: int, what: str, kind: str = "values") -> None:
+    """Raise ValueError unless there is one value for each of `count` classes, bars or rows."""
+    if values is not None and len(values) != count:
+        raise ValueError(
+            f"{argument} has {len(values)} {kind}, but there are {count} {what}: pass one for each, in their order"
+        )

@@ -29,11 +29,18 @@ def plot_precision_recall(curves: Mapping[str, Sequence[Any]]) -> "Figure":
         A matplotlib figure; panels of tools that are absent from the truth are empty and labeled as such.
 
     Raises:
-        ValueError: if there are no curves.
+        ValueError: if there are no curves, or systems differ in their tools.
     """
     first = next(iter(curves.values()), ())
     if not first:
         raise ValueError("there are no curves to plot: pass those of at least one system")
+    tools = [curve.name for curve in first]
+    for system, own in curves.items():
+        if (found := [curve.name for curve in own]) != tools:
+            raise ValueError(
+                f"curves[{system!r}] are of {', '.join(found)}, but those of {next(iter(curves))!r} are of "
+                f"{', '.join(tools)}: pass curves of the same tools in the same order"
+            )
     figure, axes = _panels(len(first))
     for k, axis in enumerate(axes):
         for system, own in curves.items():

@@ -7,6 +7,7 @@ import numpy as np
 
 from hmmjax._core.arrays import as_floats
 from hmmjax.io.names import Names, names_for
+from hmmjax.plots.checks import require_count, require_names
 from hmmjax.plots.style import FAINT, SHADES, TEXT, new_figure, readable_on, words
 
 if TYPE_CHECKING:
@@ -41,10 +42,17 @@ def plot_matrices(
         A matplotlib figure.
 
     Raises:
-        ValueError: if there are no matrices.
+        ValueError: if there are no matrices, or there is not one name per row and column of each.
     """
     if not matrices:
         raise ValueError("there are no matrices to plot: pass at least one")
+    for title, given in matrices.items():
+        shape = as_floats(f"matrices[{title!r}]", given).shape
+        require_names("row_names", row_names, shape[0], f"rows in matrices[{title!r}]")
+        argument = "row_names (column_names=None)" if column_names is None else "column_names"
+        require_names(
+            argument, row_names if column_names is None else column_names, shape[1], f"columns in matrices[{title!r}]"
+        )
     columns = list(row_names if column_names is None else column_names)
     side = max(0.52 * len(columns), 2.6)
     figure = new_figure(len(matrices) * (side + 0.9) + 2.0, 0.42 * len(row_names) + 2.1)
@@ -86,10 +94,12 @@ def plot_phase_transitions(
         step / (1 - P(stay)) in minutes.
 
     Raises:
-        ValueError: if names are unknown, or not one per phase.
+        ValueError: if names are unknown, or there is not one name and value per phase.
     """
     matrix = as_floats("transition", transition)
     names = names_for(names, "phases", len(matrix)) or ()
+    require_count("seen", seen, len(matrix), "phases")
+    require_count("open_ended", open_ended, len(matrix), "phases")
     stay = np.diag(matrix)
     moves = matrix * (1 - np.eye(len(matrix)))
     leave = moves.sum(1, keepdims=True)
@@ -128,11 +138,13 @@ def plot_phase_moves(moves: Any, *, ends: Any, frames: Any, names: Names, step_s
         divided by this number, which is the mean duration if no annotation is missing.
 
     Raises:
-        ValueError: if names are unknown, or not one per phase.
+        ValueError: if names are unknown, or there is not one name and value per phase.
     """
     table = as_floats("moves", moves)
     names = names_for(names, "phases", len(table)) or ()
-    table *= 1 - np.eye(len(table))
+    require_count("ends", ends, len(table), "phases")
+    require_count("frames", frames, len(table), "phases")
+    table = table * (1 - np.eye(len(table)))
     table = np.concatenate([table, as_floats("ends", ends)[:, None]], 1)
     exits = table.sum(1)
     share = np.divide(table, exits[:, None], out=np.full_like(table, np.nan), where=exits[:, None] > 0)
