@@ -29,9 +29,9 @@ from models.commands import count, progress, rate, reported, shard
 from models.data.feature_files import FRAMES, INDEX
 from models.data.pool import End, Failure, read_together
 from models.data.video_images import RULES
-from models.encoders import Encoder, encoder_of_backbone, encoder_of_run
+from models.encoder_choice import add_encoder, encoder_choice
+from models.encoders import Encoder
 from models.inputs import Clip, Reading, check_inputs, open_clips
-from models.settings import parse_yaml
 
 #: The largest number in half precision.
 _HALF = float(np.finfo(np.float16).max)
@@ -235,24 +235,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("encoder", help=f"folder of a training run, or one of {', '.join(BACKBONES)}")
     parser.add_argument("inputs", nargs="+", help="videos, folders of images of one video, caches or packed .npz")
     parser.add_argument("--out", required=True, metavar="FOLDER", help="gets one file per video")
-    parser.add_argument("--pretrained", metavar="FILE", help="weights of a backbone, .pth or .safetensors")
-    parser.add_argument("--random", action="store_true", help="allow a backbone without weights, to try things out")
-    parser.add_argument("--options", default="{}", metavar="YAML", help="of the backbone, such as '{pool: mean}'")
-    parser.add_argument(
-        "--size",
-        type=count,
-        nargs=2,
-        metavar=("HEIGHT", "WIDTH"),
-        help="of the network's input (a run's own, 224 224 for a backbone)",
-    )
-    for name in ("mean", "std"):
-        parser.add_argument(
-            f"--{name}",
-            type=float,
-            nargs=3,
-            metavar=("R", "G", "B"),
-            help=f"{name} of images in [0, 1], per channel (that of the file next to the weights, or ImageNet's)",
-        )
+    add_encoder(parser)
     parser.add_argument("--rate", type=rate, default=1.0, help="frames per second to read from a video (1)")
     parser.add_argument("--fps", type=rate, default=25.0, help="frame rate of the video of a folder of images (25)")
     parser.add_argument("--naming", choices=RULES, help="what the numbers in the names of the images in a folder count")
@@ -265,33 +248,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _encoder(options: argparse.Namespace) -> Encoder:
-    size = None if options.size is None else (options.size[0], options.size[1])
-    if options.encoder not in BACKBONES:
-        if any((options.pretrained, options.options != "{}", options.mean, options.std)):
-            raise ValueError(
-                f"{options.encoder} is a run, which has its own weights and options. Fix: leave --pretrained, "
-                f"--options, --mean and --std out, or give one of {', '.join(BACKBONES)}"
-            )
-        return encoder_of_run(options.encoder, size)
-    if options.pretrained is None and not options.random:
-        raise ValueError(
-            f"{options.encoder} has no weights. Fix: give --pretrained FILE, or --random to try things out"
-        )
-    settings = parse_yaml(options.options, "--options")
-    mean, std = (None if x is None else tuple(x) for x in (options.mean, options.std))
-    return encoder_of_backbone(
-        options.encoder, options.pretrained, size=size or (224, 224), options=settings, mean=mean, std=std
-    )
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; videos that cannot be read are listed at the end, with exit code 1."""
     options = _parser().parse_intermixed_args(arguments)
     with reported("stopped; the same command continues"):
         check_inputs(options.inputs)
         part = shard(options.shard)
-        encoder = _encoder(options)
+        encoder = encoder_choice(options.encoder, options).load()
         reading = Reading(encoder.size, options.rate, options.fps, options.naming, options.part, options.batch)
         # All cores together, however many videos are decoded at a time.
         reading = dataclasses.replace(reading, threads=max((os.cpu_count() or 1) // options.workers, 1))

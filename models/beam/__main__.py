@@ -7,6 +7,7 @@ path. Words after -- are options of Apache Beam. The same command continues afte
 
 import argparse
 import collections
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from hmmjax.cli.compilation_cache import keep_programs
 from hmmjax.cli.console import as_options
 from models.commands import count, rate, reported
+from models.encoder_choice import add_encoder, encoder_choice
 
 NOTICES = 5
 """Different notices that are printed."""
@@ -36,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         operation = _operation(options)
         with local_copy(options.collection) as collection:
             entries = find_entries(collection, operation.suffixes, options.collection, options.out)
-        found = run(entries, operation, options.out, [f"--runner={options.runner}", *more])
+        found = run(entries, operation, options.out, [f"--runner={options.runner}", *_workers(options), *more])
     frames = sum(line["frames"] for line in (*found.written, *found.kept))
     counts = f"{len(found.written)} video(s) written, {len(found.kept)} were there, {len(found.failed)} failed"
     print(f"{options.out}: {counts}; {frames:,} frames")
@@ -58,15 +60,32 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(1)
 
 
+def _workers(options: argparse.Namespace) -> list[str]:
+    """Return the options of the runner for several videos at a time, in threads that share the model.
+
+    Raises:
+        ValueError: for another runner than the DirectRunner.
+    """
+    if options.workers == 1:
+        return []
+    if options.runner != "DirectRunner":
+        raise ValueError(
+            f"--workers is for the DirectRunner. Fix: give the option of {options.runner} after --, such as "
+            "--parallelism or --max_num_workers"
+        )
+    return [f"--direct_num_workers={options.workers}", "--direct_running_mode=multi_threading"]
+
+
 def _operation(options: argparse.Namespace) -> Any:
     """Return the operation that the arguments ask for."""
     from models.beam import operations
 
-    size = None if options.size is None else tuple(options.size)
+    # All cores together, however many videos are decoded at a time.
+    threads = max((os.cpu_count() or 1) // options.workers, 1) if options.workers > 1 else 0
     if options.operation == "predict":
-        return operations.Predict(options.model, options.checkpoint, options.rate, options.batch)
+        return operations.Predict(options.model, options.checkpoint, options.rate, options.batch, threads)
     if options.operation == "extract":
-        return operations.Extract(options.model, options.pretrained, size, options.rate, options.batch, options.random)
+        return operations.Extract(encoder_choice(options.model, options), options.rate, options.batch, threads)
     own = ("online_model", "kind", "phase_names", "tool_names", "fps", "first_index", "row_step", "threshold")
     return operations.Stabilize(options.model, **{name: getattr(options, name) for name in own})
 
@@ -78,6 +97,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("collection", help="a folder, or a list of videos (csv, tsv, json, jsonl)")
     parser.add_argument("--out", required=True, metavar="FOLDER", help="gets one file per video")
     parser.add_argument("--runner", default="DirectRunner", help="of Apache Beam (DirectRunner)")
+    parser.add_argument(
+        "--workers", type=count, default=1, help="videos at a time on this machine, with the DirectRunner (1)"
+    )
     read = parser.add_argument_group("stabilize")
     read.add_argument("--online-model", metavar="FILE", help="model_online.npz, for the filter")
     read.add_argument("--kind", choices=("labels", "probabilities", "logits"), help="kind of the scores")
@@ -91,9 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     network.add_argument("--checkpoint", choices=("best", "last"), default="best", help="of a run (best)")
     network.add_argument("--rate", type=rate, default=1.0, help="frames per second to read from a video (1)")
     network.add_argument("--batch", type=count, default=64, help="frames per call of the network (64)")
-    network.add_argument("--pretrained", metavar="FILE", help="weights of a backbone")
-    network.add_argument("--random", action="store_true", help="allow a backbone without weights")
-    network.add_argument("--size", type=count, nargs=2, metavar=("HEIGHT", "WIDTH"), help="of the network's input")
+    add_encoder(parser.add_argument_group("extract"))
     return parser
 
 

@@ -18,6 +18,7 @@ from hmmjax import stabilize as job
 from hmmjax.io import FormatError, Track
 from models.beam.entries import Entry
 from models.digests import file_digest, run_digest
+from models.encoder_choice import EncoderChoice
 
 
 class Done(NamedTuple):
@@ -75,8 +76,8 @@ class Stabilize:
         model: file of the model (model.npz of `hmmjax stabilize`).
         online_model: that of the filter (model_online.npz); None is `model` without its powers.
         kind: of the scores: "labels", "probabilities" or "logits"; None recognizes them.
-        phase_names: as `hmmjax.io.read` takes them.
-        tool_names: as `hmmjax.io.read` takes them.
+        phase_names: as `hmmjax.io.read` takes them; None takes those of the model.
+        tool_names: as `hmmjax.io.read` takes them; None takes those of the model.
         fps: frame numbers per second; None is as `hmmjax.io.read` takes it.
         first_index: index of the first phase class in files with indices.
         row_step: frames from one row to the next in files without frame numbers.
@@ -110,18 +111,18 @@ class Stabilize:
         settings = job.Settings(threshold=self.threshold)
 
         def apply(entry: Entry, folder: Path) -> Done:
-            tracks = self._read(entry)
+            tracks = self._read(entry, model)
             result = job.stabilize(tracks, settings=settings, model=model, online_model=online)
             job.write_stabilized(result, folder / f"{entry.video}.npz")
             return Done(len(result.frames[0]), result.notices)
 
         return apply
 
-    def _read(self, entry: Entry) -> list[Track]:
+    def _read(self, entry: Entry, model: io.ModelFile) -> list[Track]:
         options = {
             "kind": self.kind,
-            "phase_names": self.phase_names,
-            "tool_names": self.tool_names,
+            "phase_names": self.phase_names or model.phase_names,
+            "tool_names": self.tool_names or model.tool_names,
             "fps": self.fps,
             "first_index": self.first_index,
             "step": self.row_step,
@@ -147,12 +148,14 @@ class Predict:
         checkpoint: "best" or "last".
         rate: frames per second to read.
         batch: frames per call of the network.
+        threads: number of threads that decode a video; 0 for one per core.
     """
 
     run: str
     checkpoint: str = "best"
     rate: float = 1.0
     batch: int = 64
+    threads: int = 0
     name: str = dataclasses.field(default="predict", init=False)
     suffixes: tuple[str, ...] = dataclasses.field(default=VIDEO_SUFFIXES, init=False)
     shared: tuple[str, ...] = dataclasses.field(default=(), init=False)
@@ -173,7 +176,8 @@ class Predict:
         features = config.features is not None
         channels_first = features and config.data.channels_first
         rate = config.data.rate if features else self.rate
-        reading = inputs.Reading(size, rate, batch=self.batch, features=features, channels_first=channels_first)
+        own = {"features": features, "channels_first": channels_first, "threads": self.threads}
+        reading = inputs.Reading(size, rate, batch=self.batch, **own)
 
         def apply(entry: Entry, folder: Path) -> Done:
             found = predict.collect(recognizer, [_only(entry)], reading, lambda video, frames: None)
@@ -192,52 +196,30 @@ class Extract:
     """Extract features with an encoder, as `models.extract` does.
 
     Attributes:
-        encoder: folder of a training run, or the name of a backbone.
-        pretrained: file of the backbone's weights.
-        size: (height, width) of the network's input; None is a run's own, or 224 x 224.
+        encoder: a training run, or a backbone with its weights.
         rate: frames per second to read.
         batch: frames per call of the network.
-        random: allow a backbone without weights.
+        threads: number of threads that decode a video; 0 for one per core.
     """
 
-    encoder: str
-    pretrained: str | None = None
-    size: tuple[int, int] | None = None
+    encoder: EncoderChoice
     rate: float = 1.0
     batch: int = 64
-    random: bool = False
+    threads: int = 0
     name: str = dataclasses.field(default="extract", init=False)
     suffixes: tuple[str, ...] = dataclasses.field(default=VIDEO_SUFFIXES, init=False)
     shared: tuple[str, ...] = dataclasses.field(default=("features.json",), init=False)
 
-    def _build(self) -> Any:
-        from models import encoders
-        from models.backbones import BACKBONES
-
-        if self.encoder not in BACKBONES:
-            return encoders.encoder_of_run(self.encoder, self.size)
-        if self.pretrained is None and not self.random:
-            raise ValueError(f"{self.encoder} has no weights. Fix: give --pretrained FILE, or --random to try things")
-        return encoders.encoder_of_backbone(self.encoder, self.pretrained, size=self.size or (224, 224))
-
     def fingerprint(self) -> str:
         """Return a digest of the weights and settings."""
-        from models.backbones import BACKBONES
-        from models.encoders import published_normalization
-
-        if self.encoder not in BACKBONES:
-            return _digest(self, run=run_digest(self.encoder, "best"))
-        weights = {} if self.pretrained is None else {"pretrained": file_digest(self.pretrained)}
-        if not weights and not self.random:
-            self._build()
-        return _digest(self, **weights, normalization=str(published_normalization(self.pretrained)))
+        return _digest(self, **self.encoder.digests())
 
     def load(self) -> Apply:
         """Load the encoder."""
         from models import extract, inputs
 
-        encoder = self._build()
-        reading = inputs.Reading(encoder.size, self.rate, batch=self.batch)
+        encoder = self.encoder.load()
+        reading = inputs.Reading(encoder.size, self.rate, batch=self.batch, threads=self.threads)
 
         def apply(entry: Entry, folder: Path) -> Done:
             written, _, failed = extract.extract(encoder, [_only(entry)], folder, reading)
@@ -266,6 +248,8 @@ def _renamed(arrays: dict[str, np.ndarray], frames: str, video: str) -> dict[str
 
 def _digest(operation: Any, **files: str) -> str:
     """Return a digest of an operation's settings, of its files by content, and of the library's version."""
-    settings = {k: v for k, v in dataclasses.asdict(operation).items() if k not in ("suffixes", "shared", "batch")}
+    settings = {
+        k: v for k, v in dataclasses.asdict(operation).items() if k not in ("suffixes", "shared", "batch", "threads")
+    }
     told = {**settings, **files, "version": hmmjax.__version__}
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()

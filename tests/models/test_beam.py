@@ -55,7 +55,7 @@ def world(tmp_path_factory):
 
 
 def beam(world, out, *more, collection="said", code=0):
-    words = ["stabilize", world / "model.npz", world / collection, *NAMES, "--out", out, *more]
+    words = ["stabilize", world / "model.npz", world / collection, "--out", out, *more]
     try:
         main([str(word) for word in words])
     except SystemExit as error:
@@ -210,7 +210,7 @@ main(sys.argv[1:])
 def test_a_killed_run_continues(world, tmp_path, capsys):
     """Killed while a file is written: the videos before it are kept, and the results are those of one run."""
     out = tmp_path / "out"
-    words = ["stabilize", world / "model.npz", world / "said", *NAMES, "--out", out]
+    words = ["stabilize", world / "model.npz", world / "said", "--out", out]
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH", ""))))
     command = [sys.executable, "-W", "ignore", "-c", KILLED, *map(str, words)]
     assert subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=False).returncode == 9

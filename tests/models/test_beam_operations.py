@@ -3,6 +3,7 @@
 # ruff: noqa: E402 (what may be missing is skipped before it is imported)
 
 import dataclasses
+import os
 
 import numpy as np
 import pytest
@@ -12,10 +13,13 @@ for package in ("flax", "optax", "orbax.checkpoint", "yaml", "sklearn", "av"):
 
 from tiny import settings
 
+import hmmjax
+from hmmjax import io
 from hmmjax.io import FormatError
 from models.beam.entries import Entry, find_entries
 from models.beam.operations import VIDEO_SUFFIXES, Extract, Predict, Stabilize
 from models.data.simsurg import write_cholec80
+from models.encoder_choice import EncoderChoice
 from models.inputs import VIDEO_SUFFIXES as READ
 from models.inputs import Reading
 from models.predict import main as predict_main
@@ -66,17 +70,57 @@ def test_features_are_those_of_the_command(folder, tmp_path):
     from models.extract import extract
 
     video = str(folder / "c80" / "videos" / "video01.mp4")
-    operation = Extract("micro", size=(16, 24), random=True, batch=8)
+    own = {"options": "{}", "mean": (0.5, 0.4, 0.3), "std": (0.2, 0.2, 0.2)}
+    operation = Extract(EncoderChoice("micro", size=(16, 24), random=True, **own), batch=8, threads=1)
     (tmp_path / "many").mkdir()
     count = operation.load()(Entry("video01", ((None, video),)), tmp_path / "many").frames
     assert np.load(tmp_path / "many" / "video01.npy").shape == (count, 8)
-    extract(encoder_of_backbone("micro", None, size=(16, 24)), [video], tmp_path / "one", Reading((16, 24), batch=8))
+    encoder = encoder_of_backbone("micro", None, size=(16, 24), mean=own["mean"], std=own["std"])
+    extract(encoder, [video], tmp_path / "one", Reading((16, 24), batch=8))
     names = {path.name for path in (tmp_path / "one").iterdir()}
     assert names == {path.name for path in (tmp_path / "many").iterdir()} and set(operation.shared) < names
     for name in names:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "many" / name).read_bytes()
-    with pytest.raises(ValueError, match="micro has no weights"):
-        dataclasses.replace(operation, random=False).fingerprint()
+    for change, message in (
+        ({"random": False}, "micro has no weights"),
+        ({"options": "3"}, "--options 3 is not a mapping"),
+        ({"name": "run"}, "leave --pretrained, --options, --mean and --std out"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            dataclasses.replace(operation, encoder=dataclasses.replace(operation.encoder, **change)).fingerprint()
+    other = dataclasses.replace(operation, encoder=dataclasses.replace(operation.encoder, mean=(0.1, 0.4, 0.3)))
+    assert other.fingerprint() != operation.fingerprint()
+    assert dataclasses.replace(operation, threads=2).fingerprint() == operation.fingerprint()
+
+
+def test_names_are_those_of_the_model(tmp_path):
+    """Text files without `phase_names`: the names of the model are expected, in the order of the model."""
+    names = ("Alpha", "Beta", "Gamma")
+    params = hmmjax.init_params(3, 0, emissions="confusion")
+    io.save_params(tmp_path / "model.npz", params, phase_names=names, fps=1.0)
+    rows = [f"{25 * i}\t{name}" for i, name in enumerate(("Gamma", "Gamma", "Beta", "Alpha"))]
+    (tmp_path / "a.txt").write_text("\n".join(["Frame\tPhase", *rows, ""]))
+    entry = Entry("video01", ((None, str(tmp_path / "a.txt")),))
+    assert Stabilize(str(tmp_path / "model.npz")).load()(entry, tmp_path).frames == 4
+    with np.load(tmp_path / "video01.npz") as found:
+        assert tuple(found["phase_names"].tolist()) == names and found["phases_01"].shape == (4, 3)
+
+
+def test_both_commands_that_extract_have_the_same_options():
+    from models.beam.__main__ import _operation, _parser, _workers
+    from models.encoder_choice import encoder_choice
+    from models.extract import _parser as single
+
+    words = ["--mean", ".1", ".2", ".3", "--std", "1", "1", "1", "--options", "{a: 1}", "--size", "8", "9", "--random"]
+    options = _parser().parse_args(["extract", "micro", "videos", "--out", "o", "--workers", "64", *words])
+    operation = _operation(options)
+    assert operation.encoder == encoder_choice("micro", single().parse_args(["micro", "v", "--out", "o", *words]))
+    assert operation.encoder == EncoderChoice("micro", None, True, "{a: 1}", (8, 9), (0.1, 0.2, 0.3), (1.0, 1.0, 1.0))
+    assert operation.threads == max((os.cpu_count() or 1) // 64, 1)
+    assert _workers(options) == ["--direct_num_workers=64", "--direct_running_mode=multi_threading"]
+    options.runner = "FlinkRunner"
+    with pytest.raises(ValueError, match="give the option of FlinkRunner after --"):
+        _workers(options)
 
 
 def test_fingerprints_tell_weights_and_settings_apart(folder, tmp_path):

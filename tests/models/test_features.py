@@ -245,7 +245,7 @@ def test_extraction_continues_and_names_what_it_cannot_read(tmp_path, monkeypatc
     """Two videos of a cache; the features are those of the network, and a second run adds what is missing."""
     from tiny import frames
 
-    import models.extract
+    import models.encoders
     from models.data.cache import write_cache
     from models.extract import main as extract_main
 
@@ -264,7 +264,7 @@ def test_extraction_continues_and_names_what_it_cannot_read(tmp_path, monkeypatc
     found = read_features(out / "video02.npy", Layout())
     assert found.values.dtype == np.float16 and found.values.shape == (20, 8)
     np.testing.assert_array_equal(found.frames, source.table.frames[20:])
-    encoder = models.extract.encoder_of_backbone("micro", None, size=(16, 24))
+    encoder = models.encoders.encoder_of_backbone("micro", None, size=(16, 24))
     np.testing.assert_allclose(found.values, encoder.compute(source.images[20:]), atol=2e-2)
     # A killed run leaves no file; the next one writes it, and none of the others.
     (out / "video02.npy").unlink()

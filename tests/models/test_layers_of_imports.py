@@ -18,6 +18,7 @@ ORDER = (
     ("systems",),
     ("inputs", "training", "partial_predictions"),
     ("encoders", "stabilize", "predict", "train"),
+    ("encoder_choice",),
     ("extract",),
     ("detect", "experiment", "demo", "beam"),
     ("selftrain",),
