@@ -54,7 +54,7 @@ def _conditional(params: Params, batch: Batch, backend: str) -> tuple[Array, Non
     return lowering.conditional(params, free, batch, backend), None
 
 
-def _differentiable(run: Callable) -> Callable:
+def _differentiable(run: Any) -> Callable:
     """Return `run`, whose derivative is one more interpretable function if it is taken outside of `jax.jit`."""
 
     @partial(interpretable, static_argnames="backend")
@@ -64,7 +64,8 @@ def _differentiable(run: Callable) -> Callable:
 
         def value(given: list[Array]) -> Array:
             every = dict(enumerate(leaves)) | dict(zip(floats, given, strict=True))
-            return run(*jax.tree.unflatten(tree, every.values()), backend=backend)[0]
+            # The function itself: to differentiate a jitted one takes JAX twice as long.
+            return run.__wrapped__(*jax.tree.unflatten(tree, every.values()), backend=backend)[0]
 
         (found,) = jax.vjp(value, [leaves[i] for i in floats])[1](cotangent)
         gradients = dict(zip(floats, found, strict=True))

@@ -133,11 +133,12 @@ def fit(
                 callback(done, history[-1])
             converged = bool(_has_converged(history[-2], history[-1], tolerance, pseudo_frames))
             if not converged:
-                _warn_of_decrease(done, history[-2], history[-1], pseudo_frames)
+                _warn_of_decrease(done, history[-2], history[-1], pseudo_frames, params)
         if converged or done >= max_iterations:
             break
         params = following
-    _issue_family_warnings(params)
+    for warning in _family_warnings(params):
+        warnings.warn(warning, stacklevel=2)
     dtype = dtype_of(params)
     return FitResult(
         params,
@@ -210,8 +211,9 @@ def _empty_result(params: Params) -> FitResult:
     return FitResult(params, zero, zero, jnp.zeros((), jnp.int32), jnp.array(True))
 
 
-def _warn_of_decrease(iteration: int, previous: float, objective: float, pseudo_frames: float) -> None:
-    if objective - previous < -ROUNDING * (max(abs(objective), 1) + pseudo_frames):
+def _warn_of_decrease(iteration: int, previous: float, objective: float, pseudo_frames: float, params: Params) -> None:
+    # Densities that a family warns of are so steep that the sum of their logarithms cancels.
+    if objective - previous < -ROUNDING * (max(abs(objective), 1) + pseudo_frames) and not _family_warnings(params):
         warnings.warn(
             f"EM iteration {iteration} lowered the objective by {previous - objective:.6g} nats, which a correct "
             "M-step cannot do. Check maximize and log_prior of the emission family.",
@@ -250,7 +252,6 @@ def _warn_of_symmetry(params: Params, freeze: frozenset[str], labels: Labels | N
             )
 
 
-def _issue_family_warnings(params: Params) -> None:
-    for chain in (params.phases, params.tools):
-        for warning in () if chain is None or chain.emission is None else chain.emission.warnings():
-            warnings.warn(warning, stacklevel=3)
+def _family_warnings(params: Params) -> list[str]:
+    emissions = [chain.emission for chain in (params.phases, params.tools) if chain is not None]
+    return [warning for emission in emissions if emission is not None for warning in emission.warnings()]

@@ -110,9 +110,12 @@ def _sample_states(params: Params, keys: jax.Array) -> tuple[Any, Any]:
     if params.tools is not None:
         present = table.tool_initial[..., 1]
         tool_noise = jax.vmap(lambda key: jax.random.uniform(key, present.shape[:1], present.dtype))(keys[:, 1])
+        blocks = params.tools.transition.blocks(table.tool_transition)
         if params.tools.transition.is_joint:
-            size = 2**params.num_tools
+            size, moves = 2**params.num_tools, num.log(blocks[0])
             joint = jax.vmap(lambda key: jax.random.gumbel(key, (size,), present.dtype))(keys[:, 1])
+        else:
+            moves = jnp.stack([block[..., 1] for block in blocks], -1)  # to presence, from each state
 
     def draw_phase(noise: Any, previous: Any) -> Any:
         if chain is None:
@@ -126,14 +129,11 @@ def _sample_states(params: Params, keys: jax.Array) -> tuple[Any, Any]:
         if previous is None:
             start = present if phase is None else present[:, phase]
             return (noise < start).astype(jnp.int32)
-        blocks = params.tools.transition.blocks(table.tool_transition)
-        blocks = blocks if phase is None else [block[phase] for block in blocks]
-        if not params.tools.transition.is_joint:
-            matrix = jnp.stack(blocks)
-            return (noise < jnp.where(previous == 1, matrix[:, 1, 1], matrix[:, 0, 1])).astype(jnp.int32)
+        matrix = moves if phase is None else moves[phase]
+        if joint is None:
+            return (noise < jnp.where(previous == 1, matrix[1], matrix[0])).astype(jnp.int32)
         config = jnp.sum(previous * 2 ** jnp.arange(params.num_tools - 1, -1, -1))
-        config = jnp.argmax(joint + num.log(blocks[0][config]), -1)
-        return configurations.bits(params.num_tools)[config]
+        return configurations.bits(params.num_tools)[jnp.argmax(joint + matrix[config], -1)]
 
     def step(state: tuple, noise: tuple) -> tuple:
         phase_noise, tool_noise, joint = noise

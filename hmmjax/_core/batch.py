@@ -162,7 +162,13 @@ def canonical(params: Params) -> Params:
     """
     params = jax.tree.map(partial(native, "params"), params)
     dtype = dtype_of(params)
-    return jax.tree.map(lambda x: jnp.asarray(x, dtype), params)
+
+    def cast(x: Any) -> Any:
+        # In `jax.grad`, a conversion would compile a program per shape even if there is nothing to convert.
+        done = isinstance(x, jax.Array) and x.dtype == dtype and not x.weak_type
+        return x if done else jnp.asarray(x, dtype)
+
+    return jax.tree.map(cast, params)
 
 
 def prepare(params: Params, obs: Observations, mask: Any, labels: Labels | None) -> Batch:

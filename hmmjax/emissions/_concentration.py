@@ -96,14 +96,12 @@ def maximize(
     visited = weight > 0
     # A state without weight is at its optimum already.
     mean = jnp.where(visited, (total + logs) / jnp.where(visited, weight, 1), mean_log(previous))
-    n = previous.shape[-1]
-    fitted = jax.vmap(fit_concentration)(mean.reshape(-1, n), previous.reshape(-1, n)).reshape(previous.shape)
-    return jnp.where(visited, fitted, previous)
+    return jnp.where(visited, fit_concentration(mean, previous), previous)
 
 
 @jax.custom_jvp
-def fit_concentration(mean: Float[Array, "n"], previous: Float[Array, "n"]) -> Float[Array, "n"]:
-    """Return the concentrations of one state that maximize the likelihood of mean log-outputs, from `previous`.
+def fit_concentration(mean: Float[Array, "... n"], previous: Float[Array, "... n"]) -> Float[Array, "... n"]:
+    """Return the concentrations of states that maximize the likelihood of mean log-outputs, from `previous`.
 
     Newton's method, whose Hessian is inverted in linear time (Minka, "Estimating a Dirichlet distribution"). Steps that
     leave the positive domain or lower the likelihood are shortened. It ends where the likelihood equations hold within
@@ -111,29 +109,29 @@ def fit_concentration(mean: Float[Array, "n"], previous: Float[Array, "n"]) -> F
     """
     dtype = previous.dtype
     rounding = 2 * jnp.finfo(dtype).eps * (1 - mean)
+    # Sixteen step lengths at once cost less than a loop; the best one is taken only if it is an improvement. States are
+    # not mapped over: that would trace all of this three times.
+    lengths = np.asarray(0.5 ** np.arange(16), dtype).reshape(-1, *[1] * previous.ndim)
 
     def newton(state: tuple) -> tuple:
-        c, gradient, _, i = state
-        step = _newton_step(c, gradient)
-
-        def attempt(j: Array) -> tuple[Array, Array, Array]:
-            new = jnp.maximum(c + step * 0.5**j, jnp.maximum(c / 16, MIN_CONCENTRATION))
-            new = new * jnp.minimum(1, MAX_CONCENTRATION / new.sum())
-            new_gradient = mean - mean_log(new)
-            return new, new_gradient, _gain(c, new, gradient, new_gradient, mean)
-
-        # Sixteen step lengths at once cost less than a loop; the best one is taken only if it is an improvement.
-        candidates, gradients, gains = jax.vmap(attempt)(jnp.arange(16.0, dtype=dtype))
-        best = jnp.argmax(jnp.where(jnp.isnan(gains), -jnp.inf, gains))
-        better = gains[best] > 0
-        c, gradient = (jnp.where(better, x[best], y) for x, y in ((candidates, c), (gradients, gradient)))
-        return c, gradient, ~better | (jnp.abs(gradient) <= rounding).all(), i + 1
+        c, gradient, done, i = state
+        new = jnp.maximum(c + _newton_step(c, gradient) * lengths, jnp.maximum(c / 16, MIN_CONCENTRATION))
+        new = new * jnp.minimum(1, MAX_CONCENTRATION / new.sum(-1, keepdims=True))
+        new_gradient = mean - mean_log(new)
+        gains = _gain(c, new, gradient, new_gradient, mean)
+        best = jnp.argmax(jnp.where(jnp.isnan(gains), -jnp.inf, gains), 0)[None]
+        better = (jnp.take_along_axis(gains, best, 0)[0] > 0) & ~done
+        c, gradient = (
+            jnp.where(better[..., None], jnp.take_along_axis(x, best[..., None], 0)[0], y)
+            for x, y in ((new, c), (new_gradient, gradient))
+        )
+        return c, gradient, ~better | (jnp.abs(gradient) <= rounding).all(-1), i + 1
 
     def unfinished(state: tuple) -> Array:
-        return ~state[2] & (state[3] < 100)
+        return ~state[2].all() & (state[3] < 100)
 
     start = mean - mean_log(previous)
-    at_optimum = (jnp.abs(start) <= rounding).all()
+    at_optimum = (jnp.abs(start) <= rounding).all(-1)
     return lax.while_loop(unfinished, newton, (previous, start, at_optimum, jnp.array(0)))[0]
 
 
@@ -142,19 +140,20 @@ def _(primals: tuple, tangents: tuple) -> tuple:
     """By the implicit function theorem: the likelihood equations continue to hold. Bounds have no derivative."""
     mean, previous = primals
     fitted = fit_concentration(mean, previous)
-    free = (fitted.sum() < 0.99 * MAX_CONCENTRATION) & (fitted > MIN_CONCENTRATION).all()
-    return fitted, jnp.where(free, _newton_step(fitted, tangents[0]), 0)
+    free = (fitted.sum(-1) < 0.99 * MAX_CONCENTRATION) & (fitted > MIN_CONCENTRATION).all(-1)
+    return fitted, jnp.where(free[..., None], _newton_step(fitted, tangents[0]), 0)
 
 
 def _newton_step(c: Array, gradient: Array) -> Array:
-    """Return minus the inverse of the Hessian of the mean log-density at `c` (n,), times a gradient (n,)."""
-    total = c.sum()
+    """Return minus the inverse of the Hessian of the mean log-density at `c` (..., n), times a gradient (..., n)."""
+    total = c.sum(-1, keepdims=True)
+    reciprocal = _reciprocal_trigamma(c)
     # The inverse of the Hessian has the denominator 1 / trigamma(total) - sum(1 / trigamma(c)), whose leading terms,
     # total and c, cancel.
-    shared = _reciprocal_trigamma(total) - jnp.sum(_reciprocal_trigamma(c))
-    inverse = c + _reciprocal_trigamma(c)  # 1 / trigamma(c)
-    # A single class has no likelihood equation.
-    return inverse * (gradient + jnp.sum(gradient * inverse) / jnp.where(shared > 0, shared, jnp.inf))
+    shared = _reciprocal_trigamma(total) - jnp.sum(reciprocal, -1, keepdims=True)
+    inverse = c + reciprocal  # 1 / trigamma(c)
+    shared = jnp.where(shared > 0, shared, jnp.inf)  # a single class has no likelihood equation
+    return inverse * (gradient + jnp.sum(gradient * inverse, -1, keepdims=True) / shared)
 
 
 def _reciprocal_trigamma(x: Array) -> Array:
@@ -170,5 +169,6 @@ def _reciprocal_trigamma(x: Array) -> Array:
 def _gain(c: Array, new: Array, gradient: Array, new_gradient: Array, mean: Array) -> Array:
     """Return the gain of the mean log-density by a move, for small moves without a difference of large numbers."""
     move = new - c
-    near = (jnp.abs(move) < 0.1 * c).all()
-    return jnp.where(near, jnp.sum((gradient + new_gradient) * move) / 2, log_density(new, mean) - log_density(c, mean))
+    near = (jnp.abs(move) < 0.1 * c).all(-1)
+    small = jnp.sum((gradient + new_gradient) * move, -1) / 2
+    return jnp.where(near, small, log_density(new, mean) - log_density(c, mean))
