@@ -13,6 +13,7 @@ from hmmjax.io.detections import is_detections, read_detections
 from hmmjax.io.doubts import check_not_doubled, doubts_of, missing_outputs
 from hmmjax.io.errors import FormatError
 from hmmjax.io.find import ARRAYS, DOCUMENTS, PICKLES, PathLike, find_files
+from hmmjax.io.frame_tables import is_frame_table, read_frame_table
 from hmmjax.io.labels import merge_labels
 from hmmjax.io.names import Names, resolve_names
 from hmmjax.io.segment_rows import is_segments
@@ -30,6 +31,7 @@ _LAYOUTS: tuple[tuple[Callable[[str], bool], Callable[[str, str, Spec], list[Tra
     (is_segments, read_segments),
     (is_cadene, read_cadene),
     (is_detections, read_detections),
+    (is_frame_table, read_frame_table),
 )
 
 

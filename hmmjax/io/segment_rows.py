@@ -43,6 +43,22 @@ class Segment(NamedTuple):
     tier: str = ""
 
 
+class Rows(NamedTuple):
+    """The rows of a file.
+
+    Attributes:
+        segments: what they hold.
+        unit: unit of the times, as in `Layout.times`.
+        notices: messages for the user.
+        per_frame: whether each row is one frame, rather than a segment or change.
+    """
+
+    segments: list[Segment]
+    unit: str
+    notices: list[str]
+    per_frame: bool
+
+
 def is_segments(first_line: str) -> bool:
     """Whether a file starts like a table of segments or of changes."""
     if _FRAME_ROWS.fullmatch(first_line) or _CLOCK_ROW.fullmatch(first_line) or _ELAN_ROW.fullmatch(first_line):
@@ -52,8 +68,8 @@ def is_segments(first_line: str) -> bool:
     return "label" in roles and ("start" in roles or events or {"video", "frame"} <= roles)
 
 
-def rows_of(file: str, text: str, spec: Spec) -> tuple[list[Segment], str, list[str]]:
-    """Return the segments of a text file, the unit of its times (as in `Layout.times`), and notices.
+def rows_of(file: str, text: str, spec: Spec) -> Rows:
+    """Return the segments of a text file.
 
     Raises:
         FormatError: a row cannot be read, ends before it starts, comes too late, or the unit of time is unclear; names
@@ -71,7 +87,7 @@ def rows_of(file: str, text: str, spec: Spec) -> tuple[list[Segment], str, list[
     else:
         found = _table(times, own, lines, spec)
     _check_order(file, found)
-    return found, times.unit, times.notices()
+    return Rows(found, times.unit, times.notices(), times.per_frame)
 
 
 def _check_order(file: str, found: Sequence[Segment]) -> None:
@@ -192,7 +208,8 @@ def _table(times: Times, own: str, lines: list[tuple[int, str]], spec: Spec) -> 
             Segment(v, times.read(i, cells[frame], "frames"), None, cells[label], i)
             for v, (i, cells) in zip(videos, rows, strict=True)
         ]
-        return found if _are_changes(times, found, spec) else [s._replace(end=s.start) for s in found]
+        times.per_frame = not _are_changes(times, found, spec)
+        return [s._replace(end=s.start) for s in found] if times.per_frame else found
     units = {start: unit_of(times.file, titles, head, rows, start, last)}
     if last is not None:
         units[last] = unit_of(times.file, titles, head, rows, last, start)

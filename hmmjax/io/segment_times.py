@@ -32,6 +32,7 @@ class Times:
         self._readings: list[Reading] = []
         self._units: set[str] = set()
         self.notes: list[str] = []
+        self.per_frame = False
 
     def read(self, line: int, cell: str, unit: str = "seconds") -> float:
         """Return a time in seconds, or a frame number if the unit is "frames".

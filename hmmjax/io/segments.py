@@ -11,9 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from hmmjax.io.errors import FormatError
+from hmmjax.io.frame_tables import read_frame_table
 from hmmjax.io.names import CHOLEC80_PHASES, CHOLEC80_TOOLS, find_name, unknown_name
 from hmmjax.io.segment_rows import Segment, check_times, rows_of
 from hmmjax.io.spec import MAX_CLASSES, Spec
+from hmmjax.io.table import delimiter_of
 from hmmjax.io.tracks import Layout, Track, with_notices
 
 SEGMENTS = "segments"
@@ -28,11 +30,21 @@ def read_segments(file: str, text: str, spec: Spec) -> list[Track]:
     Raises:
         FormatError: a time or label cannot be read, segments overlap, or the unit of time is unclear; names the line.
     """
-    found, unit, notices = rows_of(file, text, spec)
-    tracks = [
-        dataclasses.replace(t, layout=dataclasses.replace(t.layout, times=unit)) for t in tracks_of(file, found, spec)
-    ]
-    return with_notices(tracks, notices)
+    rows = rows_of(file, text, spec)
+    if rows.per_frame and not _are_tools(rows.segments, spec) and delimiter_of(*text.splitlines()[:2]) != " ":
+        return read_frame_table(file, text, spec)
+    tracks = tracks_of(file, rows.segments, spec)
+    tracks = [dataclasses.replace(t, layout=dataclasses.replace(t.layout, times=rows.unit)) for t in tracks]
+    return with_notices(tracks, rows.notices)
+
+
+def _are_tools(segments: Sequence[Segment], spec: Spec) -> bool:
+    """Whether labels are names of tools: a frame may have several of them."""
+    phases, tools = (
+        spec.names.get(t) or known for t, known in (("phases", CHOLEC80_PHASES), ("tools", CHOLEC80_TOOLS))
+    )
+    labels = {s.label for s in segments if find_name(s.label, phases) is None}
+    return any(find_name(label, tools) is not None for label in labels)
 
 
 def tracks_of(file: str, found: Sequence[Segment], spec: Spec) -> list[Track]:

@@ -6,7 +6,7 @@ names or indices, and line endings are detected and stored in the track's `Layou
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -36,9 +36,32 @@ def read_text(file: str, text: str, spec: Spec) -> list[Track]:
     if _is_list_of_names(table, spec):
         labels = [str(cell) for cell in (*(table.header or ()), *table.cells[:, 0])]
         return [label_rows_track(file, labels, 1, spec)]
-    frame_column, columns = _columns(table, spec)
+    frame_column, columns = columns_of(table, spec)
+    return tracks_of(table, video_id(file), frame_column, columns, spec)
+
+
+Columns = dict[str, tuple[list[int], tuple[str, ...] | None]]
+"""The columns of each track, and their class names; None if the file does not name them."""
+
+
+def tracks_of(
+    table: Table, video: str, frame_column: int, columns: Columns, spec: Spec, named: tuple[int, str] | None = None
+) -> list[Track]:
+    """Return the tracks of one video.
+
+    Args:
+        table: its rows.
+        video: its identifier.
+        frame_column: position of the frame numbers.
+        columns: the columns of each track.
+        spec: the options of the call.
+        named: position and content of the cells that name the video, if there are such.
+
+    Raises:
+        FormatError: if frame numbers, labels or scores cannot be read; the message names the line.
+    """
     frames = frame_numbers(table, frame_column)
-    check_frames(frames, table.line_of, file)
+    check_frames(frames, table.line_of, table.file)
     tracks = []
     for track, (positions, names) in columns.items():
         values, kind, names, spelling = _values(table, track, positions, names, spec)
@@ -54,10 +77,11 @@ def read_text(file: str, text: str, spec: Spec) -> list[Track]:
             trailing=table.trailing,
             decimal=table.decimal,
             spelling=spelling,
+            video=named,
         )
         undecided = int(_is_undecided(table.cells[:, positions], track, kind, spec).sum())
-        notices = () if not undecided else (f"{file}: {undecided} label(s) of 0.5 are read as unknown",)
-        read = Track(video_id(file), track, frames, values, names, spec.counter_fps, layout, file, notices)
+        notices = () if not undecided else (f"{table.file}: {undecided} label(s) of 0.5 are read as unknown",)
+        read = Track(video, track, frames, values, names, spec.counter_fps, layout, table.file, notices)
         tracks.append(_with_changes(read, spec) if track == "phases" and kind == "labels" else read)
     return tracks
 
@@ -94,8 +118,17 @@ def _with_changes(track: Track, spec: Spec) -> Track:
     return track
 
 
-def _columns(table: Table, spec: Spec) -> tuple[int, dict[str, tuple[list[int], tuple[str, ...] | None]]]:
-    """Return the Frame column, and each track's columns with their class names (None if not in the file)."""
+def columns_of(table: Table, spec: Spec, skipped: Collection[int] = ()) -> tuple[int, Columns]:
+    """Return the Frame column, and the columns of each track.
+
+    Args:
+        table: the table.
+        spec: the options of the call.
+        skipped: positions of columns that are of neither.
+
+    Raises:
+        FormatError: there is no Frame column, or a column is of no known class.
+    """
     width = table.cells.shape[1]
     if width < 2:
         raise FormatError(
@@ -126,7 +159,7 @@ def _columns(table: Table, spec: Spec) -> tuple[int, dict[str, tuple[list[int], 
             fix=f"name exactly one column 'Frame', since rows are never matched by their order{segments}",
         )
     found: dict[str, tuple[list[int], list[str] | None]] = {}
-    named = [i for i, _ in enumerate(table.header) if not (i == frame[0] or _is_row_number(table, i))]
+    named = [i for i, _ in enumerate(table.header) if not (i == frame[0] or i in skipped or _is_row_number(table, i))]
     single = len(named) == 1
     for position in named:
         name = table.header[position]
@@ -136,7 +169,7 @@ def _columns(table: Table, spec: Spec) -> tuple[int, dict[str, tuple[list[int], 
         positions, names = found.setdefault(track, ([], []))
         positions.append(position)
         names.append(canonical)  # type: ignore[union-attr]
-    result: dict[str, tuple[list[int], tuple[str, ...] | None]] = {}
+    result: Columns = {}
     for track, (positions, names) in found.items():
         assert names is not None
         if all(name is None for name in names):

@@ -32,6 +32,7 @@ class Layout:
         first_index: index of the first phase class in the file.
         shift: number that was added to the file's frame numbers.
         encoding: encoding of a text file.
+        video: position and content of the cells that name the video, in a table of several; None without such a column.
         times: unit of the times of segments: "seconds", "ms", "frames" or "clock" (hh:mm:ss).
     """
 
@@ -53,6 +54,7 @@ class Layout:
     shift: int = 0
     encoding: Encoding = UTF_8
     times: str = "seconds"
+    video: tuple[int, str] | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -54,9 +54,14 @@ def check_unread(
                     line=1,
                     fix=f"rename it end or duration, or remove it; the columns are {ACCEPTED}",
                 )
-    if not unknown:
+    return unread_columns(file, titles, unknown)
+
+
+def unread_columns(file: str, titles: Sequence[str], positions: Sequence[int]) -> list[str]:
+    """Return a notice that names the columns at these positions, which are not read; nothing without any."""
+    if not positions:
         return []
-    names = [repr(titles[i]) if titles[i] else f"number {i + 1}" for i in unknown]
+    names = [repr(titles[i]) if titles[i] else f"number {i + 1}" for i in positions]
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return [f"{file}: columns with other titles are not read: {', '.join(names[:_SHOWN])}{more}"]
 

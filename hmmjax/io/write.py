@@ -136,15 +136,26 @@ def _write_file(path: str, members: Sequence[Track]) -> None:
 
 
 def _write_text(path: str, members: Sequence[Track], layout: Layout) -> None:
-    frames = members[0].frames
-    table = np.full((frames.size, layout.header_columns), "", object)
-    table[:, layout.frame_column] = (frames - layout.shift).astype(str)
+    videos: dict[str, list[Track]] = {}
     for member in members:
-        table[:, list(member.layout.columns)] = _cells(member)
+        videos.setdefault(member.video, []).append(member)
     end = layout.delimiter * layout.trailing
-    lines = [layout.delimiter.join(row) + end for row in table]
+    lines = [layout.delimiter.join(row) + end for own in videos.values() for row in _rows(own)]
     lines = lines if layout.header is None else [layout.header, *lines]
     _write_lines(path, lines, layout.newline, layout.encoding)
+
+
+def _rows(tracks: Sequence[Track]) -> np.ndarray:
+    """Return the cells (n, columns) of the tracks of one video; columns that were not read are blank."""
+    frames, layout = tracks[0].frames, tracks[0].layout
+    table = np.full((frames.size, layout.header_columns), "", object)
+    table[:, layout.frame_column] = (frames - layout.shift).astype(str)
+    if layout.video is not None:
+        position, name = layout.video
+        table[:, position] = _quoted(name, layout.delimiter)
+    for track in tracks:
+        table[:, list(track.layout.columns)] = _cells(track)
+    return table
 
 
 def _cells(track: Track) -> list[list[str]]:

@@ -1,0 +1,82 @@
+"""Tables of several videos with a row per frame: phases, tools next to them, and columns of classes."""
+
+import numpy as np
+import pytest
+from files import fails, put
+
+from hmmjax import explore, io
+
+P = io.CHOLEC80_PHASES
+PREDICTED = (
+    "video,frame,phase,Grasper,Hook\n"
+    "case 1.mp4,0,Preparation,1,0.25\ncase 1.mp4,25,Preparation,0,0.75\ncase 1.mp4,50,ClippingCutting,0,\n"
+    "case 2.mp4,0,ClippingCutting,0,1\ncase 2.mp4,25,ClippingCutting,1,0\n"
+)
+KNOWN = PREDICTED.replace("0.25", "0").replace("0.75", "1").replace("0,\n", "0,-1\n")
+
+
+def test_tools_next_to_phases_are_read(tmp_path):
+    a, b, c, d = io.read(put(tmp_path, "all.csv", PREDICTED))
+    assert [(t.video, t.track) for t in (a, b, c, d)] == [
+        ("case01", "phases"), ("case01", "tools"), ("case02", "phases"), ("case02", "tools")
+    ]  # fmt: skip
+    assert a.values.tolist() == [0, 0, 2] and a.frames.tolist() == [0, 25, 50]
+    assert b.names == ("Grasper", "Hook") and not b.is_labels
+    np.testing.assert_array_equal(b.values, [[1, 0.25], [0, 0.75], [0, np.nan]])
+    assert not any("not read" in n for t in (a, b, c, d) for n in t.notices)
+
+
+def test_annotations_have_a_row_per_line_of_the_file(tmp_path):
+    """Frames between the rows are no unknown frames: durations count in steps of the rows."""
+    tracks = io.read_annotations(put(tmp_path, "all.csv", KNOWN))
+    assert [t.frames.tolist() for t in tracks] == [[0, 25, 50], [0, 25, 50], [0, 25], [0, 25]]
+    assert tracks[1].values.tolist() == [[1, 0], [0, 1], [0, -1]]
+    found = explore.explore(tracks)
+    assert found.step_seconds == 1.0 and int(found.frames.sum()) == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "notice"),
+    [
+        (PREDICTED.replace("0.75", "7.5"), {}, "'Grasper', 'Hook'"),
+        (PREDICTED.replace("0.75", "yes"), {}, "'Grasper', 'Hook'"),
+        (PREDICTED, {"kind": "labels"}, "'Grasper', 'Hook'"),
+        (PREDICTED, {"track": "phases"}, "'Grasper', 'Hook'"),
+        (PREDICTED.replace("Hook", "Comment"), {}, "'Comment'"),
+    ],
+)
+def test_other_columns_are_named(tmp_path, text, options, notice):
+    tracks = io.read(put(tmp_path, "all.csv", text), **options)
+    assert f"columns with other titles are not read: {notice}" in " ".join(tracks[0].notices)
+    assert ("tools" in {t.track for t in tracks}) == ("Comment" in text)
+
+
+def test_declared_tools_and_logits_are_read(tmp_path):
+    text = PREDICTED.replace("Grasper", "Suction tip").replace("0.75", "7.5")
+    options = {"tool_names": ["suction_tip", "hook"], "kind": {"tools": "logits"}}
+    tracks = io.read(put(tmp_path, "all.csv", text), **options)
+    assert tracks[1].names == ("suction_tip", "hook")
+    assert tracks[1].values[1] == pytest.approx([0.5, 1 / (1 + np.exp(-7.5))])
+    assert [t.track for t in io.read(put(tmp_path, "all.csv", KNOWN), track="tools")] == ["tools", "tools"]
+
+
+def test_tables_without_labels_have_a_column_per_class(tmp_path):
+    text = "video;frame;Grasper;Hook\r\n2;25;1,0;0,5\r\n1;0;0,25;0\r\n2;0;0;0\r\n"
+    one, two = io.read(put(tmp_path, "all.csv", text))
+    assert (one.video, two.video) == ("video01", "video02")
+    assert two.frames.tolist() == [0, 25] and two.values.tolist() == [[0, 0], [1, 0.5]]
+    fails("unknown tool 'Comment'", put(tmp_path, "all.csv", text.replace("Hook", "Comment")))
+
+
+def test_damage_is_named_by_its_line(tmp_path):
+    damaged = PREDICTED.replace("case 2.mp4,25", "case 2.mp4,0").replace("ClippingCutting,1,0", "ClippingCutting,0,0")
+    fails(r"line 6: frame 0 is listed twice \(first on line 5\)", put(tmp_path, "all.csv", damaged))
+    unknown = put(tmp_path, "all.csv", PREDICTED.replace("25,Preparation", "25,Idling"))
+    fails("line 3: unknown phase 'Idling'", unknown, rows="frames")
+
+
+def test_results_are_written_as_they_were_read(tmp_path):
+    text = KNOWN.replace("-1\n", "1\n")
+    tracks = io.read(put(tmp_path, "in/all.csv", text))
+    (written,) = io.write(tracks, tmp_path / "out", like=tracks)
+    assert written == tmp_path / "out" / "both" / "all.csv" and written.read_text() == text
