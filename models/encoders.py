@@ -21,6 +21,7 @@ from models.backbones import build
 from models.backbones.images import IMAGENET_MEAN, IMAGENET_STD, normalize
 from models.settings import config_text
 from models.training.augment import resize
+from models.training.local_devices import LocalDevices
 from models.training.recognizer import Recognizer
 from models.training.run import read_run
 
@@ -101,14 +102,16 @@ def encoder_of_backbone(
     known = published_normalization(pretrained)
     mean, std = mean or known[0], std or known[1]
     network.eval()
+    devices = LocalDevices()
     graph, state = nnx.split(network)
+    state = devices.copy(state)
 
     @jax.jit
     def run(state: nnx.State, images: jax.Array) -> jax.Array:
         return nnx.merge(graph, state)(normalize(resize(images, size), mean, std)).pooled.astype(jnp.float32)
 
     shown = f"{name} {Path(pretrained).name if pretrained else 'random'} {options or ''}".strip()
-    return Encoder(shown, digest, size, network.width, lambda images: run(state, images), mean, std)
+    return Encoder(shown, digest, size, network.width, lambda images: run(state, devices.divide(images)), mean, std)
 
 
 def published_normalization(pretrained: str | Path | None) -> tuple[Channels, Channels]:

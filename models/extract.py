@@ -32,6 +32,7 @@ from models.data.video_images import RULES
 from models.encoder_choice import add_encoder, encoder_choice
 from models.encoders import Encoder
 from models.inputs import Clip, Reading, check_inputs, open_clips
+from models.training.local_devices import batch_size
 
 #: The largest number in half precision.
 _HALF = float(np.finfo(np.float16).max)
@@ -240,7 +241,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--fps", type=rate, default=25.0, help="frame rate of the video of a folder of images (25)")
     parser.add_argument("--naming", choices=RULES, help="what the numbers in the names of the images in a folder count")
     parser.add_argument("--part", help="part of a cache or a packed file (default: all of it)")
-    parser.add_argument("--batch", type=count, default=64, help="frames per call of the network (64)")
+    parser.add_argument("--batch", type=count, help="frames per call of the network, on all GPUs together (64 per GPU)")
     cores = os.cpu_count() or 1
     parser.add_argument("--workers", type=count, default=min(cores, 8), help="videos read at a time (cores, at most 8)")
     parser.add_argument("--shard", default="0/1", help="i/n: take every n-th video, starting with the i-th (0/1)")
@@ -253,9 +254,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_intermixed_args(arguments)
     with reported("stopped; the same command continues"):
         check_inputs(options.inputs)
-        part = shard(options.shard)
+        part, batch = shard(options.shard), batch_size(options.batch)
         encoder = encoder_choice(options.encoder, options).load()
-        reading = Reading(encoder.size, options.rate, options.fps, options.naming, options.part, options.batch)
+        reading = Reading(encoder.size, options.rate, options.fps, options.naming, options.part, batch)
         # All cores together, however many videos are decoded at a time.
         reading = dataclasses.replace(reading, threads=max((os.cpu_count() or 1) // options.workers, 1))
         with progress(options.quiet) as show:

@@ -21,6 +21,7 @@ from models.data.feature_files import Layout, VideoFeatures, find_features, read
 from models.data.video_images import RULES
 from models.inputs import Clip, Reading, check_inputs, open_clips
 from models.partial_predictions import PartialPredictions, partial_predictions, prediction_key
+from models.training.local_devices import batch_size
 from models.training.recognizer import Recognizer
 from models.training.run import read_parts, read_run
 
@@ -207,7 +208,7 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--naming", choices=RULES, help="what the numbers in the names of the images in a folder count")
     parser.add_argument("--part", help="part of a cache or a packed file, such as val (default: all of it)")
-    parser.add_argument("--batch", type=count, default=64, help="frames per call of the network (64)")
+    parser.add_argument("--batch", type=count, help="frames per call of the network, on all GPUs together (64 per GPU)")
     parser.add_argument("--quiet", action="store_true", help="do not show progress")
 
 
@@ -216,6 +217,7 @@ def reading_of(options: argparse.Namespace) -> Reading:
 
     Raises:
         FormatError: if the folder holds no training run.
+        ValueError: if the devices do not divide the batch.
     """
     config = read_run(options.run)
     size = tuple(options.size or config.data.load or config.size)
@@ -229,7 +231,7 @@ def reading_of(options: argparse.Namespace) -> Reading:
         options.fps,
         options.naming,
         options.part,
-        options.batch,
+        batch_size(options.batch),
         features,
         features and config.data.channels_first,
     )

@@ -112,7 +112,9 @@ def _parser() -> argparse.ArgumentParser:
     network = parser.add_argument_group("predict and extract")
     network.add_argument("--checkpoint", choices=("best", "last"), default="best", help="of a run (best)")
     network.add_argument("--rate", type=rate, default=1.0, help="frames per second to read from a video (1)")
-    network.add_argument("--batch", type=count, default=64, help="frames per call of the network (64)")
+    network.add_argument(
+        "--batch", type=count, help="frames per call of the network, on all GPUs together (64 per GPU)"
+    )
     add_encoder(parser.add_argument_group("extract"))
     return parser
 

@@ -147,14 +147,14 @@ class Predict:
         run: folder of the training run.
         checkpoint: "best" or "last".
         rate: frames per second to read.
-        batch: frames per call of the network.
+        batch: frames per call of the network; None is 64 for each GPU of the worker.
         threads: number of threads that decode a video; 0 for one per core.
     """
 
     run: str
     checkpoint: str = "best"
     rate: float = 1.0
-    batch: int = 64
+    batch: int | None = None
     threads: int = 0
     name: str = dataclasses.field(default="predict", init=False)
     suffixes: tuple[str, ...] = dataclasses.field(default=VIDEO_SUFFIXES, init=False)
@@ -167,6 +167,7 @@ class Predict:
     def load(self) -> Apply:
         """Load the network."""
         from models import inputs, predict
+        from models.training.local_devices import batch_size
         from models.training.recognizer import Recognizer
         from models.training.run import read_run
 
@@ -177,7 +178,7 @@ class Predict:
         channels_first = features and config.data.channels_first
         rate = config.data.rate if features else self.rate
         own = {"features": features, "channels_first": channels_first, "threads": self.threads}
-        reading = inputs.Reading(size, rate, batch=self.batch, **own)
+        reading = inputs.Reading(size, rate, batch=batch_size(self.batch), **own)
 
         def apply(entry: Entry, folder: Path) -> Done:
             found = predict.collect(recognizer, [_only(entry)], reading, lambda video, frames: None)
@@ -198,13 +199,13 @@ class Extract:
     Attributes:
         encoder: a training run, or a backbone with its weights.
         rate: frames per second to read.
-        batch: frames per call of the network.
+        batch: frames per call of the network; None is 64 for each GPU of the worker.
         threads: number of threads that decode a video; 0 for one per core.
     """
 
     encoder: EncoderChoice
     rate: float = 1.0
-    batch: int = 64
+    batch: int | None = None
     threads: int = 0
     name: str = dataclasses.field(default="extract", init=False)
     suffixes: tuple[str, ...] = dataclasses.field(default=VIDEO_SUFFIXES, init=False)
@@ -217,9 +218,10 @@ class Extract:
     def load(self) -> Apply:
         """Load the encoder."""
         from models import extract, inputs
+        from models.training.local_devices import batch_size
 
         encoder = self.encoder.load()
-        reading = inputs.Reading(encoder.size, self.rate, batch=self.batch, threads=self.threads)
+        reading = inputs.Reading(encoder.size, self.rate, batch=batch_size(self.batch), threads=self.threads)
 
         def apply(entry: Entry, folder: Path) -> Done:
             written, _, failed = extract.extract(encoder, [_only(entry)], folder, reading)

@@ -20,6 +20,7 @@ from models.systems import Outputs, System, make_system, probabilities
 from models.training.augment import resize
 from models.training.checkpoint import Checkpoints
 from models.training.feeds import video_rows
+from models.training.local_devices import LocalDevices
 from models.training.processes import in_turn
 from models.training.run import read_classes, read_run, read_width
 
@@ -30,7 +31,7 @@ GROUP = 8
 
 
 class Recognizer:
-    """A trained system that predicts from images or from features.
+    """A trained system that predicts from images or from features, on all devices of this process.
 
     Args:
         run: folder of the training run.
@@ -69,8 +70,9 @@ class Recognizer:
         self.cells: Cells | None = system.cells
         self.temporal = system.temporal is not None
         self._start = system.temporal.start(1) if self.temporal and system.temporal.carries else None
-        graph, self._state = nnx.split(system)
-        self._graph = graph
+        self._devices = LocalDevices()
+        graph, state = nnx.split(system)
+        self._graph, self._state = graph, self._devices.copy(state)
         size = self.config.size
         self._run = jax.jit(lambda state, images: self._predict(nnx.merge(graph, state), resize(images, size)))
         self._features = jax.jit(lambda state, images: nnx.merge(graph, state).features(resize(images, size)))
@@ -101,13 +103,14 @@ class Recognizer:
 
     def __call__(self, images: np.ndarray) -> dict[str, np.ndarray]:
         """Predict each image (N, H, W, 3) uint8 alone: probabilities of phases (N, L) and tools (N, K), float32."""
-        return self._finish({name: np.asarray(x) for name, x in self._run(self._state, images).items()})
+        found = self._run(self._state, self._devices.divide(images))
+        return self._finish({name: np.asarray(x) for name, x in found.items()})
 
     def features(self, images: np.ndarray) -> np.ndarray:
         """Compute features (N, width), the input of temporal models, of images (N, H, W, 3) uint8; float32."""
         if self._frozen is not None:
             return self._frozen.features(images)
-        return np.asarray(self._features(self._state, images), np.float32)
+        return np.asarray(self._features(self._state, self._devices.divide(images)), np.float32)
 
     def decide(self, features: np.ndarray) -> dict[str, np.ndarray]:
         """Predict probabilities (n, classes) by track from the features (n, width) of a whole video."""
@@ -115,7 +118,8 @@ class Recognizer:
         if self.temporal:
             # Padding is masked; few lengths mean few compiled programs.
             return self.decide_all(np.pad(features, ((0, -count % 256), (0, 0)))[None], np.array([count]))[0]
-        return {name: np.asarray(x, np.float32) for name, x in self._decide(self._state, features).items()}
+        found = self._decide(self._state, self._devices.divide(features))
+        return {name: np.asarray(x, np.float32) for name, x in found.items()}
 
     def decide_all(self, features: np.ndarray, lengths: np.ndarray, group: int = GROUP) -> list[dict[str, np.ndarray]]:
         """Predict several videos with a temporal model.
@@ -135,9 +139,8 @@ class Recognizer:
             chosen = np.arange(start, start + group)
             chosen = np.where(chosen < len(features), chosen, 0)
             mask = np.arange(features.shape[1]) < lengths[chosen, None]
-            predicted = {
-                n: np.asarray(x, np.float32) for n, x in self._decide(self._state, features[chosen], mask).items()
-            }
+            divided = (self._devices.divide(x) for x in (features[chosen], mask))
+            predicted = {n: np.asarray(x, np.float32) for n, x in self._decide(self._state, *divided).items()}
             for row, video in enumerate(range(start, min(start + group, len(features)))):
                 found.append({name: x[row, : lengths[video]] for name, x in predicted.items()})
         return found
