@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from hmmjax.sampling import sample
     from hmmjax.sharding import shard
     from hmmjax.streaming import Stream
+    from hmmjax.tuning import Tuning, tune_refinement
     from hmmjax.types import Decoded, FitResult, Labels, Observations, Params, PhaseChain, Posterior, ToolChains
 
 __version__ = "0.1.0"
@@ -88,6 +89,10 @@ _MEMBERS = {
     "sampling": ("sample",),
     "sharding": ("shard",),
     "streaming": ("Stream",),
+    "tuning": (
+        "Tuning",
+        "tune_refinement",
+    ),
     "types": (
         "Decoded",
         "FitResult",
@@ -117,6 +122,7 @@ __all__ = [
     "Refinement",
     "Stream",
     "ToolChains",
+    "Tuning",
     "anchor",
     "calibrate",
     "checkpoint",
@@ -154,6 +160,7 @@ __all__ = [
     "streaming",
     "suggest",
     "transitions",
+    "tune_refinement",
 ]
 
 

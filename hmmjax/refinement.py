@@ -1,6 +1,6 @@
 """Discriminative training: make the labels of labeled videos most probable."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -95,12 +95,47 @@ def refine(
     Source: Bahl et al. (1986), maximum mutual information estimation of hidden Markov models; label-wise, Kakade, Teh
     and Roweis (2002), an alternate objective function for Markovian fields, and Gross et al. (2007).
     """
+    goal = Objective(objective, balanced, video_weight)
+    return refine_lengths(params, obs, mask, labels, goal, (max_iterations,), freeze=freeze, l2=l2, backend=backend)[0]
+
+
+def refine_lengths(
+    params: Params,
+    obs: Observations,
+    mask: Any,
+    labels: Labels | None,
+    goal: Objective,
+    lengths: Sequence[int],
+    *,
+    freeze: Collection[str] = (),
+    l2: float | None = None,
+    backend: str = "auto",
+) -> list[Refinement]:
+    """Do what `refine` does, and return the model after several numbers of iterations of the same run.
+
+    Args:
+        params: starting point.
+        obs: (B, T, ...) observations of labeled videos.
+        mask: (B, T) bool, True where observed; None if all frames are.
+        labels: known states; -1 is unknown.
+        goal: what to maximize.
+        lengths: numbers of iterations, each as `max_iterations` of `refine`.
+        freeze: as in `refine`.
+        l2: as in `refine`.
+        backend: as in `refine`.
+
+    Returns:
+        One result per length.
+
+    Raises:
+        TypeError, ValueError: as `refine`.
+    """
     if labels is None or (labels.phases is None and labels.tools is None):
         raise ValueError("refine needs labels: pass hmmjax.Labels(phases=..., tools=...) with some frames known.")
-    goal = Objective(objective, balanced, video_weight)
     goal.check()
     l2 = (3.0 if goal.is_labelwise else 1.0) if l2 is None else l2
-    check_options(l2, max_iterations)
+    for length in lengths:
+        check_options(l2, length)
     batch = prepare(params, obs, mask, labels)
     params = canonical(params)
     require_known(batch, "refine")
@@ -113,7 +148,6 @@ def refine(
     if not penalty:
         raise ValueError("refine has no parameters to train: every block is frozen. Shorten freeze.")
     penalty = np.concatenate(penalty)
-    theta = np.zeros(penalty.size)
 
     def evaluate(theta: np.ndarray) -> tuple[float, np.ndarray]:
         value, gradient = _loss(theta, params, batch, goal, frozen, name)
@@ -123,12 +157,18 @@ def refine(
         value, gradient = evaluate(theta)
         return value + float(penalty @ theta**2), gradient + 2 * penalty * theta
 
-    before, _ = evaluate(theta)
+    reached = [np.zeros(penalty.size)]
+    before, _ = evaluate(reached[0])
     if not np.isfinite(before):
         raise ValueError(IMPOSSIBLE)
-    theta, done = minimize(penalized, theta, max_iterations)
-    after, _ = evaluate(theta)
-    return Refinement(apply_update(params, jnp.asarray(theta, dtype_of(params)), frozen), -before, -after, done)
+    minimize(penalized, reached[0], max(lengths), lambda _, theta: reached.append(theta))
+    found = []
+    for length in lengths:
+        done = min(length, len(reached) - 1)
+        after, _ = evaluate(reached[done])
+        model = apply_update(params, jnp.asarray(reached[done], dtype_of(params)), frozen)
+        found.append(Refinement(model, -before, -after, done))
+    return found
 
 
 @partial(jax.jit, static_argnames=("frozen", "backend"))

@@ -29,7 +29,10 @@ def check_options(l2: float, max_iterations: int) -> None:
 
 
 def minimize(
-    objective: Callable[[np.ndarray], tuple[float, np.ndarray]], theta: np.ndarray, max_iterations: int
+    objective: Callable[[np.ndarray], tuple[float, np.ndarray]],
+    theta: np.ndarray,
+    max_iterations: int,
+    callback: Callable[[int, np.ndarray], None] | None = None,
 ) -> tuple[np.ndarray, int]:
     """Minimize by BFGS on the host; the result is never worse than the start.
 
@@ -37,6 +40,7 @@ def minimize(
         objective: returns value and gradient (n,) at a point.
         theta: (n,) starting point.
         max_iterations: maximum number of iterations; each evaluates the objective once, or more in line searches.
+        callback: called after every iteration with its number, from 1 on, and the point reached.
 
     Returns:
         The best point found and the number of iterations done.
@@ -58,6 +62,8 @@ def minimize(
         s, y = new - theta, new_gradient - gradient
         gain = value - new_value
         theta, value, gradient = new, new_value, new_gradient
+        if callback is not None:
+            callback(iteration + 1, theta)
         if s @ y > 1e-12:
             rho = 1 / (s @ y)
             left = np.eye(theta.size) - rho * np.outer(s, y)

@@ -300,7 +300,9 @@ class Modeling:
         str,
         _learn(
             help="count the tables in labeled frames, calibrate them too, refine them for single labels (offline and "
-            "online apart), or auto: as --emissions auto chooses, and for named families as --calibrate says."
+            "online apart), tune (refine, with the penalty and the number of iterations chosen on inner folds of the "
+            "videos learned from; takes minutes), or auto: as --emissions auto chooses, and for named families as "
+            "--calibrate says."
         ),
     ] = "auto"
     metric: Annotated[

@@ -107,7 +107,7 @@ def _check(learning: o.Learning, modeling: o.Modeling, split: o.Split) -> None:
 
     for option, value, allowed in (
         ("--emissions", modeling.emissions, (*o.EMISSIONS, "auto")),
-        ("--learn", modeling.learn, ("auto", "count", "calibrate", "refine")),
+        ("--learn", modeling.learn, ("auto", "count", "calibrate", "refine", "tune")),
         ("--metric", modeling.metric, ("log-loss", "accuracy")),
     ):
         if value not in allowed:

@@ -7,8 +7,9 @@ import numpy as np
 
 from hmmjax.io import FormatError
 from hmmjax.stabilize.examples import TRACKS, Examples, label_coverage
-from hmmjax.stabilize.learn import Learned, counting_suffices, learn_model, refine_model
+from hmmjax.stabilize.learn import Learned, counting_suffices, learn_model
 from hmmjax.stabilize.prepare import Prepared, TransitionVideos
+from hmmjax.stabilize.refine import refine_model, tune_model
 from hmmjax.stabilize.settings import AUTO, Progress, Settings, ignore_progress
 from hmmjax.stabilize.strengths import strength_of
 from hmmjax.types import Labels, Observations, Params
@@ -218,10 +219,11 @@ def _learn_from(
 ) -> Learned:
     """Learn from the videos at `positions`, without the transitions of the held-out videos."""
     ids, counts = prepared.index.ids, prepared.counts
-    others = None if counts is None else _without(counts, {ids[p] for p in held_out})
     examples = prepared.labeled(settings.threshold) if settings.emissions == AUTO else prepared.examples
-    try:
-        learned = learn_model(
+
+    def learn(positions: np.ndarray, held_out: np.ndarray) -> Learned:
+        others = None if counts is None else _without(counts, {ids[p] for p in held_out})
+        return learn_model(
             examples.only(positions),
             settings,
             num_phases=prepared.classes["phases"],
@@ -229,6 +231,14 @@ def _learn_from(
             transitions=None if others is None else (others.labels, others.mask),
             callback=lambda done, _: progress(stage, done, 0),
         )
+
+    def learn_inner(some: np.ndarray) -> Learned:
+        return learn(some, np.union1d(held_out, np.setdiff1d(positions, some)).astype(int))
+
+    try:
+        learned = learn(positions, held_out)
+        if settings.learn == "tune":
+            return tune_model(learned, examples.only(positions), learn_inner)
         return refine_model(learned, examples.only(positions)) if settings.learn == "refine" else learned
     except ValueError as error:
         places = ", ".join(f"{p} {ids[p]}" for p in positions)

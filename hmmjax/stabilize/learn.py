@@ -14,8 +14,6 @@ from hmmjax.emissions.registry import families_named
 from hmmjax.ensembles import labels_of
 from hmmjax.initialize import estimate, init_params
 from hmmjax.learning import fit
-from hmmjax.refinement import refine
-from hmmjax.stabilize.candidates import POWER
 from hmmjax.stabilize.coverage import is_partial, shows_classes
 from hmmjax.stabilize.examples import TRACKS, Examples, label_coverage
 from hmmjax.stabilize.settings import Settings, with_overrides
@@ -162,32 +160,6 @@ def _learn(
     if settings.anchored:
         how += ", recognizer errors learned under the assumption that it is mostly right, and from the annotated frames"
     return Learned(result.params, f"{method}; {how}", result)
-
-
-def refine_model(learned: Learned, examples: Examples) -> Learned:
-    """Train a counted model for single labels, given all frames and, for the filter, given the past.
-
-    Args:
-        learned: the model, from `learn_model`; one learned by EM is returned as it is.
-        examples: the videos that it was learned from.
-
-    Returns:
-        The model for whole videos, and as `online` that for the filter.
-    """
-    known = labels_of(learned.params, examples.labels)
-    if learned.fit is not None or not _has_labels(known, TRACKS):
-        return learned
-    start = learned.params
-    for track in TRACKS:
-        chain = getattr(start, track)
-        if chain is not None and chain.emission is not None and not isinstance(chain.emission, Fused):
-            power = np.full(() if track == "phases" else start.num_tools, POWER, np.float32)
-            start = _with_emission(start, track, Tempered(chain.emission.unwrapped, power))
-    offline, online = (
-        refine(start, examples.obs, examples.mask, known, objective=objective).params
-        for objective in ("smoother", "filter")
-    )
-    return dataclasses.replace(learned, params=offline, online=online, method=f"{learned.method}; trained for labels")
 
 
 def counting_suffices(examples: Examples, max_iterations: int | None) -> bool:

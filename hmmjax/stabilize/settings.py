@@ -32,7 +32,7 @@ AUTO = "auto"
 #: What `Settings.learn_from` and `Settings.apply_to` take: a string or a path, or names. Kept as a string or a tuple.
 Choice = str | os.PathLike[str] | Sequence[str] | None
 
-LEARN = ("auto", "count", "calibrate", "refine")
+LEARN = ("auto", "count", "calibrate", "refine", "tune")
 """Values of `Settings.learn`."""
 
 _RENAMED = {"iterations": "max_iterations"}
@@ -65,7 +65,9 @@ class Settings:
         threshold: probability at or above which a tool is present, for families of labels.
         relaxed: add metrics with relaxed boundaries to the table. They need the phases of Cholec80.
         learn: "count" the tables in labeled frames, "calibrate" them too, "refine" them for single labels (offline
-            and online apart), or "auto": what "auto" emissions choose, and for named families `calibrated`.
+            and online apart), "tune" (the same, with the penalty and the number of iterations chosen on inner folds of
+            the videos learned from; takes minutes), or "auto": what "auto" emissions choose, and for named families
+            `calibrated`.
         metric: what "auto" emissions compare on inner folds, one of `hmmjax.selection.METRICS`.
         training_videos: learn from and score annotated videos that the recognizer was trained on, as far as the
             predictions tell. Otherwise they are refused, because a recognizer's errors there are fewer than elsewhere.
@@ -102,7 +104,7 @@ class Settings:
     @property
     def calibrates(self) -> bool | None:
         """What `calibrated` and `learn` say together about powers: yes, no, or None by the number of videos."""
-        by_learn = {"count": False, "calibrate": True, "refine": False}
+        by_learn = {"count": False, "calibrate": True, "refine": False, "tune": False}
         return by_learn.get(self.learn, self.calibrated) if self.calibrated is None else self.calibrated
 
     @property
@@ -130,8 +132,10 @@ class Settings:
         if self.learn != "auto" and self.calibrated is not None and self.calibrated != (self.learn == "calibrate"):
             option = "calibrated=True (--calibrate)" if self.calibrated else "calibrated=False (--no-calibrate)"
             raise ValueError(f"learn={self.learn!r} and {option} contradict each other. Leave out one of them.")
-        if self.learn == "refine" and self.stages:
-            raise ValueError("learn='refine' trains phases without stages. Leave out stages (--durations) or refine.")
+        if self.learn in ("refine", "tune") and self.stages:
+            raise ValueError(
+                f"learn={self.learn!r} trains phases without stages. Leave out stages (--durations) or learn."
+            )
         if self.folds is not None and self.folds < 2:
             raise ValueError(
                 f"folds={self.folds} leaves nothing to learn from. Give at least 2 parts, or folds=None "
