@@ -205,3 +205,37 @@ def test_a_missing_class_is_named(tmp_path):
     with pytest.raises(io.FormatError, match="tool 'SpecimenBag' is not among"):
         six.reorder(T)
     fails("no column for SpecimenBag", tmp_path / "video1.csv", tool_names="cholec80")
+
+
+@pytest.mark.parametrize(
+    "title", ["Phase Name", "label", "prediction", "pred", "Surgical phase", "Phasen", "gt", "Step", "predicted_phase"]
+)
+@pytest.mark.parametrize("frame", ["Frame No.", "frame_id", "FrameNumber"])
+def test_the_only_other_column_holds_the_phases(tmp_path, title, frame):
+    (found,) = io.read(put(tmp_path, "video01.csv", f"{frame},{title}\n0,Preparation\n25,ClippingCutting\n"))
+    assert found.track == "phases" and found.values.tolist() == [0, 2] and found.frames.tolist() == [0, 25]
+
+
+def test_a_column_of_numbers_is_not_taken_for_phases(tmp_path):
+    """It may be a tool that was not declared."""
+    file = put(tmp_path, "video01.csv", "Frame,Suction\n0,1\n25,0\n")
+    fails("unknown tool 'Suction'", file)
+    (found,) = io.read(file, tool_names=["Suction", "Hook"][:1])
+    assert found.track == "tools" and found.values.tolist() == [[1], [0]]
+
+
+@pytest.mark.parametrize("cells", [("True", "False"), ("yes", "no"), ("TRUE", "FALSE")])
+def test_words_for_presence_are_labels(tmp_path, cells):
+    yes, no = cells
+    (found,) = io.read(put(tmp_path, "video01.csv", f"Frame,Grasper,Hook\n0,{yes},{no}\n25,{no},{no}\n"))
+    assert found.is_labels and found.values.tolist() == [[1, 0], [0, 0]]
+
+
+def test_rows_and_lines_that_are_no_frames_are_named(tmp_path):
+    text = "Frame,Phase\n0,Preparation\n25,ClippingCutting\n"
+    total = fails("line 4: the frame number 'Total'", put(tmp_path, "video01.csv", text + "Total,2\n"))
+    assert total.fix == "remove the rows below the last frame, such as totals"
+    above = fails("line 2: expected 5 columns", put(tmp_path, "video01.csv", f"# made by a script\n{text}"))
+    assert "remove lines above it" in above.fix
+    time = fails("0 Frame columns: time", put(tmp_path, "video01.csv", text.replace("Frame", "time")))
+    assert "if the times are whole seconds, pass fps=1" in time.fix

@@ -15,7 +15,8 @@ import numpy as np
 from hmmjax.io.errors import FormatError
 from hmmjax.io.names import find_name, fold, unknown_name
 from hmmjax.io.parts import read_parts
-from hmmjax.io.spec import Spec, check_frames, check_labels, check_scores
+from hmmjax.io.scores import check_scores
+from hmmjax.io.spec import Spec, check_frames, check_labels
 from hmmjax.io.tracks import Layout, Track, with_notices
 from hmmjax.io.videos import video_id
 

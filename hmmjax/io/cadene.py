@@ -6,7 +6,8 @@ import re
 import numpy as np
 
 from hmmjax.io.errors import FormatError
-from hmmjax.io.spec import Spec, check_frames, check_labels, check_scores
+from hmmjax.io.scores import check_scores
+from hmmjax.io.spec import Spec, check_frames, check_labels
 from hmmjax.io.tracks import Layout, Track
 from hmmjax.io.videos import video_id
 

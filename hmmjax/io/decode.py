@@ -7,6 +7,12 @@ from hmmjax.io.errors import FormatError
 
 _MARKS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 """The byte order marks of UTF-16."""
+_PACKED = {
+    b"\x1f\x8b": "compressed (gzip)",
+    b"PK\x03\x04": "an archive or a workbook (zip, xlsx)",
+    b"BZh": "compressed (bzip2)",
+}
+"""The first bytes of files that hold text in another form."""
 _CONTROLS = frozenset(range(32)) - frozenset(b"\t\n\r\f\x1a")
 """Bytes that text does not have."""
 
@@ -58,6 +64,8 @@ def read_encoded(file: str) -> tuple[str, Encoding]:
         raise FormatError(
             f"the file cannot be read ({error.strerror})", file=file, fix="check the path and its permissions"
         ) from None
+    if packed := next((word for mark, word in _PACKED.items() if data.startswith(mark)), None):
+        raise FormatError(f"the file is {packed}, not text", file=file, fix="unpack it, or save it as csv")
     encoding = Encoding(_utf16(data) or "utf-8", data[:2] in _MARKS or data.startswith(b"\xef\xbb\xbf"))
     not_text = FormatError("the file is not UTF-8 text", file=file, fix="pass txt, csv, npz or npy files")
     try:

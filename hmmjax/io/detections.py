@@ -7,7 +7,8 @@ import numpy as np
 
 from hmmjax.io.errors import FormatError
 from hmmjax.io.names import CHOLEC80_TOOLS, find_name, unknown_name
-from hmmjax.io.spec import Spec, check_frames, check_scores
+from hmmjax.io.scores import check_scores
+from hmmjax.io.spec import Spec, check_frames
 from hmmjax.io.tracks import Layout, Track
 from hmmjax.io.videos import video_id
 

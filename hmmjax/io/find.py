@@ -16,6 +16,9 @@ DOCUMENTS = (".json", ".xml", ".eaf")
 PICKLES = (".pkl", ".pickle", ".p", ".pt", ".pth")
 """Pickles of plain data; nothing in them is executed."""
 
+PACKED = (".gz", ".bz2", ".xz", ".zip", ".tar", ".xlsx", ".xls", ".ods")
+"""Archives and workbooks, which are not read."""
+
 _TABLES_OF_NAMES = ("map_steps.csv", "map_instruments.csv", "label_mapping.txt", "mapping.txt")
 """Names of classes next to the annotations of PitVis, CholecT50 and MS-TCN."""
 
@@ -57,7 +60,9 @@ def find_files(paths: PathLike | Sequence[PathLike], *, annotations: bool = Fals
     unique = {os.path.realpath(file): file for file in found}
     if len(unique) < len(found):
         twice = next(f for f in found if found.count(f) > 1 or f not in unique.values())
-        raise FormatError("the file is given twice", file=twice, fix="pass it once")
+        other = unique[os.path.realpath(twice)]
+        cause = "the file is given twice" if other == twice else f"the file is the same as {other}"
+        raise FormatError(cause, file=twice, fix="pass it once")
     return found, notices
 
 
@@ -68,8 +73,17 @@ def _search(folder: Path) -> tuple[list[str], list[str]]:
         unfinished = [f"{folder}: results of a run that has not finished"] if is_unfinished(folder) else []
         return [str(folder / RESULTS)], unfinished
     # Hidden files are not predictions: operating systems and killed writers leave them.
-    shown = (p for p in folder.iterdir() if p.is_file() and not p.name.startswith("."))
-    inside = sorted(shown, key=lambda p: natural(p.name))
+    shown = sorted((p for p in folder.iterdir() if not p.name.startswith(".")), key=lambda p: natural(p.name))
+    readable = (*TEXT, *ARRAYS, *DOCUMENTS, *PICKLES)
+    if lost := [p for p in shown if not p.exists() and p.suffix.lower() in readable]:
+        raise FormatError(
+            f"the link leads to no file, as do {len(lost) - 1} others"
+            if len(lost) > 1
+            else "the link leads to no file",
+            file=lost[0],
+            fix="restore or download the file, or remove the link",
+        )
+    inside = [p for p in shown if p.is_file()]
     files = [p for p in inside if p.suffix.lower() in (*TEXT, *ARRAYS) and "timestamp" not in p.name]
     files = [p for p in files if p.name not in _TABLES_OF_NAMES]
     # Documents among tables are settings or results of other programs.
@@ -78,8 +92,11 @@ def _search(folder: Path) -> tuple[list[str], list[str]]:
     # MS-TCN names its predictions like the videos, without a suffix.
     files = files or [p for p in inside if not p.suffix and p.read_bytes()[:3] == b"###"]
     if not files:
+        packed = [p.name for p in inside if p.suffix.lower() in PACKED]
         raise FormatError(
-            "the folder has no txt, csv, tsv, npz, npy, json, xml, eaf or pkl file", file=folder, fix="check the path"
+            "the folder has no txt, csv, tsv, npz, npy, json, xml, eaf or pkl file",
+            file=folder,
+            fix=f"unpack {packed[0]} or save it as csv" if packed else "check the path",
         )
     ignored = [p.name for p in inside if p not in files]
     more = " ..." if len(ignored) > 5 else ""

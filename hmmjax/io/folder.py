@@ -70,6 +70,7 @@ def claim(folder: PathLike, *, force: bool = False) -> Iterator[bool]:
 
     Raises:
         FileExistsError: if `folder` is a file, holds results or other files, or another run is writing to it.
+        PermissionError: if the user may not write to it.
     """
     folder = Path(folder)
     marker = folder / MARKER
@@ -109,12 +110,30 @@ def check_free(folder: PathLike, *, force: bool = False) -> None:
 
     Raises:
         FileExistsError: if `folder` is a file, or holds results or other files.
+        PermissionError: if the user may not write to it.
     """
     folder = Path(folder)
-    if folder.exists() and not folder.is_dir():
-        raise FileExistsError(f"{folder} is a file, not a folder. Fix: choose another --out")
+    check_writable(folder)
     if folder.exists() and any(folder.iterdir()) and not force and not is_unfinished(folder):
         raise _occupied(folder)
+
+
+def check_writable(folder: PathLike) -> None:
+    """Raise an error if files cannot be written into a folder, or into the existing one in which it would be made.
+
+    Args:
+        folder: the output folder; need not exist.
+
+    Raises:
+        FileExistsError: if `folder`, or one that it would be in, is a file.
+        PermissionError: if the user may not write to it.
+    """
+    folder = Path(folder).absolute()
+    nearest = next((path for path in (folder, *folder.parents) if path.exists()), folder)
+    if not nearest.is_dir():
+        raise FileExistsError(f"{nearest} is a file, not a folder. Fix: choose another --out")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise PermissionError(f"{nearest} is read-only. Fix: choose another --out, or change its permissions")
 
 
 def refuse_existing(folder: PathLike, names: Sequence[str], *, force: bool = False) -> None:
@@ -126,8 +145,10 @@ def refuse_existing(folder: PathLike, names: Sequence[str], *, force: bool = Fal
         force: allow overwriting.
 
     Raises:
-        FileExistsError: if one of them exists and `force` is False.
+        FileExistsError: if one of them exists and `force` is False, or `folder` is a file.
+        PermissionError: if the user may not write to it.
     """
+    check_writable(folder)
     for path in (Path(folder) / name for name in names):
         if path.exists() and not force:
             raise FileExistsError(f"{path} exists. Fix: choose another --out, or overwrite it with --force")

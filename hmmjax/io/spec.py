@@ -1,4 +1,4 @@
-"""The options of `hmmjax.io.read`, and the checks of frame numbers, labels and scores that all layouts share."""
+"""The options of `hmmjax.io.read`, and the checks of frame numbers and labels that all layouts share."""
 
 import dataclasses
 from collections.abc import Callable
@@ -9,11 +9,6 @@ from hmmjax.io.errors import FormatError
 
 TRACKS = ("phases", "tools")
 KINDS = ("labels", "probabilities", "logits")
-
-#: Largest deviation of a row of probabilities from a sum of one (text files round); such rows are normalized.
-SUM_TOLERANCE = 1e-3
-#: Largest distance of a probability from [0, 1] (float32 sums round); such values are clipped.
-RANGE_TOLERANCE = 1e-5
 
 #: Maps the position of a row to its line number in the file.
 LineOf = Callable[[int], int]
@@ -113,18 +108,18 @@ def check_labels(
     highest = 1 if track == "tools" else lowest + (MAX_CLASSES if count is None else count) - 1
     rows = values if values.ndim == 2 else values[:, None]
     if rows.dtype.kind == "f":
-        _raise_at(~np.isfinite(rows), rows, "{} is not a number", line_of, file, "repair or remove the row")
+        raise_at(~np.isfinite(rows), rows, "{} is not a number", line_of, file, "repair or remove the row")
         fix = _scores_fix(track)
         if spec.unknown:
             fix = f"write -1 where the label is not known or undecided; {fix}"
-        _raise_at(rows != np.rint(rows), rows, "label {} is not a whole number", line_of, file, fix)
+        raise_at(rows != np.rint(rows), rows, "label {} is not a whole number", line_of, file, fix)
     # -1 means unknown in any numbering.
     out = ((rows < lowest) & (rows != -1)) | (rows > highest)
     if out.any():
         known = rows[rows != -1]
         below = (rows >= 0) & (rows < lowest)
         fix = f"pass first_index={int(rows[below].min()) if below.any() else 0}, or -1 for frames without a label"
-        _raise_at(below, rows, f"phase label {{}} is below the first index, {lowest}", line_of, file, fix)
+        raise_at(below, rows, f"phase label {{}} is below the first index, {lowest}", line_of, file, fix)
         if track == "phases" and spec.first_index == 0 and known.size and known.min() >= 1 and known.max() == count:
             raise FormatError(
                 f"phase label {count} is out of range (0 to {highest}). The labels are {known.min():g} to {count}, and "
@@ -136,57 +131,15 @@ def check_labels(
         allowed = "0 or 1" if track == "tools" else f"{lowest} to {highest}"
         allowed += f", or -1 for {'unknown' if spec.unknown else 'missing'}"
         fix = f"count classes from {lowest}, and declare all of them" if track == "phases" else _scores_fix(track)
-        _raise_at(out, rows, f"{track[:-1]} label {{}} is out of range ({allowed})", line_of, file, fix)
+        raise_at(out, rows, f"{track[:-1]} label {{}} is out of range ({allowed})", line_of, file, fix)
     return np.where(values == -1, -1, values - lowest).astype(np.int32)
-
-
-def check_scores(values: np.ndarray, track: str, kind: str, line_of: LineOf, file: str) -> np.ndarray:
-    """Check probabilities, or compute them from logits (softmax over phases, sigmoid per tool); NaN is missing.
-
-    Args:
-        values: (n, C) scores.
-        track: "phases" or "tools".
-        kind: "probabilities" or "logits".
-        line_of: maps the position of a row to its line number.
-        file: the file, for error messages.
-
-    Returns:
-        (n, C) float64 probabilities, NaN where missing: of single tools, or of all phases of a frame. Other phase rows
-        sum to one.
-
-    Raises:
-        FormatError: if a value is infinite or not in [0, 1], only some phases of a frame are NaN, or phase
-            probabilities do not sum to one.
-    """
-    values = values.astype(np.float64)
-    missing = np.isnan(values)
-    _raise_at(np.isinf(values), values, "{} is not a number", line_of, file, "repair or remove the row")
-    if track == "phases":
-        some = missing & ~missing.all(-1, keepdims=True)
-        fix = "write NaN for all phases of a frame, or for none"
-        _raise_at(some, values, "{} among the probabilities of phases", line_of, file, fix)
-    if kind == "logits":
-        if track == "tools":
-            return np.where(values >= 0, 1 / (1 + np.exp(-np.abs(values))), 1 - 1 / (1 + np.exp(-np.abs(values))))
-        powers = np.exp(values - values.max(-1, keepdims=True))
-        return powers / powers.sum(-1, keepdims=True)
-    out = (values < -RANGE_TOLERANCE) | (values > 1 + RANGE_TOLERANCE)
-    fix = "if these are logits, pass kind='logits'"
-    _raise_at(out, values, "{} is not a probability", line_of, file, fix)
-    values = np.clip(values, 0, 1)
-    if track == "tools":
-        return values
-    total = values.sum(-1, keepdims=True)
-    off = np.abs(total - 1) > SUM_TOLERANCE
-    _raise_at(off, total, "phase probabilities sum to {}, not 1", line_of, file, fix)
-    return values / total
 
 
 def _scores_fix(track: str) -> str:
     return f"if the {track} are scores, pass kind='probabilities' or kind='logits'"
 
 
-def _raise_at(
+def raise_at(
     bad: np.ndarray, values: np.ndarray, cause: str, line_of: LineOf, file: str, fix: str | None = None
 ) -> None:
     """Raise FormatError for the first bad entry, if any."""

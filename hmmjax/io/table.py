@@ -132,7 +132,7 @@ def _check_widths(
         if delimiter == "," and _filled(cells) > width and sum(map(is_number, cells)) > width:
             fix = "if commas are decimal, separate cells by semicolons or tabs, or write decimal points"
         elif header is not None and i == rows[0][0]:
-            fix = "name every column in the header, including the frame number"
+            fix = "name every column in the header, including the frame number; remove lines above it"
         raise FormatError(
             f"expected {width} columns{' as in the header' if header else ''}, found {len(cells)}",
             file=file,
@@ -153,6 +153,8 @@ def frame_numbers(table: Table, column: int) -> np.ndarray:
         row = numbers.index(None)
         cell = cells[row].replace(".", ",") if table.decimal == "," else cells[row]
         fix = "put frame numbers (0, 25, 50, ... on Cholec80) into the first column"
+        if row and None not in numbers[:row] and all(number is None for number in numbers[row:]):
+            fix = "remove the rows below the last frame, such as totals"
         raise whole_number_error(cell, fix, file=table.file, line=table.line_of(row))
     return np.array(numbers, np.int64)
 

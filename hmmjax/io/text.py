@@ -6,24 +6,25 @@ names or indices, and line endings are detected and stored in the track's `Layou
 
 import dataclasses
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 import numpy as np
 
 from hmmjax.io.challenges import label_rows_track
-from hmmjax.io.columns import ACCEPTED, FRAME
+from hmmjax.io.columns import ACCEPTED, column_of
 from hmmjax.io.errors import FormatError
+from hmmjax.io.label_cells import as_presence, is_undecided, match_names
 from hmmjax.io.names import CHOLEC80_PHASES, CHOLEC80_TOOLS, M2CAI16_PHASES, find_name, fold, unknown_name
+from hmmjax.io.scores import check_scores
 from hmmjax.io.segment_rows import CHANGE_SECONDS
-from hmmjax.io.spec import Spec, check_frames, check_labels, check_scores
+from hmmjax.io.spec import Spec, check_frames, check_labels
 from hmmjax.io.table import Table, floats, frame_numbers, is_missing, is_number, split_table
 from hmmjax.io.tracks import Layout, Track
 from hmmjax.io.videos import video_id
 
+_SECONDS = ("second", "seconds", "sec", "s", "t", "timestamp")
 _NUMBERED_TOOL = re.compile(r"tool\d+")
 _WHOLE = re.compile(r"-?\d+(\.0*)?")  # pandas writes 1.0 if another label is missing
-# Spellings in other people's files, British ones included.
-_UNKNOWN = ("", "-1", "?", "unknown", "unlabelled", "unlabeled", "none", "nan", "null", "n/a")
 
 
 def read_text(file: str, text: str, spec: Spec) -> list[Track]:
@@ -79,7 +80,7 @@ def tracks_of(
             spelling=spelling,
             video=named,
         )
-        undecided = int(_is_undecided(table.cells[:, positions], track, kind, spec).sum())
+        undecided = int(is_undecided(table.cells[:, positions], track, kind, spec).sum())
         notices = () if not undecided else (f"{table.file}: {undecided} label(s) of 0.5 are read as unknown",)
         read = Track(video, track, frames, values, names, spec.counter_fps, layout, table.file, notices)
         tracks.append(_with_changes(read, spec) if track == "phases" and kind == "labels" else read)
@@ -90,13 +91,6 @@ def _is_list_of_names(table: Table, spec: Spec) -> bool:
     """Whether a file has one phase name per line and nothing else, as MS-TCN's annotations."""
     first = (table.header or [""])[0]
     return table.cells.shape[1] == 1 and find_name(first, spec.names.get("phases") or M2CAI16_PHASES) is not None
-
-
-def _is_undecided(cells: np.ndarray, track: str, kind: str | None, spec: Spec) -> np.ndarray:
-    """Return which cells are labels of 0.5: annotators disagree (CATARACTS)."""
-    if track == "tools" and kind == "labels" and spec.unknown:
-        return np.isin(cells, ("0.5", ".5", "0.50"))
-    return np.zeros(cells.shape, bool)
 
 
 def _with_changes(track: Track, spec: Spec) -> Track:
@@ -149,9 +143,11 @@ def columns_of(table: Table, spec: Spec, skipped: Collection[int] = ()) -> tuple
                 fix=f"name the {width - 1} columns in their order: pass tool_names if they are tools, or phase_names",
             )
         return 0, {track: (list(range(1, width)), None)}
-    frame = [i for i, cell in enumerate(table.header) if fold(cell) in FRAME]
+    frame = [i for i, cell in enumerate(table.header) if column_of(cell).role == "frame"]
     if len(frame) != 1:
         segments = "" if frame else f"; a table of segments needs {ACCEPTED}"
+        if not frame and any(column_of(cell).role in ("time", *_SECONDS) for cell in table.header):
+            segments = f"; if the times are whole seconds, pass fps=1{segments}"
         raise FormatError(
             f"the header has {len(frame)} Frame columns: {', '.join(table.header)}",
             file=table.file,
@@ -163,8 +159,7 @@ def columns_of(table: Table, spec: Spec, skipped: Collection[int] = ()) -> tuple
     single = len(named) == 1
     for position in named:
         name = table.header[position]
-        # The steps of CATARACTS are its phases; next to a column of phases, steps are another level.
-        name = "Phase" if single and fold(name) in ("step", "steps") else name
+        name = "Phase" if single and _holds_labels(name, table.cells[:, position], spec) else name
         track, canonical = _classify(name, table, spec)
         positions, names = found.setdefault(track, ([], []))
         positions.append(position)
@@ -184,6 +179,19 @@ def columns_of(table: Table, spec: Spec, skipped: Collection[int] = ()) -> tuple
             )
         result[track] = (positions, tuple(names))
     return frame[0], result
+
+
+def _holds_labels(title: str, cells: np.ndarray, spec: Spec) -> bool:
+    """Whether the only column next to the frame numbers holds phases, by its title, or else by their names.
+
+    The steps of CATARACTS are its phases; next to a column of phases, steps are another level.
+    """
+    known = spec.names.get("phases") or M2CAI16_PHASES
+    if spec.track == "tools" or find_name(title, (*known, *(spec.names.get("tools") or CHOLEC80_TOOLS))) is not None:
+        return False
+    if column_of(title).role == "label" or re.search("phase|step", fold(title)):
+        return re.search("tool|instrument", title, re.IGNORECASE) is None
+    return find_name(str(cells[0]), known) is not None
 
 
 def _is_row_number(table: Table, position: int) -> bool:
@@ -235,7 +243,7 @@ def _values(
             values = check_labels(floats(table, cells), track, count, spec, table.line_of, table.file)
             return values[:, 0], "labels", declared, None
         known = declared or CHOLEC80_PHASES
-        codes, spelling = _match_names(unique, inverse, known, table)
+        codes, spelling = match_names(unique, inverse, known, table)
         return codes, "labels", known, spelling
     if names is None and declared is not None:
         if len(declared) != len(positions):
@@ -253,7 +261,9 @@ def _values(
             line=1,
             fix="add the column, or declare the classes of this file",
         )
-    scores = floats(table, np.where(_is_undecided(cells, track, kind, spec), "-1", cells))
+    if track == "tools" and kind in (None, "labels"):
+        cells = as_presence(cells)
+    scores = floats(table, np.where(is_undecided(cells, track, kind, spec), "-1", cells))
     if kind is None:
         whole = track == "tools" and all(_WHOLE.fullmatch(cell) or is_missing(cell) for cell in np.unique(cells))
         kind = "labels" if whole else "probabilities"
@@ -266,30 +276,3 @@ def _values(
             )
         return check_labels(scores, track, None, spec, table.line_of, table.file), kind, names, None
     return check_scores(scores, track, kind, table.line_of, table.file), kind, names, None
-
-
-def _match_names(
-    unique: np.ndarray, inverse: np.ndarray, known: Sequence[str], table: Table
-) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Map phase names to indices into `known`, -1 if unknown; also return the spelling of each in the file."""
-    spelling = list(known)
-    codes = np.empty(len(unique), np.int32)
-    first = np.unique(inverse, return_index=True)[1]
-    for i in np.argsort(first):  # so that the first line with an unknown name is reported
-        name, row = str(unique[i]), int(first[i])
-        position = find_name(name, known)
-        if position is None:
-            if name.lower() in _UNKNOWN:
-                codes[i] = -1
-                continue
-            if is_number(name):
-                raise FormatError(
-                    f"found the number {name!r} among phase names",
-                    file=table.file,
-                    line=table.line_of(row),
-                    fix="repair the row",
-                )
-            raise unknown_name(name, known, "phases", file=table.file, line=table.line_of(row))
-        codes[i] = position
-        spelling[position] = name
-    return codes[inverse.reshape(-1)], tuple(spelling)

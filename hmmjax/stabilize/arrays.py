@@ -8,7 +8,8 @@ import numpy as np
 from hmmjax._core.arrays import native
 from hmmjax.io import Layout, Track, resolve_names
 from hmmjax.io.errors import FormatError
-from hmmjax.io.spec import KINDS, Spec, check_labels, check_scores
+from hmmjax.io.scores import check_scores
+from hmmjax.io.spec import KINDS, Spec, check_labels
 from hmmjax.stabilize.pipeline import Stabilized, stabilize
 from hmmjax.stabilize.settings import Settings
 
