@@ -13,6 +13,7 @@ from jax import numpy as jnp
 
 from models.backbones import Backbone, build
 from models.backbones.base import Cells, Features
+from models.backbones.pooling import spatial_max
 
 
 def map_cells(backbone: str, options: Mapping[str, object], size: tuple[int, int]) -> Cells:
@@ -65,7 +66,7 @@ class MapHead(nnx.Module):
     def __call__(self, features: Array) -> Array:
         """Compute logits (..., K) from flattened maps (..., rows * columns * channels)."""
         maps = self.maps(features)
-        return maps.max((-3, -2)) + self.minimum_weight * maps.min((-3, -2))
+        return spatial_max(maps) - self.minimum_weight * spatial_max(-maps)
 
     def maps(self, features: Array) -> Array:
         """Compute logits of every cell (..., rows, columns, K) from flattened maps (..., rows * columns * channels)."""

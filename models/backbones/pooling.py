@@ -74,6 +74,37 @@ def _max_pool_backward(size, stride, padding, residuals, grad):
 max_pool.defvjp(_max_pool_forward, _max_pool_backward)
 
 
+@jax.custom_vjp
+def spatial_max(x: Array) -> Array:
+    """Compute the maximum over rows and columns.
+
+    The gradient goes to the first maximum. JAX's own divides by the number of cells that equal the maximum. XLA may
+    compute these cells a second time and round them differently; then none of them is equal, and the gradient is NaN.
+
+    Args:
+        x: (..., H, W, C).
+
+    Returns:
+        (..., C).
+    """
+    return x.max((-3, -2))
+
+
+def _spatial_max_forward(x):
+    cells = x.reshape(*x.shape[:-3], -1, x.shape[-1])
+    where = cells.argmax(-2)
+    return jnp.take_along_axis(cells, where[..., None, :], -2)[..., 0, :], (where, x.shape)
+
+
+def _spatial_max_backward(residuals, grad):
+    where, shape = residuals
+    cells = jnp.arange(shape[-3] * shape[-2])[:, None]
+    return (jnp.where(cells == where[..., None, :], grad[..., None, :], 0).astype(grad.dtype).reshape(shape),)
+
+
+spatial_max.defvjp(_spatial_max_forward, _spatial_max_backward)
+
+
 def adaptive_average_pool(x: Array, size: int) -> Array:
     """Compute the average over size x size bins, with torch's bin edges.
 

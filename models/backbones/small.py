@@ -9,6 +9,7 @@ from jax.typing import DTypeLike
 
 from models.backbones.base import Backbone, Features
 from models.backbones.layers import BatchNorm, conv
+from models.backbones.pooling import spatial_max
 
 
 class SmallNet(Backbone):
@@ -40,4 +41,4 @@ class SmallNet(Backbone):
         for stage, (convolve, normalize) in enumerate(zip(self.convs, self.norms, strict=True)):
             x = normalize(convolve(x), relu=True)
             maps[2 ** (stage + 1)] = x
-        return Features(jnp.concatenate([x.mean((1, 2)), x.max((1, 2))], -1), maps)
+        return Features(jnp.concatenate([x.mean((1, 2)), spatial_max(x)], -1), maps)

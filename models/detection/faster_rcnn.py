@@ -141,9 +141,11 @@ class FasterRCNN(nnx.Module):
         regions, real, logits, deltas = self._judge(maps, images.shape[1:3], key)
         odds = jnp.where(real[..., None], log_odds(logits), -jnp.inf)
         boxes = clip(decode(deltas, regions[:, :, None]))
-        best = jnp.take_along_axis(boxes, odds.argmax(1)[:, None, :, None], 1)
-        parts = (odds.max(1), best.reshape(len(images), 4 * self.tools), maps.mean((1, 2)).astype(jnp.float32))
-        return jnp.concatenate(parts, -1)
+        top = odds.argmax(1)[:, None]
+        best = jnp.take_along_axis(boxes, top[..., None], 1)
+        means = maps.mean((1, 2)).astype(jnp.float32)
+        found = jnp.take_along_axis(odds, top, 1)[:, 0], best.reshape(len(images), 4 * self.tools)
+        return jnp.concatenate([*found, means], -1)
 
     def detect(self, images: Array) -> Detections:
         """Detect tools in images (N, H, W, 3), uint8 or floats in [0, 1]."""

@@ -7,6 +7,7 @@ from jax import numpy as jnp
 from jax.typing import DTypeLike
 
 from models.backbones.base import Cells
+from models.backbones.pooling import spatial_max
 from models.temporal.attention import lapformer
 from models.temporal.base import Temporal, zero_missing
 
@@ -149,5 +150,5 @@ class MapAttention(Temporal):
         """See `Temporal`."""
         features, valid = zero_missing(features, mask)
         maps = features.reshape(*features.shape[:2], *self.shape)
-        pooled = jnp.concatenate([maps.max((2, 3)), maps.mean((2, 3))], -1)
+        pooled = jnp.concatenate([spatial_max(maps), maps.mean((2, 3))], -1)
         return self.transformer(pooled, valid, key=key)

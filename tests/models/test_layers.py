@@ -1,5 +1,8 @@
 """Layers: hand-written gradients against autodiff, and training and evaluation mode."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -10,9 +13,10 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.test_util import check_grads
 
+import models
 from models.backbones.attention import relative_position_index, softmax, window_regions
 from models.backbones.layers import BatchNorm, Dropout, LayerNorm, PatchConv, gelu
-from models.backbones.pooling import adaptive_average_pool, max_pool
+from models.backbones.pooling import adaptive_average_pool, max_pool, spatial_max
 from models.backbones.resnet import ResNet
 
 
@@ -230,3 +234,29 @@ def test_frozen_normalization_never_changes():
     assert moved["kernel"] and not moved["scale"] and not moved["bias"]
     network.eval()
     np.testing.assert_array_equal(network(images).pooled, nnx.merge(graph, params, rest)(images).pooled)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_gradient_of_a_spatial_maximum_goes_to_the_first_one(dtype):
+    """Also if cells are equal; it has no division by the number of equal cells, which may be zero after rounding."""
+    x = jnp.asarray(np.random.default_rng(0).integers(-3, 4, (2, 3, 4, 5, 6)), dtype)
+    given = jnp.asarray(np.random.default_rng(1).normal(size=(2, 3, 6)), dtype)
+    found, pull = jax.vjp(spatial_max, x)
+    (gradient,) = pull(given)
+    assert found.dtype == gradient.dtype == x.dtype
+    np.testing.assert_array_equal(found, np.asarray(x).max((2, 3)))
+    np.testing.assert_array_equal(spatial_max(x), found)
+    want = np.zeros((2, 3, 20, 6), x.dtype)
+    first = np.asarray(x).reshape(want.shape).argmax(2)[:, :, None]
+    np.put_along_axis(want, first, np.asarray(given)[:, :, None], 2)
+    np.testing.assert_array_equal(gradient, want.reshape(x.shape))
+
+
+def test_no_network_differentiates_the_maximum_of_jax():
+    """Its gradient divides by a count of equal numbers that is zero if XLA rounds them differently the second time."""
+    folder = Path(models.__file__).parent
+    for part in ("backbones", "temporal", "systems"):
+        for path in (folder / part).glob("*.py"):
+            lines = path.read_text().splitlines()
+            used = [line for line in lines if re.search(r"\.(max|min)\(\(?-?\d|jnp\.(max|min)\(", line)]
+            assert [line.strip() for line in used] == ["return x.max((-3, -2))"] * (path.name == "pooling.py"), path
