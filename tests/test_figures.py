@@ -1,5 +1,6 @@
 """Figures printed in the README and the pages of results are those of the committed benchmark results."""
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -145,3 +146,46 @@ def test_a_wrong_figure_is_found():
         four = [n for _, n in printed_figures(text) if sum(c.isdigit() for c in n) > 3]
         wrong = [n[:-1] + str((int(n[-1]) + 4) % 10) for n in four]
         assert sum(is_measured(n, known) for n in wrong) < 0.7 * len(wrong), name
+
+
+def test_values_of_the_grid_below_the_recognizer_are_listed():
+    """Gains and standard errors of the automatic choice, counted again from the cells."""
+    below, changed, count = set(), 0, 0
+    for law, name in (("episodes", "grid"), ("Markov", "grid_markov")):
+        for cell in load(name)["cells"]:
+            for version, gains in cell["hmm"]["auto"]["gains"].items():
+                for metric, (gain, error) in gains.items():
+                    changed, count = changed + (gain != 0), count + 1
+                    if gain < -error:
+                        where = law, cell["scenario"], cell["system"], str(cell["seed"])
+                        mode = "online" if "online" in version else "offline"
+                        below.add((*where, mode, metric, f"{gain:.4f}", f"{error:.4f}"))
+    listed = next(rows for titles, rows in tables("benchmarks/results/networks.md") if titles[-2:] == TITLES)
+    assert below == {(*row[:6], *(cell.replace(".", "0.", 1) for cell in row[6:])) for row in listed}
+    assert len({row[:4] for row in below}) == len(below)
+    for page in ("docs/results/networks.md", "benchmarks/results/networks.md"):
+        text = (ROOT / page).read_text()
+        assert f"{len(below)} of {count}" in text or f"{changed} of the {count}" in text
+
+
+TITLES = ["gain", "standard error"]
+
+
+def test_tuned_refinement_is_as_measured():
+    """Accuracy, Jaccard index and worst video, and how often tuning is no better than a fixed penalty."""
+    results = load("tuning")
+    _, rows = next((t, r) for t, r in tables("docs/results/real.md") if t[0] == "contiguous, offline")
+    worse = 0
+    for label, *cells in rows:
+        learn = {"counted": "count"}.get(label, label.strip("`"))
+        for cell, (split, mode) in zip(cells, itertools.product(SPLITS, MODES), strict=True):
+            found = results[f"{split}, {learn}, {mode}"]
+            figures = (found[ACCURACY], found[JACCARD], min(found["accuracy per video"]))
+            assert [float(x) for x in cell.split(" / ")] == pytest.approx(figures, abs=6e-4)
+            fixed = results[f"{split}, refine, {mode}"]
+            worse += (learn == "tune") * sum(found[name] <= fixed[name] for name in (ACCURACY, JACCARD))
+    assert worse == 6
+
+
+SPLITS, MODES = ("contiguous", "interleaved"), ("offline", "online")
+ACCURACY, JACCARD = "accuracy, pooled over frames", "Jaccard, strict, per video then mean over phases"
