@@ -3,7 +3,9 @@
     python benchmarks/hmm.py pack .device/cholec80.npz    # real label tracks, for a machine without ../shared
     JAX_PLATFORMS=cpu taskset -c 0,1 python benchmarks/hmm.py cpu
     JAX_PLATFORMS=cpu JAX_NUM_CPU_DEVICES=2 python benchmarks/hmm.py cpu --only cholec80    # half the videos per core
-    python benchmarks/hmm.py gpu --tracks .device/cholec80.npz
+    python benchmarks/hmm.py gpu --tracks .device/cholec80.npz --before .device/before    # another tree in turn
+    python benchmarks/hmm.py gpu --only videos,kernels    # sections whose names contain one of these
+    python benchmarks/hmm.py gpu --small --out small.json    # a rehearsal in a minute, also without a GPU
     python benchmarks/hmm.py plot
 
 To the other libraries, a coupled model of L phases and K tools is one chain of S = L 2^K states, and the recognizer's
@@ -25,15 +27,18 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import hmm_gpu
+import hmm_in_turn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from hmm_model import codes, dense, draw, e_step, log_likelihood64, model
+from hmm_model import draw, e_step, log_likelihood64, model
 from hmm_peers import clock, has, peers, relative
-from jax import lax
 
 import hmmjax
-from hmmjax import emissions
+from hmmjax import emissions, learning
+from hmmjax._core import lowering
+from hmmjax._core.batch import canonical, prepare
 
 HERE = Path(__file__).parent
 DATA = Path(os.environ.get("HMMJAX_DATA", "../shared/data"))
@@ -46,7 +51,9 @@ def main() -> None:
     parser.add_argument("path", nargs="?", help="file that `pack` writes")
     parser.add_argument("--tracks", help="packed Cholec80 labels (default: the shared data)")
     parser.add_argument("--out", help="results file (default: benchmarks/results/hmm_<part>.json)")
-    parser.add_argument("--only", help="comma-separated sections to run (default: all)")
+    parser.add_argument("--only", help="comma-separated parts of the names of sections to run (default: all)")
+    parser.add_argument("--before", help="gpu: a folder with another version of hmmjax/, timed in turn with this one")
+    parser.add_argument("--small", action="store_true", help="gpu: few short videos, to rehearse")
     args = parser.parse_args()
     if args.part == "pack":
         pack(Path(args.path))
@@ -57,16 +64,19 @@ def main() -> None:
     else:
         out = Path(args.out) if args.out else HERE / "results" / f"hmm_{args.part}.json"
         sections = CPU if args.part == "cpu" else GPU
-        names = args.only.split(",") if args.only else list(sections)
-        results: dict[str, Any] = about(args.part)
+        wanted = args.only.split(",") if args.only else [""]
+        names = [name for name in sections if any(part in name for part in wanted)]
+        if args.part == "gpu":
+            os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # several processes share the GPU
+        results: dict[str, Any] = about(" ".join(sys.argv[1:]))
         for name in names:
             started = time.time()
-            results[name] = sections[name](args.tracks)
+            results[name] = sections[name](args)
             print(name, f"{time.time() - started:.0f} s", json.dumps(results[name]), flush=True)
             out.write_text(json.dumps(results, indent=1) + "\n")
 
 
-def about(part: str) -> dict[str, Any]:
+def about(arguments: str) -> dict[str, Any]:
     """Return the command, the device and the versions."""
     device = jax.devices()[0]
     names = ["jax", "jaxlib", "numpy"] + [n for n in ("dynamax", "hmmlearn", "cuthbert") if has(n)]
@@ -75,7 +85,7 @@ def about(part: str) -> dict[str, Any]:
     model = next((x.split(":")[1].strip() for x in described if x.startswith("model name")), "")
     return {
         "backend": hmmjax.diagnostics.backend(),
-        "command": f"python benchmarks/hmm.py {part}",
+        "command": f"python benchmarks/hmm.py {arguments}",
         "device": f"{device.device_kind}" if device.platform == "gpu" else f"CPU, {cores} cores ({model})",
         "versions": {"python": platform.python_version(), **{n: version(n) for n in names}},
     }
@@ -148,14 +158,62 @@ def single_tracks(_: Any) -> dict[str, Any]:
     return out
 
 
-def cholec80(tracks: str | None) -> dict[str, Any]:
+def cholec80(args: Any) -> dict[str, Any]:
     """Run EM to convergence on the 80 real label tracks of Cholec80, corrupted by simulated recognizer errors."""
+    data, mask, lengths = corrupted_tracks(args.tracks, args.small)
+    # Without pseudo-counts EM produces zeros, for which only the compiled recursions for CPUs are exact and fast.
+    priors, seconds = hmmjax.Priors(*[0.01] * 6), []
+    for _ in range(2):
+        began = time.perf_counter()
+        fitted = hmmjax.fit(*data, mask, priors=priors, max_iterations=200, tolerance=1e-6)
+        seconds.append(time.perf_counter() - began)
+    first, second = seconds
+    steps = int(fitted.num_iterations) + 1
+    return {
+        "devices": len(jax.devices()), "videos": len(lengths),
+        "frames": int(lengths.sum()), "padded to": int(len(lengths) * lengths.max()),
+        "iterations": int(fitted.num_iterations), "converged": bool(fitted.converged),
+        "log-likelihood": float(fitted.log_likelihood[-1]),
+        "first fit, seconds": round(first, 2), "second fit, seconds": round(second, 2),
+        "ms per iteration": round(1e3 * second / steps, 1),
+        "ms per part of the second fit": parts_of_fit(*data, mask, priors, steps),
+    }  # fmt: skip
+
+
+def parts_of_fit(start: Any, outputs: Any, mask: Any, priors: Any, steps: int) -> dict[str, float]:
+    """Measure what a fit consists of, each part by itself, after one that has compiled everything."""
+    parts: dict[str, float] = {}
+
+    def measure(name: str, run: Callable[[], Any]) -> Any:
+        parts[name] = round(1e3 * clock(run, 3)[1], 1)
+        return run()
+
+    batch = measure("input checks and copies to the host", lambda: prepare(start, outputs, mask, None))
+    params = canonical(start)
+    packed = measure("packing", lambda: lowering.pack(batch, "auto"))
+    packed = packed if packed.split is not None else jax.device_put(packed)
+    if packed.split is not None:
+        params, priors = packed.split.replicate(params, priors)
+    name = lowering.choose_backend("auto", params)
+    step = partial(learning._em_step, params, packed, priors, name, frozenset())
+    measure(f"{steps} EM steps", lambda: [float(step()[1]) for _ in range(steps)])
+    measure(
+        f"choice of the backend, {steps} times",
+        lambda: [lowering.choose_backend("auto", params) for _ in range(steps)] and 0,
+    )
+    return parts
+
+
+def corrupted_tracks(tracks: str | None, small: bool) -> tuple[tuple, Any, np.ndarray]:
+    """Return (start, outputs), the mask and the lengths of Cholec80's videos; `small`: of three, cut short."""
     with np.load(tracks or DATA / "cholec80" / "labels_1fps.npz") as file:
         phases = [file[f"phase_{v:02d}"].astype(np.int32) for v in range(1, 81)]
         tools = [file[f"tools_{v:02d}"].astype(np.int32) for v in range(1, 81)]
+    if small:
+        phases, tools = [p[:200] for p in phases[:3]], [t[:200] for t in tools[:3]]
     rng, noise = np.random.default_rng(0), model()
     lengths = np.array([len(p) for p in phases])
-    shape = (80, lengths.max())
+    shape = (len(lengths), lengths.max())
     outputs = hmmjax.Observations(np.zeros(shape, np.int32), np.zeros((*shape, 7), np.int32))
     for i, n in enumerate(lengths):
         u = rng.random(n)[:, None]
@@ -183,22 +241,7 @@ def cholec80(tracks: str | None) -> dict[str, Any]:
         order = np.concatenate([order[i :: len(jax.devices())] for i in range(len(jax.devices()))])
         outputs, mask, _ = hmmjax.shard(jax.tree.map(lambda x: x[order], outputs), mask[order])
     data = jax.tree.map(jnp.asarray, (start, outputs)) if jax.default_backend() == "gpu" else (start, outputs)
-    # Without pseudo-counts EM produces zeros, for which only the compiled recursions for CPUs are exact and fast.
-    priors = hmmjax.Priors(*[0.01] * 6)
-    began = time.perf_counter()
-    fitted = hmmjax.fit(*data, mask, priors=priors, max_iterations=200, tolerance=1e-6)
-    first = time.perf_counter() - began
-    began = time.perf_counter()
-    fitted = hmmjax.fit(*data, mask, priors=priors, max_iterations=200, tolerance=1e-6)
-    second = time.perf_counter() - began
-    return {
-        "devices": len(jax.devices()), "videos": 80,
-        "frames": int(lengths.sum()), "padded to": int(shape[0] * shape[1]),
-        "iterations": int(fitted.num_iterations), "converged": bool(fitted.converged),
-        "log-likelihood": float(fitted.log_likelihood[-1]),
-        "first fit, seconds": round(first, 2), "second fit, seconds": round(second, 2),
-        "ms per iteration": round(1e3 * second / max(1, int(fitted.num_iterations) + 1), 1),
-    }  # fmt: skip
+    return data, mask, lengths
 
 
 def peak_memory(_: Any) -> dict[str, Any]:
@@ -227,111 +270,14 @@ def memory() -> None:
     print(int(peak.split()[1]) / 1024)
 
 
-def many_videos(_: Any) -> dict[str, Any]:
-    """Compare the E-step with a dense matrix-product scan with pair counts, on 80 videos of 2,300 frames, L = K = 7."""
-    params, videos, num_frames = model(), 80, 2300
-    obs = draw(params, [num_frames] * videos)
-    device = jax.tree.map(jnp.asarray, (params, obs))
-    step = e_step()
-    first, best = clock(lambda: step(*device), 10)
-    start, move, see = (jnp.asarray(x, jnp.float32) for x in dense(params))
-    symbols = jnp.asarray(codes(obs))
-    gemm = jax.jit(_dense_e_step)
-    dense_best = clock(lambda: gemm(start, move, see, symbols), 3)[1]
-    value, counts, _ = gemm(start, move, see, symbols)
-    ours, fitted = step(*device)
-    exact = np.array([log_likelihood64(params, jax.tree.map(lambda x, i=i: x[i], obs)) for i in range(0, videos, 16)])
-    posterior = hmmjax.posterior(*device)
-    transition = np.asarray(counts).reshape(7, 128, 7, 128).sum((1, 3))
-    transition = transition / transition.sum(1, keepdims=True)
-    times = {"e_step": best}
-    for name in ("log_likelihood", "posterior", "filter", "decode"):
-        call = getattr(hmmjax, name)
-        times[name] = clock(partial(jax.jit(call), *device), 5)[1]
-        times[f"{name}, not jitted: with input checks"] = clock(partial(call, *device), 5)[1]
-    times["dense e_step"] = dense_best
-    scan = e_step("scan")
-    times["e_step, XLA scan"] = clock(lambda: scan(*device), 1)[1]
-    differences = {
-        "log-likelihood, float64": max(relative(a, b) for a, b in zip(np.asarray(ours)[::16], exact, strict=True)),
-        "log-likelihood, dense": max(relative(a, b) for a, b in zip(ours, value, strict=True)),
-        "phase transitions, dense": float(np.abs(fitted.phases.transition - transition).max()),
-        "posterior, XLA scan": float(
-            jnp.abs(posterior.phases - hmmjax.posterior(*device, backend="scan").phases).max()
-        ),
-        "path log-probability, log-space scan": max(
-            relative(a, b)
-            for a, b in zip(
-                hmmjax.decode(*device).log_prob, hmmjax.decode(*device, backend="logspace").log_prob, strict=True
-            )
-        ),
-    }
-    return {
-        "ms": {k: round(1e3 * t, 2) for k, t in times.items()},
-        "first call, seconds": round(first, 2), "dense over hmmjax": round(dense_best / best, 1),
-        "differences": differences,
-    }  # fmt: skip
-
-
-def _dense_e_step(start: Any, move: Any, see: Any, symbols: Any) -> tuple[Any, Any, Any]:
-    """Run an E-step as a careful user would write it: batched scans of matrix products over all S states."""
-    product = lambda a, b: jnp.matmul(a, b, precision=lax.Precision.HIGHEST)  # noqa: E731
-    likelihoods = jnp.moveaxis(see.T[symbols], 1, 0)  # (T, B, S)
-
-    def forward(predicted: Any, seen: Any) -> tuple:
-        joint = predicted * seen
-        norm = joint.sum(-1, keepdims=True)
-        alpha = joint / norm
-        return product(alpha, move), (alpha, norm[:, 0])
-
-    first = jnp.broadcast_to(start, likelihoods.shape[1:])
-    _, (alpha, norms) = lax.scan(forward, first, likelihoods)
-
-    def backward(carry: tuple, inputs: tuple) -> tuple:
-        after, counts = carry
-        alpha, seen, norm = inputs
-        beta = product(after, move.T)
-        counts = counts + product(alpha.T, after)
-        return (seen * beta / norm[:, None], counts), (alpha * beta).sum(-1)
-
-    last = (likelihoods[-1] / norms[-1][:, None], jnp.zeros_like(move))
-    (_, counts), sums = lax.scan(backward, last, (alpha[:-1], likelihoods[:-1], norms[:-1]), reverse=True)
-    return jnp.log(norms).sum(0), counts * move, sums
-
-
-def devices(_: Any) -> dict[str, Any]:
-    """Compare a fit of 161 videos on one device with the same fit spread over all devices."""
-    noise = np.random.default_rng(0)
-    lengths = np.append(2300, noise.integers(500, 2300, 160))
-    start, obs = model(seed=1), draw(model(), lengths)
-    mask = np.arange(2300) < lengths[:, None]
-    # With a tolerance of zero, rounding would decide on which devices EM stops before ten iterations.
-    options = {"max_iterations": 10, "tolerance": -1.0, "priors": hmmjax.Priors(*[0.01] * 6)}
-    one, spread = jax.tree.map(jnp.asarray, (obs, mask)), hmmjax.shard(obs, mask)[:2]
-    assert all(len(x.sharding.device_set) == len(jax.devices()) for x in jax.tree.leaves(spread))
-    seconds, fits = {}, {}
-    for name, data in (("one device", one), ("all devices", spread)):
-        run = lambda data=data: hmmjax.fit(start, *data, **options)  # noqa: E731
-        seconds[name] = round(clock(run, 3)[1], 3)
-        fits[name] = run()
-    a, b = fits.values()
-    posteriors = [np.asarray(hmmjax.posterior(a.params, *data).phases)[:161] for data in (one, spread)]
-    leaves = zip(jax.tree.leaves(a.params), jax.tree.leaves(b.params), strict=True)
-    return {
-        "devices": len(jax.devices()), "seconds of 10 iterations": seconds,
-        "history, relative difference": float(np.max(np.abs(a.history / b.history - 1))),
-        "parameters, largest difference": max(float(np.abs(np.asarray(x) - np.asarray(y)).max()) for x, y in leaves),
-        "posterior, largest difference": float(np.abs(posteriors[0] - posteriors[1]).max()),
-    }  # fmt: skip
-
-
 CPU: dict[str, Callable] = {
     "one video": one_video, "states": over_states, "frames": over_frames, "batches": over_batches,
     "single tracks": single_tracks, "cholec80": cholec80, "peak memory": peak_memory,
 }  # fmt: skip
 GPU: dict[str, Callable] = {
-    "80 videos": many_videos, "single tracks": single_tracks, "cholec80": cholec80, "frames": over_frames,
-    "one video": one_video, "devices": devices,
+    "80 videos": hmm_in_turn.videos, "cholec80": hmm_in_turn.cholec80, "kernels": hmm_in_turn.kernels,
+    "80 videos, other ways": hmm_gpu.many_videos, "single tracks": single_tracks, "frames": over_frames,
+    "one video": one_video, "devices": hmm_gpu.devices,
 }  # fmt: skip
 
 
