@@ -72,9 +72,9 @@ def test_what_explore_doubts_is_doubted_here(tmp_path):
     """Frame numbers that count seconds, indices from 1 and drop-frame timecodes: the same notes, from one place."""
     names = ("Preparation", "ClippingCutting")
     for v in (1, 2):
-        rows = "".join(f"{i}\t{names[i // 40]}\n" for i in range(80))
+        rows = "".join(f"{i}\t{names[i // (40 + v)]}\n" for i in range(80))
         put(tmp_path, f"seconds/video{v:02d}.txt", f"Frame\tPhase\n{rows}")
-        rows = "".join(f"{25 * i}\t{i // 40 + v}\n" for i in range(80))
+        rows = "".join(f"{25 * i}\t{i // (40 + v) + v}\n" for i in range(80))
         put(tmp_path, f"indices/video{v:02d}.txt", rows)
     text = "start,end,label\n00:00:01;00,00:00:02;00,Preparation\n"
     put(tmp_path, "timecodes/video01.csv", text)

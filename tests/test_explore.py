@@ -135,3 +135,9 @@ def test_files_of_its_names_are_not_written_over(tmp_path):
         write_exploration(found, tmp_path)
     assert not (tmp_path / "explore.html").exists()
     assert write_exploration(found, tmp_path, force=True)[0].is_file()
+
+
+def test_annotations_without_a_label_are_refused(tmp_path):
+    (tmp_path / "video01.txt").write_text("Frame\tPhase\n0\tunknown\n25\tunknown\n")
+    with pytest.raises(io.FormatError, match="no frame is labeled"):
+        explore(io.read_annotations(tmp_path))

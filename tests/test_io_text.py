@@ -239,3 +239,14 @@ def test_rows_and_lines_that_are_no_frames_are_named(tmp_path):
     assert "remove lines above it" in above.fix
     time = fails("0 Frame columns: time", put(tmp_path, "video01.csv", text.replace("Frame", "time")))
     assert "if the times are whole seconds, pass fps=1" in time.fix
+
+
+@pytest.mark.parametrize(
+    "text", ["sep=;\r\nFrame;Phase\r\n0;Preparation\r\n", "Frame;Phase\n0;\u200bPreparation\u00a0\n\x1a"]
+)
+def test_what_programs_add_around_a_table_is_not_read(tmp_path, text):
+    """Excel's line on separators, the end of a file to DOS, blanks without width."""
+    (found,) = io.read(put(tmp_path, "video01.csv", text))
+    assert found.values.tolist() == [0]
+    damaged = text.replace("Preparation", "Nothing")
+    fails(f"line {2 + text.startswith('sep')}: unknown phase", put(tmp_path, "video01.csv", damaged))

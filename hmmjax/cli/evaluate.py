@@ -31,7 +31,7 @@ def evaluate(
     if not rows:
         raise io.FormatError(
             "no predicted frame is annotated",
-            fix="check --fps, --row-step and --offset of the predictions, and --annotations-fps",
+            fix="check --fps, --row-step and --offset of the predictions, --annotations-fps, and that labels are known",
         )
     if csv is not None:
         io.write_csv(csv, job.records(rows), force=common.force)

@@ -101,8 +101,8 @@ def explore(annotations: Sequence[Track], *, step: float | None = None) -> Explo
         The counts. Transitions are counted between consecutive frames without missing or unknown labels.
 
     Raises:
-        FormatError: if there are no annotations, they hold probabilities, videos are annotated at different rates and
-            no common step is given, or the step is less than 1.
+        FormatError: if there are no annotations or none is known, they hold probabilities, videos are annotated at
+            different rates and no common step is given, or the step is less than 1.
     """
     if step is not None and step < 1:
         raise FormatError(f"step is {step}", fix="pass a number of frames, at least 1")
@@ -111,6 +111,8 @@ def explore(annotations: Sequence[Track], *, step: float | None = None) -> Explo
     for track in annotations:
         if not track.is_labels:
             raise FormatError("the file holds probabilities, not labels", file=track.source, fix="pass kind='labels'")
+    if not any((track.values >= 0).any() for track in annotations):
+        raise FormatError("no frame is labeled", file=annotations[0].source, fix="give annotations with known labels")
     aligned: list[Track] = []
     names: dict[str, tuple[str, ...] | None] = {"phases": None, "tools": None}
     for kind in ("phases", "tools"):

@@ -76,7 +76,7 @@ def read_encoded(file: str) -> tuple[str, Encoding]:
         raise _of_another_encoding(file, data, error.start) from None
     if "\0" in text:
         raise not_text
-    return text, encoding
+    return text.removesuffix("\x1a"), encoding  # the end of a file to DOS
 
 
 def _utf16(data: bytes) -> str | None:

@@ -1,4 +1,4 @@
-"""Notices about tracks that were read, but may mean something else: gaps, numbering, rates, doubles."""
+"""Notices about tracks that were read, but may mean something else: numbering, rates, copies."""
 
 import re
 from collections.abc import Sequence
@@ -10,20 +10,25 @@ from hmmjax.io.answers import ANSWERS
 from hmmjax.io.errors import FormatError
 from hmmjax.io.segments import SEGMENTS
 from hmmjax.io.tracks import Track
+from hmmjax.io.videos import natural
 
+_COPIED = 25
+"""Number of rows from which on two videos are not taken to be equal by chance."""
+_ONE = "if they are one video, leave all but one of the files out, since each counts"
 _SHORTEST_SURGERY = 600.0
 """Seconds; all videos of Cholec80 and M2CAI16 are longer."""
 
 
 def doubts_of(tracks: Sequence[Track], *, fps: float | None, first_index: int) -> list[str]:
-    """Return notices about frame rates and numbering that were not declared, over all files that belong together.
+    """Return notices about rates and numbering that were not declared, and about copies of videos, over all files.
 
     Args:
         tracks: the tracks of all files.
         fps: the declared frames per second, None if not declared.
         first_index: the declared index of the first phase.
     """
-    return [*([] if first_index else _doubtful_index(tracks)), *(_doubtful_rate(tracks) if fps is None else [])]
+    rates = _doubtful_rate(tracks) if fps is None else []
+    return [*([] if first_index else _doubtful_index(tracks)), *rates, *_copies(tracks)]
 
 
 def missing_outputs(tracks: Sequence[Track]) -> list[str]:
@@ -79,6 +84,24 @@ def _doubtful_rate(tracks: Sequence[Track]) -> list[str]:
         f"{dense[0].source}{' and others' * (len(dense) > 1)}: frames are numbered consecutively and read as 25 per "
         f"second, so that videos last {seconds:.0f} s; if frame numbers count seconds, read these files with fps=1"
     ]
+
+
+def _copies(tracks: Sequence[Track]) -> list[str]:
+    """Return notices about videos with the same rows, and about names that differ in case only."""
+    rows: dict[tuple[str, bytes, bytes], list[str]] = {}
+    names: dict[str, set[str]] = {}
+    for track in tracks:
+        names.setdefault(track.video.casefold(), set()).add(track.video)
+        if track.layout.format != ANSWERS and track.frames.size >= _COPIED and (track.values != track.values[0]).any():
+            key = (track.track, track.frames.tobytes(), track.values.tobytes())
+            rows.setdefault(key, []).append(track.video)
+    same = {(sorted(own, key=natural)[0], track): own for (track, *_), own in rows.items() if len(own) > 1}
+    notices = [
+        f"{' and '.join(sorted(own, key=natural)[:3])} have the same {track} in all rows: {_ONE}"
+        for (_, track), own in same.items()
+    ]
+    cases = [sorted(own) for own in names.values() if len(own) > 1]
+    return notices + [f"{' and '.join(own)} differ in upper and lower case only: {_ONE}" for own in cases]
 
 
 def check_not_doubled(tracks: Sequence[Track]) -> None:

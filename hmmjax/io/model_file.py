@@ -120,7 +120,12 @@ def load_params(path: PathLike) -> ModelFile:
     file = os.fspath(path)
     if not os.path.isfile(file):
         raise FormatError("the model file does not exist", file=file, fix="check the path")
-    arrays = load_arrays(file)
+    try:
+        arrays = load_arrays(file)
+    except FormatError as error:
+        if not error.cause.startswith("the file holds Python objects"):
+            raise
+        arrays = {}  # not an NPZ
     if "header" not in arrays:
         raise FormatError(
             "the file is not an hmmjax model", file=file, fix="pass a file written by hmmjax.io.save_params"

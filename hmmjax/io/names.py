@@ -145,8 +145,8 @@ Names = str | Sequence[str]
 
 
 def fold(name: str) -> str:
-    """Return the form in which all spellings of a class name are equal: case, blanks, composed or split accents."""
-    return re.sub(r"[\s_\-]+", "", unicodedata.normalize("NFKC", name)).casefold()
+    """Return the form in which all spellings of a class name are equal: case, blanks (also without width), accents."""
+    return re.sub(r"[\s_\-\u200b-\u200d\u2060\ufeff\u00ad]+", "", unicodedata.normalize("NFKC", name)).casefold()
 
 
 def names_for(names: Names | None, track: str, count: int, *, more: bool = False) -> tuple[str, ...] | None:

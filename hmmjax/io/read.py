@@ -1,6 +1,7 @@
 """Detect the layouts of files, and read them into tracks."""
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -175,6 +176,8 @@ def _read_file(file: str, spec: Spec) -> list[Track]:
     if suffix in ARRAYS:
         return read_arrays(file, spec)
     text, encoding = read_encoded(file)
+    # Excel's line on separators; the blank line in its place keeps the numbers of the others.
+    text = re.sub(r'\A"?sep=[^\n"]"?(?=\r?\n)', "", text, flags=re.IGNORECASE)
     if suffix in DOCUMENTS or text.lstrip()[:1] in ("<", "{", "["):
         from hmmjax.io.documents import read_document  # imports an XML parser, which few commands need
 

@@ -272,7 +272,7 @@ def _values(
             raise FormatError(
                 "a column per phase holds scores, not labels",
                 file=table.file,
-                fix="pass kind='probabilities' or kind='logits'",
+                fix="if they are predictions, pass kind='probabilities' or kind='logits'; else give one column Phase",
             )
         return check_labels(scores, track, None, spec, table.line_of, table.file), kind, names, None
     return check_scores(scores, track, kind, table.line_of, table.file), kind, names, None
