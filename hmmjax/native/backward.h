@@ -120,7 +120,7 @@ void Backward::weigh_frame(int64_t t, const Frame& frame, const Message& alpha, 
   with_block(m, [&](auto block, auto phases) __attribute__((always_inline)) {
     constexpr int R = decltype(block)::value, N = 1 << R;
     const long Lp = decltype(phases)::value ? decltype(phases)::value : m.Lp, L = m.L, C = m.C;
-    const double *from = weighted.rows, *weights_of = table, *diagonal = m.diagonal, *configs = frame.configs;
+    const double *from = weighted.rows, *weights_of = R ? table : transposed.table, *diagonal = m.diagonal, *configs = frame.configs;
     const double* forward_rows = alpha.rows;
     double *to = other.rows, *high = tools.high, *products_to = joint;
     for (long o = 0; o < Lp; o += W) {
@@ -171,7 +171,7 @@ void Backward::write_marginals(int64_t t, const Message& alpha) {
   }
   const Total product(scale, sums, weights, Lp);
   total = product.value, top = product.top;
-  for (long q = 0; out.phases.data && q < m.L; ++q) put(out.phases, t * m.L + q, sums[q] * weights[q]);
+  if (out.phases.data) put_product(out.phases, t * m.L, sums, weights, m.L);
   if (out.configs.data)
     for (long c = 0; c < m.C; ++c) {
       double value = 0;
@@ -195,9 +195,11 @@ void Backward::step(int64_t t, const Frame& frame, const Message& before, const 
     }
   }
   for (long o = 0; o < m.Lp; o += W) store(scale + o, load(weighted.scale + o) + load(frame.scale + o));
-  level(scale, m, [&](long q) { return frame.phases[q] > 0 && weighted.totals[q] > 0; });
+  level(scale, m, [&](long o) { return (load(frame.phases + o) > V{}) & (load(weighted.totals + o) > V{}); });
   transposed.load_for(scale);
-  for (long q = 0; q < m.L; ++q)
+  if (m.C == 1)  // less than to multiply the table
+    for (long o = 0; o < m.Lp; o += W) store(weighted.rows + o, load(weighted.rows + o) * load(frame.phases + o));
+  for (long q = 0; m.C > 1 && q < m.L; ++q)
     for (long o = 0; o < m.Lp; o += W)
       store(table + q * m.Lp + o, load(transposed.table + q * m.Lp + o) * fill(frame.phases[q]));
 }
@@ -225,16 +227,16 @@ void Backward::count(int64_t t, const Frame& frame, const Message& before, const
       count_pairs(prefix, weighted.rows, pairs.sums_of(i), g, Lp);
     }
   }
-  count_phases(before.rows, weighted.rows, moves, m.C, L, Lp);
+  if (m.C > 1) count_phases(before.rows, weighted.rows, moves, m.C, L, Lp);
   if (by_counts) {
     for (long o = 0; o < Lp; o += W) {
       V all = {};
-      for (long p = 0; p < L; ++p) all += load(steps.transition.table + p * Lp + o) * load(moves + p * Lp + o);
-      store(sums + o, all * load(frame.phases + o));
+      for (long p = 0; m.C > 1 && p < L; ++p) all += load(steps.transition.table + p * Lp + o) * load(moves + p * Lp + o);
+      store(sums + o, m.C > 1 ? all * load(frame.phases + o) : load(u + o) * load(weighted.rows + o));
     }
     const Total product(scale, sums, weights, Lp);
     total = product.value, top = product.top;
-    for (long q = 0; out.phases.data && q < L; ++q) put(out.phases, t * L + q, sums[q] * weights[q]);
+    if (out.phases.data) put_product(out.phases, t * L, sums, weights, L);
     if (out.tools.data) {
       pairs.fill_marginals(tools.sums);
       tools.write_sums(weights, out.tools, t);
@@ -242,13 +244,17 @@ void Backward::count(int64_t t, const Frame& frame, const Message& before, const
   }
   check_range(reference, frame);
   pairs.add(weights);
-  for (long p = 0; p < L; ++p)
-    for (long o = 0; o < Lp; o += W) {
-      const V weight = load(weights + o) * load(frame.phases + o) * load(steps.transition.powers + p * Lp + o);
-      const V moved = load(moves + p * Lp + o);
+  const double *powers = steps.transition.powers, *own = before.rows;
+  const bool is_single = m.C == 1;
+  for (long o = 0; o < Lp; o += W) {
+    const V base = load(weights + o) * load(frame.phases + o), after = load(weighted.rows + o);
+    for (long p = 0; p < L; ++p) {
+      const V moved = is_single ? fill(own[p]) * after : load(moves + p * Lp + o);
       // The weight of an impossible phase may be infinite.
-      store(transition + p * Lp + o, load(transition + p * Lp + o) + select(moved > V{}, weight * moved, V{}));
+      const V added = select(moved > V{}, base * load(powers + p * Lp + o) * moved, V{});
+      store(transition + p * Lp + o, load(transition + p * Lp + o) + added);
     }
+  }
 }
 
 void Backward::write_tables(const Frame& frame) {

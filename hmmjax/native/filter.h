@@ -46,12 +46,17 @@ class ToolSums {
   Buffer high, low, sums, values;
 };
 
+// Writes x[i] * y[i] for i < n; both are padded to vectors.
+INLINE void put_product(const Out& out, int64_t first, const double* x, const double* y, long n) {
+  for (long i = 0; i < n; i += W) put(out, first + i, n - i < W ? n - i : W, load(x + i) * load(y + i));
+}
+
 // Writes a frame's marginals from its message, of which the sum is returned.
 Total write_filtered(const Message& now, ToolSums& tools, double* weights, const Marginals& out, int64_t t) {
   const Model& m = tools.m;
   const Total total(now.scale, now.totals, weights, m.Lp);
   if (total.value == 0) return total;
-  for (long q = 0; q < m.L; ++q) put(out.phases, t * m.L + q, now.totals[q] * weights[q]);
+  put_product(out.phases, t * m.L, now.totals, weights, m.L);
   if (m.K) {
     tools.add_up(now.rows);
     tools.write(weights, out.tools, t);

@@ -40,10 +40,9 @@ class Steps {
 
 double Steps::load_frame(int64_t t, const Frame& out) {
   double removed = 0;
-  read(v.phases, t * m.L, m.L, out.phases);
-  for (long q = m.L; q < m.Lp; ++q) out.phases[q] = -INFINITY;
   for (long o = 0; o < m.Lp; o += W) {
-    const V x = load(out.phases + o);
+    const V given = get(v.phases, t * m.L + o, m.L - o < W ? m.L - o : W);
+    const V x = select((I)load(padding + o) != 0, fill(-INFINITY), given);
     // Most phases need no power of their own.
     const V scale = round_to_integer(select(x > fill(-INFINITY), x, V{}) * fill(1 / (LN2 * QUANTUM))) * fill(QUANTUM);
     store(out.scale + o, scale);
@@ -60,11 +59,9 @@ double Steps::load_frame(int64_t t, const Frame& out) {
 
 void Steps::load_tools(int64_t t, const Frame& out, double& removed) {
   const long n = 2 * m.K;
-  read(v.tools, t * n, n, tool_factors);
-  for (long k = n; k % W; ++k) tool_factors[k] = 0;
   V tops = {};
   for (long k = 0; k < n; k += W) {
-    const V x = load(tool_factors + k), best = maximum(x, swap_pairs(x)), top = select(best > fill(-INFINITY), best, V{});
+    const V x = get(v.tools, t * n + k, n - k < W ? n - k : W), best = maximum(x, swap_pairs(x)), top = select(best > fill(-INFINITY), best, V{});
     tops += top;
     store(tool_factors + k, exponential(x - top));
   }
@@ -114,7 +111,7 @@ void Steps::first(const Frame& frame, const Message& out) {
 void Steps::next(const Frame& frame, const Message& before, const Message& out, double* u) {
   const long Lp = m.Lp;
   transition.load_for(before.scale);
-  for (long p = 0; p < m.L; ++p)
+  for (long p = 0; m.C > 1 && p < m.L; ++p)
     for (long o = 0; o < Lp; o += W)
       store(weights + p * Lp + o, load(transition.table + p * Lp + o) * load(frame.phases + o));
   mix_block(frame, before, out, u);
@@ -137,7 +134,7 @@ void Steps::mix_block(const Frame& frame, const Message& before, const Message& 
   with_block(m, [&](auto block, auto phases) __attribute__((always_inline)) {
     constexpr int R = decltype(block)::value, N = 1 << R;
     const long Lp = decltype(phases)::value ? decltype(phases)::value : m.Lp, L = m.L, C = m.C;
-    const double *table = weights, *diagonal = m.diagonal, *configs = frame.configs, *from = before.rows;
+    const double *table = R ? weights : transition.table, *diagonal = m.diagonal, *configs = frame.configs, *from = before.rows;
     double* to = out.rows;
     const bool fused = fused_;
     for (long o = 0; o < Lp; o += W) {
@@ -146,6 +143,7 @@ void Steps::mix_block(const Frame& frame, const Message& before, const Message& 
       for (long c = 0; c < C; c += N) {
         V rows[N];
         mix<N>(from, table, rows, c, L, Lp, o);
+        if (!R) rows[0] *= load(frame.phases + o);  // of a single configuration, less than to multiply the table
         if (u)
 #pragma GCC unroll 8
           for (int i = 0; i < N; ++i) store(u + (c + i) * Lp + o, rows[i]);
@@ -201,7 +199,7 @@ void Steps::rescale(const Message& x) {
       x.totals[q] *= factor;
       x.scale[q] += shift;
     }
-  level(x.scale, m, [&x](long q) { return x.totals[q] > 0; });
+  level(x.scale, m, [&x](long o) { return load(x.totals + o) > V{}; });
 }
 
 // The forward pass over all frames: calls visit(t, message of frame t before, message of frame t); stops if it returns

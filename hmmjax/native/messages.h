@@ -103,19 +103,21 @@ void Scaled::rebuild(const double* scale) {
 
 // Gives impossible phases the lowest power of the others. A higher one would raise the reference of the phases on the other
 // side of a transition above what the possible phases add to them, which would be lost.
+//
+// is_possible(o): of the W phases from o on, false in padding.
 template <class IsPossible>
-void level(double* scale, const Model& m, IsPossible is_possible) {
-  double lowest = INFINITY;
-  for (long q = 0; q < m.L; ++q)
-    if (is_possible(q) && scale[q] < lowest) lowest = scale[q];
-  if (lowest == INFINITY) lowest = 0;
-  for (long q = 0; q < m.Lp; ++q)
-    if (q >= m.L || !is_possible(q)) scale[q] = lowest;
+INLINE void level(double* scale, const Model& m, IsPossible is_possible) {
+  V lowest = fill(INFINITY);
+  for (long o = 0; o < m.Lp; o += W) lowest = -maximum(-lowest, select(is_possible(o), -load(scale + o), fill(-INFINITY)));
+  double least = -largest(-lowest);
+  if (least == INFINITY) least = 0;
+  for (long o = 0; o < m.Lp; o += W) store(scale + o, select(is_possible(o), load(scale + o), fill(least)));
 }
 
-// Frames of a chunk: as many as a processor's cache holds, and more for long videos, of which each chunk's first message
-// is kept.
+// Frames of a chunk: all if they take less memory than threads keep (Spares). Otherwise as many as a processor's second
+// cache holds, and more for long videos, of which each chunk's first message is kept.
 int64_t chunk_size(int64_t frames, int64_t doubles_per_frame) {
+  if (frames * doubles_per_frame <= 3 << 18) return frames;
   const int64_t fit = 3 * 65536 / 2 / doubles_per_frame, root = static_cast<int64_t>(sqrt(frames / 4.0));
   const int64_t size = fit > root ? fit : root;
   return size < 16 ? 16 : size > frames ? frames : size;

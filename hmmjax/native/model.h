@@ -13,18 +13,37 @@ INLINE double get(const In& x, int64_t i) {
   return x.is_double ? static_cast<const double*>(x.data)[i] : static_cast<const float*>(x.data)[i];
 }
 
-INLINE void read(const In& x, int64_t first, long n, double* to) {
-  if (x.is_double)
-    for (long i = 0; i < n; ++i) to[i] = static_cast<const double*>(x.data)[first + i];
-  else
-    for (long i = 0; i < n; ++i) to[i] = static_cast<const float*>(x.data)[first + i];
-}
-
 INLINE void put(const Out& x, int64_t i, double value) {
   if (x.is_double)
     static_cast<double*>(x.data)[i] = value;
   else
     static_cast<float*>(x.data)[i] = static_cast<float>(value);
+}
+
+// The n <= W entries from i on, then zeros. By one load and one store: what is written number by number cannot be read as a
+// vector until it has reached the cache.
+INLINE V get(const In& x, int64_t i, long n) {
+#if defined(__AVX512F__) && defined(__AVX512DQ__)
+  const uint16_t mask = (1 << n) - 1;
+  if (x.is_double) return _mm512_maskz_loadu_pd(mask, static_cast<const double*>(x.data) + i);
+  return _mm512_cvtps_pd(_mm512_castps512_ps256(_mm512_maskz_loadu_ps(mask, static_cast<const float*>(x.data) + i)));
+#elif defined(__AVX2__)
+  const __m128i mask = _mm_cmpgt_epi32(_mm_set1_epi32(static_cast<int>(n)), _mm_setr_epi32(0, 1, 2, 3));
+  if (x.is_double) return _mm256_maskload_pd(static_cast<const double*>(x.data) + i, _mm256_cvtepi32_epi64(mask));
+  return _mm256_cvtps_pd(_mm_maskload_ps(static_cast<const float*>(x.data) + i, mask));
+#else
+  return V{get(x, i), n > 1 ? get(x, i + 1) : 0};
+#endif
+}
+
+INLINE void put(const Out& x, int64_t i, long n, V v) {
+#if defined(__AVX512F__) && defined(__AVX512DQ__)
+  const uint16_t mask = (1 << n) - 1;
+  if (x.is_double) return _mm512_mask_storeu_pd(static_cast<double*>(x.data) + i, mask, v);
+  _mm512_mask_storeu_ps(static_cast<float*>(x.data) + i, mask, _mm512_castps256_ps512(_mm512_cvtpd_ps(v)));
+#else
+  for (long k = 0; k < n; ++k) put(x, i + k, v[k]);
+#endif
 }
 
 // Memory that a thread has given back and may take again: the system would clear every page of new memory.
