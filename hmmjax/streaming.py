@@ -12,7 +12,6 @@ Results are causal: what was returned for a frame is never changed by later fram
 """
 
 import os
-from hashlib import sha256
 from typing import Any
 
 import jax
@@ -20,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmmjax import ensembles
-from hmmjax._core import running, validation
+from hmmjax._core import running, states, validation
 from hmmjax._core import stream as recursions
 from hmmjax._core.batch import canonical, collect
 from hmmjax._core.frames import Frames
@@ -120,7 +119,7 @@ class Stream:
 
     @state.setter
     def state(self, state: StreamState) -> None:
-        _check_state(state, self.state)
+        states.check(state, self.state)
         self._run.state = state
 
     def step(self, obs: Observations | None = None) -> Moment:
@@ -174,7 +173,11 @@ class Stream:
         """
         from hmmjax.io import save_npz
 
-        save_npz(path, {"model": _fingerprint(self.params), "lag": self.lag, **_arrays(self.state)}, force=force)
+        save_npz(
+            path,
+            {"model": states.fingerprint(self.params), "lag": self.lag, **states.arrays_of(self.state)},
+            force=force,
+        )
 
     @classmethod
     def resume(cls, params: Params | Ensemble, path: str | os.PathLike[str]) -> "Stream":
@@ -199,20 +202,20 @@ class Stream:
             arrays: dict[str, Any] = load_arrays(os.fspath(path))
             model, lag = str(arrays.pop("model")), int(arrays.pop("lag"))
             stream = cls(params, lag=lag)
-            wanted = _arrays(stream.state)
+            wanted = states.arrays_of(stream.state)
             if arrays.keys() != wanted.keys():
                 raise ValueError(f"it holds {', '.join(arrays)}")
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
                 f"{os.fspath(path)} is not a saved stream ({error}); pass a file written by Stream.save."
             ) from None
-        if model != _fingerprint(stream.params):
+        if model != states.fingerprint(stream.params):
             raise ValueError(
                 f"{os.fspath(path)} belongs to another model. Resume it with the parameters that the stream ran with."
             )
         for name, want in wanted.items():
             have = arrays[name]
-            if problem := _difference(have, want, name):
+            if problem := states.difference(have, want, name):
                 raise ValueError(
                     f"{os.fspath(path)} is not a saved stream ({name} is damaged: {problem}); pass a file written by "
                     "Stream.save."
@@ -242,7 +245,7 @@ class _EnsembleStream(Stream):
 
     @state.setter
     def state(self, state: tuple[StreamState, ...]) -> None:
-        _check_state(state, self.state)
+        states.check(state, self.state)
         for stream, own in zip(self._streams, state, strict=True):
             stream.state = own
 
@@ -271,40 +274,3 @@ class _EnsembleStream(Stream):
 
     def finish(self) -> Posterior:
         return jax.tree.map(np.asarray, ensembles.mix(self.params, [stream.finish() for stream in self._streams]))
-
-
-def _check_state(state: Any, like: Any) -> None:
-    """Raise unless a state has the arrays, shapes and kinds of numbers of a stream's own."""
-    advice = "pass the state of a stream of the same model and lag."
-    if type(state) is not type(like):
-        raise TypeError(f"state is {type(state).__name__}, not {type(like).__name__}: {advice}")
-    have, wanted = _arrays(state), _arrays(like)
-    if have.keys() != wanted.keys():
-        raise ValueError(f"state has {', '.join(have)}, this stream {', '.join(wanted)}: {advice}")
-    for name, want in wanted.items():
-        if problem := _difference(np.asarray(have[name]), np.asarray(want), name):
-            raise ValueError(f"state.{name} {problem}: {advice}")
-
-
-def _difference(have: np.ndarray, want: np.ndarray, name: str) -> str:
-    """Return what keeps an array of a state from taking the place of another, or ""."""
-    if have.shape != want.shape:
-        return f"has shape {have.shape} in place of {want.shape}"
-    if have.dtype.kind != want.dtype.kind:
-        return f"is {have.dtype} in place of {want.dtype}"
-    if np.isnan(have).any():
-        return "is NaN"
-    return "is negative" if name.endswith("frames") and (have < 0).any() else ""
-
-
-def _arrays(state: Any) -> dict[str, Any]:
-    """Return the arrays of a state by name, in the order of its leaves."""
-    leaves = jax.tree_util.tree_leaves_with_path(state)
-    return {jax.tree_util.keystr(path).strip(".").replace(".", "_"): leaf for path, leaf in leaves}
-
-
-def _fingerprint(params: Params | Ensemble) -> str:
-    digest = sha256(str(jax.tree.structure(params)).encode())
-    for leaf in jax.tree.leaves(params):
-        digest.update(np.ascontiguousarray(leaf).tobytes())
-    return digest.hexdigest()
