@@ -24,10 +24,12 @@ ROOT = Path(__file__).parents[1]
 
 
 def start(words: list[str], devices: str) -> subprocess.Popen:
-    """Start a training process on some GPUs, such as "0,1"."""
+    """Start a training process on some GPUs, such as "0,1"; without GPUs, on as many parts of the CPU."""
     paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     more = {"CUDA_VISIBLE_DEVICES": devices, "JAX_DEFAULT_MATMUL_PRECISION": "highest", "PYTHONPATH": paths}
     more["XLA_PYTHON_CLIENT_MEM_FRACTION"] = "0.3"
+    count = len(devices.split(","))
+    more["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}".strip()
     return subprocess.Popen([sys.executable, "-m", "models.train", "--quiet", *words], env={**os.environ, **more})
 
 
