@@ -107,7 +107,10 @@ class FrameTable:
 class Source(Protocol):
     """Frames with random access, see the module's docstring."""
 
-    table: FrameTable
+    @property
+    def table(self) -> FrameTable:
+        """Labels of the frames."""
+        ...
 
     def __len__(self) -> int: ...
 

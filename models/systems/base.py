@@ -41,19 +41,27 @@ class Criterion(Protocol):
 
 
 class System(Protocol):
-    """A recognition system: images to logits of phases and tools. Every system is an `nnx.Module`.
+    """A recognition system: images to logits of phases and tools. Every system is an `nnx.Module`."""
 
-    Attributes:
-        learns_from_boxes: whether training needs the true boxes of each image.
-        temporal: the model of sequences, or None if each frame is decided alone.
-        width: length D of a frame's features.
-        cells: rows, columns and channels if these features are a flattened map, else None.
-    """
+    @property
+    def learns_from_boxes(self) -> bool:
+        """Whether training needs the true boxes of each image."""
+        ...
 
-    learns_from_boxes: bool
-    temporal: Temporal | None
-    width: int
-    cells: Cells | None
+    @property
+    def temporal(self) -> Temporal | None:
+        """The model of sequences, or None if each frame is decided alone."""
+        ...
+
+    @property
+    def width(self) -> int:
+        """Length D of a frame's features."""
+        ...
+
+    @property
+    def cells(self) -> Cells | None:
+        """Rows, columns and channels if these features are a flattened map, else None."""
+        ...
 
     def __call__(self, images: Array, *, key: Array | None = None) -> Logits:
         """Compute logits from images (N, H, W, 3), or (B, T, H, W, 3) with a temporal model; uint8 or in [0, 1]."""

@@ -206,6 +206,6 @@ def _progress_bar(total: int, done: int, quiet: bool) -> Iterator[ProgressBar]:
         task = bar.add_task("training", total=total, completed=done)
 
         def show(step: int, text: str) -> None:
-            bar.update(task, completed=step, **({"description": text} if text else {}))
+            bar.update(task, completed=step, description=text or None)
 
         yield show
