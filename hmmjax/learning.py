@@ -116,7 +116,7 @@ def fit(
     else:
         batch = jax.device_put(batch)  # once, not in every iteration
 
-    pseudo_frames = float(pseudo_frames_of(prior))
+    pseudo_frames, num_frames = float(pseudo_frames_of(prior)), batch.observed.size
     history: list[float] = []
     likelihoods: list[float] = []
     converged = False
@@ -133,7 +133,7 @@ def fit(
                 callback(done, history[-1])
             converged = bool(_has_converged(history[-2], history[-1], tolerance, pseudo_frames))
             if not converged:
-                _warn_of_decrease(done, history[-2], history[-1], pseudo_frames, params)
+                _warn_of_decrease(done, history[-2], history[-1], pseudo_frames + num_frames, params)
         if converged or done >= max_iterations:
             break
         params = following
@@ -211,9 +211,10 @@ def _empty_result(params: Params) -> FitResult:
     return FitResult(params, zero, zero, jnp.zeros((), jnp.int32), jnp.array(True))
 
 
-def _warn_of_decrease(iteration: int, previous: float, objective: float, pseudo_frames: float, params: Params) -> None:
+def _warn_of_decrease(iteration: int, previous: float, objective: float, terms: float, params: Params) -> None:
+    # Log-densities of either sign may cancel, which leaves a small sum of as many rounding errors as there are terms.
     # Densities that a family warns of are so steep that the sum of their logarithms cancels.
-    if objective - previous < -ROUNDING * (max(abs(objective), 1) + pseudo_frames) and not _family_warnings(params):
+    if objective - previous < -ROUNDING * (max(abs(objective), 1) + terms) and not _family_warnings(params):
         warnings.warn(
             f"EM iteration {iteration} lowered the objective by {previous - objective:.6g} nats, which a correct "
             "M-step cannot do. Check maximize and log_prior of the emission family.",

@@ -169,6 +169,8 @@ def test_members_take_probabilities_as_they_need_them_and_impossible_videos_go_t
     assert_allclose(left.phases, probabilities, atol=1e-6)
     clamped = hmmjax.posterior(Ensemble((label, own)), Observations(probabilities), None, Labels(np.array([1, -1])))
     assert_allclose(clamped.phases[0], [0, 1], atol=1e-6)
+    inside = jax.jit(lambda y: hmmjax.posterior(Ensemble((label, own)), Observations(y)).phases)(probabilities)
+    assert_allclose(inside, both.phases, atol=1e-6)
 
 
 def test_tables_are_those_of_the_main_member_of_a_track():

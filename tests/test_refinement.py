@@ -115,6 +115,24 @@ def test_label_wise_objectives_and_their_gradients_are_the_oracles(goal):
         assert start.before == start.after == pytest.approx(value, rel=1e-5)
 
 
+@pytest.mark.parametrize("goal", ["smoother", "filter"])
+def test_second_derivatives_of_label_wise_objectives_are_the_scans(goal):
+    with jax.enable_x64(True):
+        case = make(3, 2, 0, num_frames=4, known=0.6, families=("PhaseConfusion", ""), dtype=np.float64)
+        batch = prepare(*case.args)
+        point = np.zeros(sum(np.size(x) for x, _ in fields(case.params)))
+        ahead = np.random.default_rng(0).normal(size=len(point))
+
+        def slope(at, backend):
+            objective = Objective(goal, False, 30.0)
+            return _loss(at, case.params, batch, objective, frozenset(), backend)[1] @ ahead
+
+        curves = [np.asarray(jax.grad(slope)(jnp.asarray(point), backend)) for backend in ("auto", "scan")]
+        assert_allclose(*curves, rtol=1e-7, atol=1e-9)
+        change = (slope(jnp.asarray(1e-4 * ahead), "scan") - slope(jnp.asarray(-1e-4 * ahead), "scan")) / 2e-4
+        assert_allclose(curves[0] @ ahead, change, rtol=1e-4)
+
+
 def test_balanced_objectives_weigh_classes_alike():
     """Three frames of one phase and one of the other; each phase weighs half."""
     goal = Objective("smoother", True, 10.0)

@@ -310,6 +310,18 @@ def test_gains_are_said_in_words_and_folds_without_a_choice_too():
     )
 
 
+def test_folds_that_change_what_all_videos_leave_unchanged_are_named():
+    losses, key = {"counted": 0.2, "recognizer": 0.3}, ("phases", "offline")
+    own = selection.Choice("recognizer", np.zeros(1), np.asarray(1.0), losses, 0.0, np.nan)
+    taken = selection.Choice("counted", np.ones(1), np.asarray(0.0), losses, 0.1, np.nan)
+    unchanged, changed = (Chosen(None, None, {key: choice}, {"phases": 4}) for choice in (own, taken))
+    scores = Observations(np.zeros((1, 1), np.int32))
+    (text,) = describe([unchanged, changed], unchanged, scores, "log-loss")
+    assert text.endswith(" (but with fold 2 held out, a model was better, and changes the videos of that fold)")
+    (text,) = describe([unchanged, changed, unchanged], changed, scores, "log-loss")
+    assert text.endswith(" (but with folds 1, 3 held out, nothing is changed)")
+
+
 def test_notices_name_why_nothing_was_chosen():
     examples = Examples(
         Observations(np.zeros((2, 4), np.int32)), Labels(np.array([[0, 1, 1, -1]] * 2)), np.ones((2, 4), bool)

@@ -190,6 +190,10 @@ def test_single_frames_need_labels_and_a_family_with_an_anchor():
     )
     with pytest.raises(ValueError, match="some labels of tools"):
         job.learn_from_single_frames(examples, num_tools=2)
+    absent = hmmjax.Labels(tools=np.zeros((1, 9, 2), int))
+    only = dataclasses.replace(examples, labels=absent, mask=np.zeros((1, 9), bool))
+    with pytest.raises(ValueError, match="in frames that the mask keeps"):
+        job.learn_from_single_frames(only, num_tools=2)
     with pytest.raises(ValueError, match="takes no anchor"):
         job.learn_from_single_frames(examples, num_tools=2, emissions="scaled")
 

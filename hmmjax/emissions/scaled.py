@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 import jax.numpy as jnp
+import numpy as np
 
 from hmmjax._core.checks import check_probabilities, check_rows, check_shape
 from hmmjax._core.pytree import pytree
@@ -83,7 +84,7 @@ class PhaseScaled(PhaseEmission):
     def check(self) -> None:
         """Raise ValueError unless frequencies are a distribution without zeros."""
         check_rows("phases.emission.frequency", self.frequency)
-        if not (jnp.asarray(self.frequency) > 0).all():
+        if not (np.asarray(self.frequency) > 0).all():
             raise ValueError(
                 "phases.emission.frequency must be positive: a class without training frames cannot be scaled."
             )
@@ -159,6 +160,6 @@ class ToolScaled(ToolEmission):
         """Raise ValueError unless frequencies are strictly between 0 and 1."""
         check_shape("tools.emission.frequency", self.frequency, (len(self.frequency),), "(K,)")
         check_probabilities("tools.emission.frequency", self.frequency)
-        frequency = jnp.asarray(self.frequency)
+        frequency = np.asarray(self.frequency)
         if not ((frequency > 0) & (frequency < 1)).all():
             raise ValueError("tools.emission.frequency must lie strictly between 0 and 1.")

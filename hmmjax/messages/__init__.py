@@ -26,7 +26,6 @@ derivative, and those of `filter`, are JAX's own if the backend can be different
 """
 
 import dataclasses
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -37,7 +36,7 @@ from jax import lax
 
 from hmmjax._core.typing import Array
 from hmmjax.messages import associative, gpu, logspace, native, scaled, scan
-from hmmjax.messages.backend import Backend
+from hmmjax.messages.backend import Backend, with_derivatives_of
 from hmmjax.messages.potentials import Filtered, Path, Potentials, log_prob
 
 BACKENDS: dict[str, Backend] = {
@@ -125,7 +124,7 @@ def _log_normalizer(potentials: Potentials, name: str, save: str) -> tuple[Array
         residuals = jax.tree.map(jnp.zeros_like, jax.eval_shape(run, potentials)[1])
         return reference.log_normalizer(reference.takes(potentials), False)[0], residuals
 
-    return _with_derivatives_of(recompute, run)(potentials)
+    return with_derivatives_of(recompute, run)(potentials)
 
 
 def _pullback(potentials: Potentials, residuals: Any, cotangent: Array, name: str) -> Potentials:
@@ -140,7 +139,7 @@ def _pullback(potentials: Potentials, residuals: Any, cotangent: Array, name: st
         (gradient,) = give(dataclasses.replace(gradient, **_no_gradient(taken)))
         return dataclasses.replace(gradient, lengths=potentials.lengths, packing=potentials.packing)
 
-    return _with_derivatives_of(recompute, backend.pullback)(potentials, residuals, cotangent)
+    return with_derivatives_of(recompute, backend.pullback)(potentials, residuals, cotangent)
 
 
 def filter(potentials: Potentials, backend: str) -> Filtered:
@@ -149,7 +148,7 @@ def filter(potentials: Potentials, backend: str) -> Filtered:
     reference = selected.derivatives_from
     if reference is None:
         return _filter(selected, potentials)
-    return _with_derivatives_of(partial(_filter, reference), partial(_filter, selected))(potentials)
+    return with_derivatives_of(partial(_filter, reference), partial(_filter, selected))(potentials)
 
 
 def _filter(backend: Backend, potentials: Potentials) -> Filtered:
@@ -168,19 +167,12 @@ def viterbi(potentials: Potentials, backend: str) -> Path:
         path = _viterbi(selected, lax.stop_gradient(potentials))
         return dataclasses.replace(path, log_prob=log_prob(potentials.joined(), path.phases, path.configs))
 
-    return _with_derivatives_of(recompute, partial(_viterbi, selected))(potentials)
+    return with_derivatives_of(recompute, partial(_viterbi, selected))(potentials)
 
 
 def _viterbi(backend: Backend, potentials: Potentials) -> Path:
     path = backend.viterbi(backend.takes(potentials))
     return path if backend.packs else potentials.pack_like(path)
-
-
-def _with_derivatives_of(reference: Callable, run: Callable) -> Callable:
-    """Return a function that computes `run` and is differentiated as `reference`."""
-    function = jax.custom_jvp(lambda *inputs: run(*inputs))  # custom_jvp would take run's defaults for inputs
-    function.defjvp(lambda primals, tangents: (run(*primals), jax.jvp(reference, primals, tangents)[1]))
-    return function
 
 
 __all__ = [

@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import jax
+
 from hmmjax._core.typing import Array
 from hmmjax.messages.potentials import Filtered, Path, Potentials
 
@@ -53,3 +55,10 @@ class Backend:
         """
         potentials = potentials if self.sums_tools else potentials.joined()
         return potentials if self.packs else potentials.padded()
+
+
+def with_derivatives_of(reference: Callable, run: Callable) -> Callable:
+    """Return a function that computes `run` and is differentiated as `reference`."""
+    function = jax.custom_jvp(lambda *inputs: run(*inputs))  # custom_jvp would take run's defaults for inputs
+    function.defjvp(lambda primals, tangents: (run(*primals), jax.jvp(reference, primals, tangents)[1]))
+    return function

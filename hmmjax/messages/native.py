@@ -20,7 +20,7 @@ from hmmjax import native
 from hmmjax._core import numerics as num
 from hmmjax._core.typing import Array
 from hmmjax.messages import scan
-from hmmjax.messages.backend import Backend
+from hmmjax.messages.backend import Backend, with_derivatives_of
 from hmmjax.messages.potentials import Filtered, Path, Potentials
 
 MAX_BLOCKS = 64
@@ -106,8 +106,9 @@ def can_train(p: Potentials) -> bool:
 def marginals(past_only: bool, p: Potentials) -> Filtered:
     """Compute marginals given all frames, or with `past_only` given each frame and all before it, for training.
 
-    The gradient in initial, transition and phases is compiled too. It exists in reverse mode and once only, and is that
-    of the marginals alone: `log_normalizer` counts as a constant. See `can_train` for what it takes.
+    The gradient in initial, transition and phases is compiled too. It exists in reverse mode, and is that of the
+    marginals alone: `log_normalizer` counts as a constant. See `can_train` for what it takes. Higher derivatives are
+    those of the scan.
 
     Source: the derivative of smoothed marginals by tangents of the recursions, as second derivatives of the
     log-normalizer are symmetric; that of filtered ones by the adjoint of the forward recursion.
@@ -123,6 +124,14 @@ def _marginals_forward(past_only: bool, p: Potentials) -> tuple[Filtered, Potent
 
 
 def _marginals_backward(past_only: bool, p: Potentials, cotangent: Filtered) -> tuple[Potentials]:
+    run, reference = partial(_gradient, past_only), partial(_gradient_of_scan, past_only)
+    initial, transition, phases = with_derivatives_of(reference, run)(p, cotangent.phases)
+    lengths = np.zeros(p.lengths.shape, jax.dtypes.float0)
+    return (dataclasses.replace(p, initial=initial, transition=transition, phases=phases, lengths=lengths),)
+
+
+def _gradient(past_only: bool, p: Potentials, cotangent: Array) -> tuple[Array, Array, Array]:
+    """Return the gradient of sum(cotangent * marginals) in initial, transition and phases."""
     dtype, (videos, _, num_phases) = p.phases.dtype, p.phases.shape
     shapes = (videos, num_phases), (videos, num_phases, num_phases), p.phases.shape
     call = jax.ffi.ffi_call(
@@ -132,16 +141,23 @@ def _marginals_backward(past_only: bool, p: Potentials, cotangent: Filtered) -> 
     )
     lengths = p.lengths.astype(jnp.int32)
     initial, transition, phases = call(
-        p.initial[:, 0].astype(dtype), p.transition.astype(dtype), p.phases, lengths, cotangent.phases
+        p.initial[:, 0].astype(dtype), p.transition.astype(dtype), p.phases, lengths, cotangent
     )
-    gradient = dataclasses.replace(
-        p,
-        initial=initial.sum(0)[:, None].astype(p.initial.dtype),
-        transition=transition.sum(0).astype(p.transition.dtype),
-        phases=phases,
-        lengths=np.zeros(p.lengths.shape, jax.dtypes.float0),
-    )
-    return (gradient,)
+    return initial.sum(0)[:, None].astype(p.initial.dtype), transition.sum(0).astype(p.transition.dtype), phases
+
+
+def _gradient_of_scan(past_only: bool, p: Potentials, cotangent: Array) -> tuple[Array, Array, Array]:
+    """Do what `_gradient` does, in a form that JAX can differentiate."""
+
+    def marginals_of(initial: Array, transition: Array, phases: Array) -> Array:
+        given = dataclasses.replace(p, initial=initial, transition=transition, phases=phases)
+        taken = scan.REFERENCE.takes(given)
+        if past_only:
+            return scan.REFERENCE.filter(taken).phases
+        value, residuals = scan.REFERENCE.log_normalizer(taken, True)
+        return scan.REFERENCE.pullback(taken, residuals, jnp.ones_like(value)).phases
+
+    return jax.vjp(marginals_of, p.initial, p.transition, p.phases)[1](cotangent)
 
 
 marginals.defvjp(_marginals_forward, _marginals_backward)

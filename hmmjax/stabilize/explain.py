@@ -37,7 +37,7 @@ def describe(parts: Sequence[Chosen], final: Chosen, scores: Observations, metri
         text = f"{track}, {mode}: {_option(choice, track, metric, is_certain)}"
         without = [i for i, part in enumerate(parts) if not part.choices[track, mode].losses]
         if choice.losses and not without:
-            found.append(text)
+            found.append(text + _exceptions([part.choices[track, mode] for part in parts], choice))
             continue
         if not choice.losses and final.videos[track] < ENOUGH_TO_CHOOSE:
             text += f" (only {_count(final.videos[track])} to choose from, {ENOUGH_TO_CHOOSE} are needed)"
@@ -52,14 +52,14 @@ def describe(parts: Sequence[Chosen], final: Chosen, scores: Observations, metri
 
 def _option(choice: Choice, track: str, metric: str, is_certain: bool) -> str:
     """Return what was chosen, and how much better it is than the recognizer."""
-    share = np.atleast_1d(choice.share)
     if not choice.losses:
         return _taken(choice)
-    if (share == 1).all():
+    if _is_unchanged(choice):
         return (
             "no model was reliably better than the recognizer on annotated videos held out, so its predictions are "
             "left unchanged"
         )
+    share = np.atleast_1d(choice.share)
     proof = f"on annotated videos held out, {_gain(choice, track, metric, is_certain)}"
     if track == "phases":
         kept = f", mixed with {float(share[0]):.0%} of the recognizer's own prediction" if share[0] else ""
@@ -69,6 +69,20 @@ def _option(choice: Choice, track: str, metric: str, is_certain: bool) -> str:
     kept = share[share < 1]
     mixed = f", mixed with {kept.min():.0%} to {kept.max():.0%} of the recognizer's own scores" if kept.any() else ""
     return f"{(share < 1).sum()} of {share.size} tools change ({taken}){mixed}; the others stay as predicted ({proof})"
+
+
+def _exceptions(parts: Sequence[Choice], final: Choice) -> str:
+    """Say in which folds the recognizer was left unchanged though it is not with all videos, or the reverse."""
+    unlike = [i + 1 for i, part in enumerate(parts) if _is_unchanged(part) != _is_unchanged(final)]
+    if not unlike:
+        return ""
+    where = f"fold{'' if len(unlike) == 1 else 's'} {', '.join(map(str, unlike))}"
+    what = "a model was better, and changes the videos of that fold" if _is_unchanged(final) else "nothing is changed"
+    return f" (but with {where} held out, {what})"
+
+
+def _is_unchanged(choice: Choice) -> bool:
+    return bool((np.asarray(choice.share) == 1).all())
 
 
 def _taken(choice: Choice) -> str:

@@ -19,7 +19,7 @@ def refine_model(learned: Learned, examples: Examples) -> Learned:
     """Train a counted model for single labels, given all frames and, for the filter, given the past.
 
     Args:
-        learned: the model, from `learn_model`; one learned by EM is returned as it is.
+        learned: the model, from `learn_model`; one learned by EM is returned as it is, and its method says so.
         examples: the videos that it was learned from.
 
     Returns:
@@ -27,7 +27,8 @@ def refine_model(learned: Learned, examples: Examples) -> Learned:
     """
     known = labels_of(learned.params, examples.labels)
     if learned.fit is not None or not _labeled(known, examples).any():
-        return learned
+        why = "EM was needed" if learned.fit is not None else "there are no labels"
+        return dataclasses.replace(learned, method=f"{learned.method}; not trained for labels, because {why}")
     start = _with_half_powers(learned.params)
     offline, online = (
         refine(start, examples.obs, examples.mask, known, objective=objective).params

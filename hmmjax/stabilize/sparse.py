@@ -67,8 +67,11 @@ def learn_from_single_frames(
     if not family.accepts_anchor:
         raise ValueError(f"emissions={emissions!r} takes no anchor: use 'confusion' or 'probability'.")
     outputs, known = examples.obs.tools, examples.labels.tools
-    if outputs is None or isinstance(outputs, tuple) or known is None or not (known >= 0).any():
-        raise ValueError("single frames need observations of tools from one recognizer, and some labels of tools.")
+    if outputs is None or isinstance(outputs, tuple) or known is None or not (known[examples.mask] >= 0).any():
+        raise ValueError(
+            "single frames need observations of tools from one recognizer, and some labels of tools in frames that the "
+            "mask keeps."
+        )
     obs, labels = Observations(tools=outputs), Labels(tools=known)
     common = _learn_common(examples, emissions, max_iterations)
     start = jax.tree.map(lambda x: np.repeat(np.asarray(x), num_tools, 0), common)
@@ -76,7 +79,7 @@ def learn_from_single_frames(
     priors = Priors(tool_initial=1.0, tool_transition=transitions * _transition(start))
     options: dict[str, Any] = {"freeze": ("tools.emission",), "max_iterations": max_iterations, "callback": callback}
     result = fit(start, obs, examples.mask, labels, priors=priors, **options)
-    count = int((known >= 0).sum())
+    count = int((known[examples.mask] >= 0).sum())
     method = (
         f"recognizer errors counted in {count} labels of single frames, held to those of all tools; dwell times by EM "
         f"over {int(examples.mask.any(1).sum())} videos ({result.status}), held to those of all tools"
