@@ -23,7 +23,7 @@ from hmmjax.stabilize.folds import plan_folds
 from hmmjax.stabilize.posteriors import infer_plan
 
 RESULTS = Path(__file__).parent / "results" / "tuning.json"
-CHOICE = re.compile(r"(offline|online) with a penalty \(l2\) of (\S+) and (\d+) iterations")
+CHOICE = re.compile(r"(offline|online) (?:with a penalty \(l2\) of (\S+) and (\d+) iterations|not at all)")
 
 
 def main() -> None:
@@ -47,9 +47,10 @@ def main() -> None:
             for mode, system in (("offline", found.smoothed), ("online", found.filtered)):
                 output = [system.phases[place[i], : len(truth[i])].argmax(-1) for i in range(len(truth))]
                 results[f"{split}, {learn}, {mode}"] = auto.scores(truth, output)
-            if pairs := CHOICE.findall(learned.method):
+            if learn == "tune" and (pairs := CHOICE.findall(learned.method)):
                 results[f"{split}, chosen from all videos"] = {
-                    mode: {"l2": float(l2), "iterations": int(count)} for mode, l2, count in pairs
+                    mode: {"l2": float(l2), "iterations": int(count)} if l2 else "as counted"
+                    for mode, l2, count in pairs
                 }
             print(split, learn, learned.method, flush=True)
             RESULTS.write_text(json.dumps(results, indent=1) + "\n")

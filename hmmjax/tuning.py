@@ -23,8 +23,8 @@ from hmmjax.types import Labels, Observations, Params
 PENALTIES = (1.0, 3.0, 10.0, 30.0, 100.0)
 """Values of `l2` that are tried by default."""
 
-LENGTHS = (3, 10, 30)
-"""Numbers of iterations that are tried by default."""
+LENGTHS = (0, 3, 10, 30)
+"""Numbers of iterations that are tried by default; 0 is the starting model, so that training has to be of use."""
 
 
 class Trial(NamedTuple):
@@ -49,7 +49,7 @@ class Tuning:
     """The result of `tune_refinement`. Printing it shows the trials.
 
     Attributes:
-        trials: best first.
+        trials: best first. A length of 0 has one trial, since the penalty plays no part.
         refinement: the model trained on all labeled videos, with the penalty and length of the best trial.
     """
 
@@ -68,13 +68,23 @@ class Tuning:
             numbers = (x.loss, x.loss - self.best.loss, x.error)
             rows.append([f"{x.l2:g}", f"{x.max_iterations}", *(f"{number:.4f}" for number in numbers)])
         lines = ["".join(cell.rjust(12) for cell in row) for row in rows]
-        return "\n".join(
-            [
-                *lines,
-                "loss: minus the log-probability of a label of a held-out video, in nats; lower is better",
-                "±: standard error of behind, over videos",
-            ]
-        )
+        lines += [
+            "loss: minus the log-probability of a label of a held-out video, in nats; lower is better",
+            "±: standard error of behind, over videos",
+        ]
+        if ends := self._ends():
+            lines.append(f"The best value of {' and of '.join(ends)} is the last one tried: try further ones.")
+        return "\n".join(lines)
+
+    def _ends(self) -> list[str]:
+        """Return which of the best values is the smallest or largest that was tried, where further ones make sense."""
+        trained = [x for x in self.trials if x.max_iterations]
+        if self.best.max_iterations == 0:
+            return []
+        penalties, lengths = {x.l2 for x in trained}, {x.max_iterations for x in self.trials}
+        is_end = len(penalties) > 1 and self.best.l2 in (min(penalties), max(penalties))
+        found = ["l2"] if is_end else []
+        return [*found, "lengths"] if len(lengths) > 1 and self.best.max_iterations == max(lengths) else found
 
 
 def tune_refinement(
@@ -126,6 +136,7 @@ def tune_refinement(
     obs, mask, labels, _ = pad_lists(obs, mask, labels)
     if labels is None or (labels.phases is None and labels.tools is None):
         raise ValueError("tune_refinement needs labels: pass hmmjax.Labels(phases=..., tools=...) as `labels`.")
+    l2, lengths = list(l2), list(lengths)
     if not l2 or not lengths:
         raise ValueError("l2 and lengths must each hold at least one value to try.")
     for penalty, length in itertools.product(l2, lengths):
@@ -213,7 +224,8 @@ def _rank(l2: Sequence[float], lengths: Sequence[int], losses: np.ndarray) -> tu
         lengths: numbers of iterations.
         losses: (l2, lengths, videos).
     """
-    rows = [(float(a), b, losses[i, j]) for (i, a), (j, b) in itertools.product(enumerate(l2), enumerate(lengths))]
+    pairs = itertools.product(enumerate(l2), enumerate(lengths))
+    rows = [(float(a), b, losses[i, j]) for (i, a), (j, b) in pairs if b or a == max(l2)]
     rows.sort(key=lambda row: (row[2].mean(), -row[0], row[1]))
     best = rows[0][2]
     scale = 1 / np.sqrt(len(best))

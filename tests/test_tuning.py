@@ -116,7 +116,17 @@ def test_printed_trials_say_what_they_are():
         ["10", "30", "0.2500", "0.0000", "0.0000"],
         ["1", "3", "0.5000", "0.2500", "0.1250"],
     ]
-    assert "lower is better" in text[3]
+    assert "lower is better" in text[3] and "The best value of l2 and of lengths is the last one tried" in text[-1]
+    kept = Tuning((Trial(100.0, 0, 0.25, 0.0), Trial(10.0, 3, 0.3, 0.1), Trial(1.0, 3, 0.5, 0.1)), refined)
+    inside = Tuning((Trial(10.0, 3, 0.1, 0.0), *kept.trials, Trial(100.0, 9, 0.7, 0.1)), refined)
+    assert all("last one tried" not in str(x) for x in (kept, inside))
+
+
+def test_no_training_is_one_trial_however_many_penalties():
+    found = hmmjax.tune_refinement(
+        lambda *_: model(TRUE), *videos(3), l2=[1.0, 10.0], lengths=[0, 1], objective="filter"
+    )
+    assert sorted((x.l2, x.max_iterations) for x in found.trials) == [(1, 1), (10, 0), (10, 1)]
 
 
 @pytest.mark.parametrize(

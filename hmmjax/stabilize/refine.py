@@ -58,6 +58,8 @@ def tune_model(learned: Learned, examples: Examples, learn: Callable[[np.ndarray
     )
     how = (
         f"{mode} with a penalty (l2) of {x.best.l2:g} and {x.best.max_iterations} iterations"
+        if x.best.max_iterations
+        else f"{mode} not at all"
         for mode, x in (("offline", offline), ("online", online))
     )
     method = f"{learned.method}; trained for labels, {' and '.join(how)}, chosen on inner folds"
