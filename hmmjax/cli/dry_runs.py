@@ -119,8 +119,10 @@ def _emissions(preview: dict[str, Any], settings: job.Settings) -> str:
 
 def _reason(preview: dict[str, Any], settings: job.Settings) -> str:
     """Explain why models would not be calibrated, unless the user turned calibration off."""
-    if settings.calibrates is False or not preview["annotated"]:
+    if not preview["annotated"] or (settings.calibrates is False and not settings.spared_by_memory):
         return ""
     if preview["em"]:
         return " (emissions learned by EM are not calibrated)"
+    if settings.spared_by_memory:
+        return " (these emissions already account for errors that last)"
     return f" (each model learns from {preview['left']} annotated video(s); {job.ENOUGH_VIDEOS} are needed)"

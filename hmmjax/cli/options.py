@@ -321,8 +321,8 @@ class Modeling:
         _learn(
             "--calibrate/--no-calibrate",
             help="Weight each frame by a learned power, because a network's errors are correlated over time. Default "
-            "for named families: if each model learns from at least eight annotated videos. The online filter is never "
-            "calibrated.",
+            "for named families: if each model learns from at least eight annotated videos, except for families with "
+            "memory (autoregressive). The online filter is never calibrated.",
         ),
     ] = None
     durations: Annotated[

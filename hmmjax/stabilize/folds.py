@@ -107,9 +107,14 @@ def _learn_named(
     final = _learn_from(prepared, own, everything, known[:0], "EM, all videos", progress)
     if reason := why_not_chosen(prepared, settings, known):
         final = dataclasses.replace(final, method=f"{final.method}; {settings.family} emissions, because {reason}")
-    if known.size > 1 and settings.calibrates is None and not enough and final.fit is None:
-        few = f"not calibrated: each model needs {ENOUGH_VIDEOS} annotated videos to learn from"
-        final = dataclasses.replace(final, method=f"{final.method}; {few} (--calibrate calibrates anyway)")
+    why = ""
+    if settings.spared_by_memory:
+        why = f"{settings.family} emissions already account for errors that last"
+    elif settings.calibrates is None and not enough:
+        why = f"each model needs {ENOUGH_VIDEOS} annotated videos to learn from"
+    if known.size > 1 and why and final.fit is None:
+        method = f"{final.method}; not calibrated: {why} (--calibrate calibrates anyway)"
+        final = dataclasses.replace(final, method=method)
     return final
 
 

@@ -56,7 +56,8 @@ class Settings:
             them from the tools. False models independent tools.
         calibrated: weight the emission log-likelihood of each frame with powers found by `hmmjax.calibrate`, because
             a network's errors are correlated over time. Needs labels and no EM. None calibrates if each model learns
-            from at least `ENOUGH_VIDEOS` annotated videos. The online filter is never calibrated.
+            from at least `ENOUGH_VIDEOS` annotated videos, unless the emissions have memory: those already account
+            for errors that last. The online filter is never calibrated.
         anchored: hold emissions that EM learns to the labeled frames and to a recognizer that is mostly right
             (`hmmjax.anchor`). False lets unlabeled frames change what a recognizer's classes mean.
         stages: model how long phases last, with the number of stages that `hmmjax.durations` chooses for each phase.
@@ -103,9 +104,21 @@ class Settings:
 
     @property
     def calibrates(self) -> bool | None:
-        """What `calibrated` and `learn` say together about powers: yes, no, or None by the number of videos."""
+        """What the settings say together about powers: yes, no, or None by the number of videos."""
         by_learn = {"count": False, "calibrate": True, "refine": False, "tune": False}
-        return by_learn.get(self.learn, self.calibrated) if self.calibrated is None else self.calibrated
+        if self.calibrated is not None or self.learn in by_learn:
+            return by_learn.get(self.learn) if self.calibrated is None else self.calibrated
+        return False if self.has_memory else None
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether the emissions condition on earlier outputs, and so account for errors that last without powers."""
+        return any(family.lag for family in families_named(self.family))
+
+    @property
+    def spared_by_memory(self) -> bool:
+        """Whether models are left uncalibrated because of the emissions alone."""
+        return self.calibrated is None and self.learn == AUTO and self.has_memory
 
     @property
     def family(self) -> str:
