@@ -10,7 +10,16 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from hmmjax._core.left_out import gain_of, phase_gains, phase_scores, tool_scores
+from hmmjax._core.left_out import (
+    Comparison,
+    compare_accuracy,
+    compare_precision,
+    gain_of,
+    mean_and_error,
+    phase_gains,
+    phase_scores,
+    tool_scores,
+)
 from hmmjax._core.objectives import GUARD
 
 METRICS = ("log-loss", "accuracy")
@@ -50,6 +59,7 @@ class Choice:
         losses: mean loss over held-out videos of every option, best first; the recognizer's is "recognizer".
         margin: the recognizer's loss minus that of the choice.
         error: standard error of `margin`, over videos; NaN for a single one.
+        comparison: of the choice with the recognizer; None if nothing was compared.
     """
 
     option: str | tuple[str, ...]
@@ -58,6 +68,7 @@ class Choice:
     losses: Mapping[str, float]
     margin: float
     error: float
+    comparison: Comparison | None = None
 
 
 def losses_of(probabilities: Sequence[np.ndarray], labels: Sequence[np.ndarray], metric: str) -> np.ndarray:
@@ -122,26 +133,27 @@ def choose_phases(
     losses = {name: losses_of(p, labels, metric) for name, p in scored.items()}
     chosen = favorite
     for name in sorted(losses, key=lambda name: np.nanmean(losses[name])):
-        gain, error = _difference(losses[favorite] - losses[name])
+        gain, error = mean_and_error(losses[favorite] - losses[name])
         if gain > CLEARLY * error:
             chosen = name
             break
     losses["recognizer"] = losses_of(outputs, labels, metric)
     phases = outputs[0].shape[-1]
     before = phase_scores([x.argmax(-1) for x in outputs], labels, phases)
-    share, margin, error = 1.0, 0.0, 0.0
+    share, margin, error, accuracy = 1.0, 0.0, 0.0, before[0]
     for tried in SHARES:
         found = _mixed([scored[chosen], outputs], np.array([1 - tried, tried]))
         margins = losses["recognizer"] - losses_of(found, labels, metric)
         after = phase_scores([x.argmax(-1) for x in found], labels, phases)
         clear = all(x.is_clear for x in phase_gains(before, after))
         if _improves(margins) and clear and not _some_phase_is_worse(before[1], after[1]):
-            share, (margin, error) = tried, _difference(margins)
+            share, (margin, error), accuracy = tried, mean_and_error(margins), after[0]
             break
     if share == 1:
         chosen = "recognizer"
     weights = np.zeros(count) if share == 1 else (1 - share) * options[chosen]
-    return Choice(chosen, weights, np.asarray(share), _means(losses), margin, error)
+    compared = compare_accuracy(before[0], accuracy)
+    return Choice(chosen, weights, np.asarray(share), _means(losses), margin, error, compared)
 
 
 def mixture_weights(
@@ -229,11 +241,18 @@ def choose_tools(
         ]
         chosen.append(_closest_to_recognizer({option: losses[option][:, k] for option in fitting}))
     found = np.stack([raw[:, k] if o[1] == 1 else losses[o][:, k] for k, o in enumerate(chosen)], -1)
-    margin, error = _difference(np.nanmean(raw - found, -1))
+    margin, error = mean_and_error(np.nanmean(raw - found, -1))
+    if kind == "probabilities" and metric == "log-loss":
+        precision = [after.get(o, before)[0][:, k] for k, o in enumerate(chosen)]
+        compared = compare_precision(before[0], np.stack(precision, -1))
+    else:
+        wrong = [losses_of(tried.get(o, own), labels, "accuracy")[:, k] for k, o in enumerate(chosen)]
+        right = (1 - np.nanmean(x, -1) for x in (losses_of(own, labels, "accuracy"), np.stack(wrong, -1)))
+        compared = compare_accuracy(*right)
     share = np.array([s for _, s in chosen])
     weights = np.stack([np.zeros(count) if s == 1 else (1 - s) * names[name] for name, s in chosen], -1)
     shown = {name: losses_of(x, labels, metric) for name, x in mixed.items()} | {"recognizer": raw}
-    return Choice(tuple(name for name, _ in chosen), weights, share, _means(shown), margin, error)
+    return Choice(tuple(name for name, _ in chosen), weights, share, _means(shown), margin, error, compared)
 
 
 def _closest_to_recognizer(losses: Mapping[tuple[str, float], np.ndarray]) -> tuple[str, float]:
@@ -242,7 +261,7 @@ def _closest_to_recognizer(losses: Mapping[tuple[str, float], np.ndarray]) -> tu
         return "recognizer", 1.0
     means = {option: float(np.nanmean(x)) for option, x in losses.items()}
     best = losses[min(means, key=means.__getitem__)]
-    worse = {option: _difference(x - best) for option, x in losses.items()}
+    worse = {option: mean_and_error(x - best) for option, x in losses.items()}
     near = [option for option, (mean, error) in worse.items() if mean <= (0.0 if np.isnan(error) else error)]
     return max(near, key=lambda option: (option[1], -means[option]))
 
@@ -257,13 +276,13 @@ def _mixed(probabilities: Sequence[Sequence[np.ndarray]], weights: np.ndarray) -
 
 def _some_phase_is_worse(before: np.ndarray, after: np.ndarray) -> bool:
     """Return whether some phase's Jaccard index, (V, L) per video, falls, see `TOLERANCE`."""
-    falls = (_difference(-x) for x in (after - before).T if not np.isnan(x).all())
+    falls = (mean_and_error(-x) for x in (after - before).T if not np.isnan(x).all())
     return any(drop > max(TOLERANCE, 0.0 if np.isnan(error) else error) for drop, error in falls)
 
 
 def _improves(margins: np.ndarray, clearly: bool = True) -> bool:
     """Return whether the mean of differences (V,) is positive, and at least one standard error if that is asked for."""
-    mean, error = _difference(margins)
+    mean, error = mean_and_error(margins)
     return mean > 0 and not (clearly and mean < error)
 
 
@@ -273,10 +292,3 @@ def _falls(gains: np.ndarray, strict: bool) -> bool:
         return not (gains >= 0).all()
     gain = gain_of(gains)
     return not gain.value >= -gain.error
-
-
-def _difference(margins: np.ndarray) -> tuple[float, float]:
-    """Return the mean of differences (V,) and its standard error."""
-    margins = margins[~np.isnan(margins)]
-    error = float(margins.std(ddof=1) / np.sqrt(len(margins))) if len(margins) > 1 else float("nan")
-    return float(margins.mean()), error

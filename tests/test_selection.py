@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose
 
 from hmmjax import Labels, Observations, Params, PhaseChain, emissions, metrics, selection
 from hmmjax._core import left_out
+from hmmjax._core.left_out import Comparison
 from hmmjax.ensembles import Ensemble
 from hmmjax.io import BatchIndex
 from hmmjax.stabilize.auto import Chosen, Search
@@ -226,7 +227,7 @@ def test_no_model_sees_the_videos_that_it_is_chosen_or_used_for():
     # Outputs are the truth, which no model improves.
     assert all(not isinstance(x.offline, Ensemble) for x in chosen)
     assert [x.videos for x in (*chosen, final)] == [{"phases": 6}] * 4 + [{"phases": 8}]
-    lines, unchanged = describe(chosen, final, search.scores, "log-loss"), "so its predictions are left unchanged"
+    lines, unchanged = describe(chosen, final, search.scores), "so its predictions are left unchanged"
     assert lines and all(line.endswith(unchanged) for line in lines)
 
 
@@ -254,9 +255,9 @@ def test_shrunk_tables_are_counts_and_pseudo_frames():
 @pytest.mark.parametrize(
     ("annotated", "reason"),
     [
-        (1, "(only 1 annotated video to choose from, 3 are needed)"),
-        (2, "(only 2 annotated videos to choose from, 3 are needed)"),
-        (3, "(with fold 1 held out, only 2 annotated videos left to choose from, 3 are needed)"),
+        (1, "3 are needed, and there is 1)"),
+        (2, "3 are needed, and with a fold held out 1 of 2 is left)"),
+        (3, "3 are needed, and with a fold held out 2 of 3 are left, so that no other video gets a choice either)"),
     ],
 )
 def test_with_too_few_videos_a_prior_from_other_recognizers_decides(annotated, reason):
@@ -286,39 +287,84 @@ def test_with_too_few_videos_a_prior_from_other_recognizers_decides(annotated, r
 
 
 def test_gains_are_said_in_words_and_folds_without_a_choice_too():
-    """A log-loss of log 2 instead of log 4, and one of log 2 / log 4 per standard error; a fold of two videos."""
-    weights, share = np.array([0.75]), np.asarray(0.25)
-    losses = {"counted": np.log(2), "recognizer": np.log(4)}
-    choice = selection.Choice("counted", weights, share, losses, np.log(2), np.log(2))
+    """A gain of accuracy from .7 to .9, with a standard error of .05; a fold of two videos."""
+    weights, share, losses = np.array([0.75]), np.asarray(0.25), {"counted": np.log(2), "recognizer": np.log(4)}
+    compared = Comparison("accuracy", 0.7, 0.9, 0.05)
+    choice = selection.Choice("counted", weights, share, losses, np.log(2), np.log(2), compared)
     few = selection.Choice("recognizer", np.zeros(1), np.asarray(1.0), {}, 0.0, np.nan)
     key = ("phases", "offline")
     chosen, none = Chosen(None, None, {key: choice}, {"phases": 4}), Chosen(None, None, {key: few}, {"phases": 2})
-    (text,) = describe([chosen, none], chosen, Observations(np.zeros((1, 1), np.int32)), "log-loss")
+    (text,) = describe([chosen, none], chosen, Observations(np.zeros((1, 1), np.int32)))
     assert text == (
         "phases, offline: a model of the recognizer's errors as counted, mixed with 25% of the recognizer's own "
-        "prediction (on annotated videos held out, the true phase typically gets a probability of 0.50, from the "
-        "recognizer, whose labels count as certain, 0.25: 2 times as much (1 to 4 times within one standard error)) "
-        "(with fold 2 held out, only 2 annotated videos left to choose from, 3 are needed; there, the recognizer's "
-        "predictions are left unchanged, which worked best for other recognizers)"
+        "prediction (on annotated videos held out, 90.0% of the frames are right, 70.0% in the recognizer's "
+        "prediction: a gain of 20.0 ± 5.0 percentage points, one standard error over videos) (with fold 2 held out, 2 "
+        "annotated videos are left to choose by, 3 are needed, and the videos held out get another model: the "
+        "recognizer's predictions are left unchanged, which worked best in our tests on TMRNet and MS-TCN)"
     )
-    hits = dataclasses.replace(choice, losses={"counted": 0.1, "recognizer": 0.3}, margin=0.2, error=0.05)
-    chosen = dataclasses.replace(chosen, choices={key: hits})
-    (text,) = describe([], chosen, Observations(np.zeros((1, 1, 2), np.float32)), "accuracy")
+
+
+@pytest.mark.parametrize(
+    ("options", "shares", "names", "said"),
+    [
+        ("ssm", (0.5, 0.5, 0.5), "abc", "SCORES for a, b, and MEAN for c, mixed with 50% of OWN ("),
+        ("sss", (0.25, 0.5, 0.5), "abc", "SCORES for all 3 tools, mixed with 25% to 50% of OWN ("),
+        ("srr", (0.0, 1.0, 1.0), "abc", "SCORES for a; b, c stay as predicted ("),
+        ("ssr", (0.0, 0.0, 1.0), None, "SCORES for 2 tools; 1 tool stays as predicted ("),
+    ],
+)  # fmt: skip
+def test_notices_say_which_tools_get_which_model(options, shares, names, said):
+    names_of = {"s": "scores", "m": "mean", "r": "recognizer"}
+    compared, losses = Comparison("average precision", 0.75, 0.8, np.nan), {"scores": 0.1, "recognizer": 0.3}
+    option, share = tuple(names_of[x] for x in options), np.array(shares)
+    choice = selection.Choice(option, np.zeros((2, 3)), share, losses, 0.2, 0.1, compared)
+    chosen = Chosen(None, None, {("tools", "online"): choice}, {"tools": 4})
+    (text,) = describe([], chosen, Observations(tools=np.zeros((1, 1, 3), np.float32)), names)
+    said = said.replace("SCORES", "a model of the recognizer's scores").replace("MEAN", "the average of 2 models")
+    said = said.replace("OWN", "the recognizer's own scores")
+    assert text.startswith(f"tools, online: {said}")
     assert text.endswith(
-        "(on annotated videos held out, 90.0% of the frames are right, of the recognizer's 70.0%: 20.0 ± 5.0 (one "
-        "standard error) percentage points more)"
+        "(on annotated videos held out, the mean average precision is 80.0%, that of the recognizer 75.0%: a gain of "
+        "5.0 points)"
     )
+
+
+def test_choices_are_compared_with_the_recognizer_in_metrics_that_users_know():
+    """Accuracy of phases, average precision of scores of tools, and decisions on labels of tools, by `metrics`."""
+    labels, outputs, better = [TRUTH] * 6, noisy_outputs(), predictions(0, 0.9)
+    found = selection.choose_phases({"a": better}, outputs, labels)
+    hits = [(x.argmax(-1) == TRUTH).mean() for x in outputs]
+    assert float(found.share) == 0
+    expected = (np.mean(hits), 1.0, np.std(hits, ddof=1) / np.sqrt(6))
+    assert found.comparison is not None and found.comparison.metric == "accuracy"
+    assert_allclose(found.comparison[1:], expected)
+    labels, weak, model = tool_videos()
+    found = selection.choose_tools({"model": model}, weak, labels)
+    mixed = [x * found.share + m * found.weights[0] for x, m in zip(weak, model, strict=True)]
+    own, chosen = (metrics.average_precision(labels, x).value for x in (weak, mixed))
+    assert found.comparison is not None and found.comparison.metric == "average precision"
+    assert_allclose(found.comparison[1:3], (own, chosen))
+    assert 0 < found.comparison.error < chosen - own
+    hard = [(x >= 0.5).astype(float) for x in weak]
+    for outputs, options in ((hard, {}), (weak, {"metric": "accuracy"})):
+        found = selection.choose_tools({"model": model}, outputs, labels, **options)
+        mixed = [x * found.share + m * found.weights[0] for x, m in zip(outputs, model, strict=True)]
+        rates = [[np.mean((x >= 0.5) == y) for x, y in zip(p, labels, strict=True)] for p in (outputs, mixed)]
+        gains = np.subtract(rates[1], rates[0])
+        assert found.comparison is not None and found.comparison.metric == "accuracy"
+        assert_allclose(found.comparison[1:], (*np.mean(rates, 1), gains.std(ddof=1) / 2), rtol=1e-6)
 
 
 def test_folds_that_change_what_all_videos_leave_unchanged_are_named():
     losses, key = {"counted": 0.2, "recognizer": 0.3}, ("phases", "offline")
     own = selection.Choice("recognizer", np.zeros(1), np.asarray(1.0), losses, 0.0, np.nan)
-    taken = selection.Choice("counted", np.ones(1), np.asarray(0.0), losses, 0.1, np.nan)
+    better = Comparison("accuracy", 0.7, 0.8, np.nan)
+    taken = selection.Choice("counted", np.ones(1), np.asarray(0.0), losses, 0.1, np.nan, better)
     unchanged, changed = (Chosen(None, None, {key: choice}, {"phases": 4}) for choice in (own, taken))
     scores = Observations(np.zeros((1, 1), np.int32))
-    (text,) = describe([unchanged, changed], unchanged, scores, "log-loss")
+    (text,) = describe([unchanged, changed], unchanged, scores)
     assert text.endswith(" (but with fold 2 held out, a model was better, and changes the videos of that fold)")
-    (text,) = describe([unchanged, changed, unchanged], changed, scores, "log-loss")
+    (text,) = describe([unchanged, changed, unchanged], changed, scores)
     assert text.endswith(" (but with folds 1, 3 held out, nothing is changed)")
 
 

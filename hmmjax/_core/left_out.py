@@ -9,6 +9,23 @@ GROUPS = 5
 """Largest number of groups of videos that are left out one after the other for tools."""
 
 
+class Comparison(NamedTuple):
+    """A metric of the chosen predictions and of the recognizer's, on the same held-out videos.
+
+    Attributes:
+        metric: "accuracy", the fraction of frames, or of decisions on tools, that are right, mean over videos; or
+            "average precision", of frames pooled, mean over tools.
+        recognizer: the recognizer's value.
+        chosen: that of what was chosen.
+        error: standard error of the difference, over videos; NaN for a single one.
+    """
+
+    metric: str
+    recognizer: float
+    chosen: float
+    error: float
+
+
 class Gain(NamedTuple):
     """A gain of a metric, its jackknife standard error (NaN for one video), and the least with a video left out."""
 
@@ -111,6 +128,30 @@ def tool_scores(
             precision[i, k] = np.sum(gained * hits / np.maximum(count, 1)) / total
             f1[i, k] = 2 * np.sum(present & predicted & keep) / (total + np.sum(predicted & keep))
     return precision, f1
+
+
+def compare_accuracy(recognizer: np.ndarray, chosen: np.ndarray) -> Comparison:
+    """Compare the fractions of right frames, or of right decisions, of videos: (V,) each, NaN without labels."""
+    gain, error = mean_and_error(chosen - recognizer)
+    own = float(np.nanmean(recognizer))
+    return Comparison("accuracy", own, own + gain, error)
+
+
+def compare_precision(recognizer: np.ndarray, chosen: np.ndarray) -> Comparison:
+    """Compare the average precisions (1 + N, K) of tools that `tool_scores` returns."""
+    occur = ~np.isnan(recognizer[0])
+    if not occur.any():
+        return Comparison("average precision", *[float("nan")] * 3)
+    gain = gain_of(np.nan_to_num(chosen - recognizer)[:, occur].mean(-1))
+    own = float(recognizer[0, occur].mean())
+    return Comparison("average precision", own, own + gain.value, gain.error)
+
+
+def mean_and_error(values: np.ndarray) -> tuple[float, float]:
+    """Return the mean of values (V,) that are numbers, and its standard error, NaN for a single one."""
+    values = values[~np.isnan(values)]
+    error = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
+    return float(values.mean()), error
 
 
 def _mean(values: np.ndarray) -> float:

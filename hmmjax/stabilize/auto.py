@@ -26,9 +26,10 @@ ENOUGH_TO_CHOOSE = 3
 """Fewest labeled videos to learn from with which a choice is made; with fewer, `BEST_ON_OTHERS` is taken."""
 
 BEST_ON_OTHERS = {
-    "scores": "the recognizer's scores of tools are used as they are, without a threshold",
-    "shrunk": "the recognizer is taken to be right in 90 % of the frames unless the annotated ones say otherwise",
-    "counted": "the recognizer's errors are counted in the annotated frames",
+    "scores": "tools are smoothed by a model that takes the recognizer's scores as they are, without a threshold",
+    "shrunk": "phases are smoothed by a model that takes the recognizer to be right in 90% of the frames unless the "
+    "annotated ones say otherwise",
+    "counted": "predictions are smoothed by a model of the recognizer's errors as counted in the annotated frames",
     "recognizer": "the recognizer's predictions are left unchanged",
 }
 """What is taken with too few videos to choose, first to last, in words: it did best with other recognizers."""

@@ -21,97 +21,129 @@ IN_WORDS = {
 }
 """Options in words."""
 
+TRIED_ON = {"phases": "TMRNet and MS-TCN", "tools": "Faster R-CNN"}
+"""Recognizers on which the models of `BEST_ON_OTHERS` were tried."""
 
-def describe(parts: Sequence[Chosen], final: Chosen, scores: Observations, metric: str) -> list[str]:
+MOST_NAMED = 8
+"""Largest number of tools that are named one by one."""
+
+
+def describe(
+    parts: Sequence[Chosen], final: Chosen, scores: Observations, tools: Sequence[str] | None = None
+) -> list[str]:
     """Describe what was chosen from all videos, one sentence per track and mode.
 
     Args:
         parts: what was chosen with each fold held out.
-        final: what was chosen from all videos.
+        final: what was chosen from all videos. Videos without annotations get it.
         scores: the recognizer's outputs.
-        metric: by which was chosen, one of `hmmjax.selection.METRICS`.
+        tools: names of the tools; None if no file names them.
     """
     found = []
     for (track, mode), choice in final.choices.items():
-        is_certain = np.asarray(getattr(scores, track)).dtype.kind != "f"
-        text = f"{track}, {mode}: {_option(choice, track, metric, is_certain)}"
-        without = [i for i, part in enumerate(parts) if not part.choices[track, mode].losses]
-        if choice.losses and not without:
-            found.append(text + _exceptions([part.choices[track, mode] for part in parts], choice))
-            continue
-        if not choice.losses and final.videos[track] < ENOUGH_TO_CHOOSE:
-            text += f" (only {_count(final.videos[track])} to choose from, {ENOUGH_TO_CHOOSE} are needed)"
-        elif without:
-            fold = min(without, key=lambda i: parts[i].videos[track])
-            left = _count(parts[fold].videos[track])
-            text += f" (with fold {fold + 1} held out, only {left} left to choose from, {ENOUGH_TO_CHOOSE} are needed"
-            text += f"; there, {_taken(parts[fold].choices[track, mode])})" if choice.losses else ")"
+        kind = "labels" if np.asarray(getattr(scores, track)).dtype.kind != "f" else "scores"
+        text = f"{track}, {mode}: {_option(choice, track, kind, tools)}"
+        if choice.losses:
+            text += _exceptions(parts, final, (track, mode))
+        else:
+            text += _too_few(final.videos[track], [part.videos[track] for part in parts])
         found.append(text)
     return found
 
 
-def _option(choice: Choice, track: str, metric: str, is_certain: bool) -> str:
+def _option(choice: Choice, track: str, kind: str, tools: Sequence[str] | None) -> str:
     """Return what was chosen, and how much better it is than the recognizer."""
     if not choice.losses:
-        return _taken(choice)
+        return _taken(choice, track)
     if _is_unchanged(choice):
         return (
             "no model was reliably better than the recognizer on annotated videos held out, so its predictions are "
             "left unchanged"
         )
+    chosen = _in_words(str(choice.option), choice) if track == "phases" else _tools(choice, tools)
     share = np.atleast_1d(choice.share)
-    proof = f"on annotated videos held out, {_gain(choice, track, metric, is_certain)}"
-    if track == "phases":
-        kept = f", mixed with {float(share[0]):.0%} of the recognizer's own prediction" if share[0] else ""
-        return f"{_in_words(str(choice.option), choice)}{kept} ({proof})"
-    counts = {name: choice.option.count(name) for name in dict.fromkeys(choice.option) if name != "recognizer"}
-    taken = ", ".join(f"{_in_words(name, choice)} for {count}" for name, count in counts.items())
-    kept = share[share < 1]
-    mixed = f", mixed with {kept.min():.0%} to {kept.max():.0%} of the recognizer's own scores" if kept.any() else ""
-    return f"{(share < 1).sum()} of {share.size} tools change ({taken}){mixed}; the others stay as predicted ({proof})"
+    kept = sorted({f"{x:.0%}" for x in share[share < 1] if x}, key=lambda text: int(text[:-1]))
+    if kept:
+        own = "prediction" if track == "phases" else kind
+        chosen += f", mixed with {' to '.join(dict.fromkeys((kept[0], kept[-1])))} of the recognizer's own {own}"
+    left = [k for k in range(share.size) if share[k] == 1]
+    if left:
+        chosen += f"; {_named(left, tools)} {'stays' if len(left) == 1 else 'stay'} as predicted"
+    return f"{chosen} ({_gain(choice, track)})"
 
 
-def _exceptions(parts: Sequence[Choice], final: Choice) -> str:
-    """Say in which folds the recognizer was left unchanged though it is not with all videos, or the reverse."""
-    unlike = [i + 1 for i, part in enumerate(parts) if _is_unchanged(part) != _is_unchanged(final)]
-    if not unlike:
-        return ""
-    where = f"fold{'' if len(unlike) == 1 else 's'} {', '.join(map(str, unlike))}"
-    what = "a model was better, and changes the videos of that fold" if _is_unchanged(final) else "nothing is changed"
-    return f" (but with {where} held out, {what})"
+def _tools(choice: Choice, names: Sequence[str] | None) -> str:
+    """Return which model each tool gets."""
+    groups = {name: [k for k, x in enumerate(choice.option) if x == name] for name in dict.fromkeys(choice.option)}
+    groups.pop("recognizer", None)
+    if len(groups) == 1 and len(next(iter(groups.values()))) == len(choice.option) > 1:
+        return f"{_in_words(next(iter(groups)), choice)} for all {len(choice.option)} tools"
+    return ", and ".join(f"{_in_words(name, choice)} for {_named(which, names)}" for name, which in groups.items())
+
+
+def _named(which: Sequence[int], names: Sequence[str] | None) -> str:
+    """Return the names of tools, or how many they are if no file names them or they are many."""
+    if names is None or len(which) > MOST_NAMED:
+        return f"{len(which)} tool{'' if len(which) == 1 else 's'}"
+    return ", ".join(names[k] for k in which)
+
+
+def _too_few(videos: int, left: Sequence[int]) -> str:
+    """Say why no choice was made.
+
+    Args:
+        videos: number of annotated videos.
+        left: how many of them are left with each fold held out.
+    """
+    text = f"too few annotated videos to choose by: {ENOUGH_TO_CHOOSE} are needed, and "
+    if not left:
+        return f" ({text}there {'is' if videos == 1 else 'are'} {videos})"
+    text += f"with a fold held out {min(left)} of {videos} {'is' if min(left) == 1 else 'are'} left"
+    return f" ({text}{', so that no other video gets a choice either' if videos >= ENOUGH_TO_CHOOSE else ''})"
+
+
+def _exceptions(parts: Sequence[Chosen], final: Chosen, key: tuple[str, str]) -> str:
+    """Say in which folds no choice was made, or the recognizer left unchanged though it is not with all videos."""
+    choices, text = [part.choices[key] for part in parts], ""
+    if without := [i for i, choice in enumerate(choices) if not choice.losses]:
+        left = max(parts[i].videos[key[0]] for i in without)
+        text += (
+            f" ({_folds(without)} held out, {left} annotated video{' is' if left == 1 else 's are'} left to choose by, "
+            f"{ENOUGH_TO_CHOOSE} are needed, and the videos held out get another model: "
+            f"{_taken(choices[without[0]], key[0])})"
+        )
+    own = _is_unchanged(final.choices[key])
+    if unlike := [i for i, choice in enumerate(choices) if choice.losses and _is_unchanged(choice) != own]:
+        what = "a model was better, and changes the videos of that fold" if own else "nothing is changed"
+        text += f" (but {_folds(unlike)} held out, {what})"
+    return text
+
+
+def _folds(which: Sequence[int]) -> str:
+    return f"with fold{'' if len(which) == 1 else 's'} {', '.join(str(i + 1) for i in which)}"
 
 
 def _is_unchanged(choice: Choice) -> bool:
     return bool((np.asarray(choice.share) == 1).all())
 
 
-def _taken(choice: Choice) -> str:
-    return f"{BEST_ON_OTHERS[str(choice.option)]}, which worked best for other recognizers"
+def _taken(choice: Choice, track: str) -> str:
+    return f"{BEST_ON_OTHERS[str(choice.option)]}, which worked best in our tests on {TRIED_ON[track]}"
 
 
-def _count(videos: int) -> str:
-    return f"{videos} annotated video{'' if videos == 1 else 's'}"
-
-
-def _gain(choice: Choice, track: str, metric: str, is_certain: bool) -> str:
-    """Return the gain over the recognizer and its standard error over videos, for readers who know no log-loss."""
-    own, margin = choice.losses["recognizer"], choice.margin
-    knows = choice.error == choice.error
-    if metric == "accuracy":
-        error = f" ± {100 * choice.error:.1f} (one standard error)" if knows else ""
-        what = "frames" if track == "phases" else "decisions on tools"
-        return (
-            f"{1 - own + margin:.1%} of the {what} are right, of the recognizer's {1 - own:.1%}: "
-            f"{100 * margin:.1f}{error} percentage points more"
-        )
-    what = "the true phase" if track == "phases" else "the truth about each tool"
-    certain = ", whose labels count as certain," if is_certain else ""
-    few, many = np.exp(margin - choice.error), np.exp(margin + choice.error)
-    error = f" ({few:.3g} to {many:.3g} times within one standard error)" if knows else ""
-    return (
-        f"{what} typically gets a probability of {np.exp(margin - own):.2f}, from the recognizer{certain} "
-        f"{np.exp(-own):.2f}: {np.exp(margin):.3g} times as much{error}"
-    )
+def _gain(choice: Choice, track: str) -> str:
+    """Return the gain over the recognizer and its standard error over videos, in a metric that readers know."""
+    assert choice.comparison is not None
+    metric, own, chosen, error = choice.comparison
+    gain = 100 * (chosen - own)
+    change = f"a {'gain' if gain >= 0 else 'loss'} of {abs(gain):.1f}"
+    change += f" ± {100 * error:.1f} percentage points, one standard error over videos" if error == error else " points"
+    what = "frames are" if track == "phases" else "decisions on tools are"
+    if metric == "average precision":
+        text = f"the mean average precision is {chosen:.1%}, that of the recognizer {own:.1%}"
+    else:
+        text = f"{chosen:.1%} of the {what} right, {own:.1%} in the recognizer's prediction"
+    return f"on annotated videos held out, {text}: {change}"
 
 
 def _in_words(name: str, choice: Choice) -> str:

@@ -165,7 +165,7 @@ def _chosen(
     """Return what was chosen from all videos, and how, in words."""
     from hmmjax.stabilize.explain import describe
 
-    how = describe(held_out, final, prepared.examples.obs, settings.metric)
+    how = describe(held_out, final, prepared.examples.obs, prepared.names.get("tools"))
     method = "; ".join([methods[len(prepared.examples.mask)], *how])
     return Learned(final.offline, method, online=final.online)
 

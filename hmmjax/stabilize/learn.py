@@ -158,7 +158,8 @@ def _learn(
     done = f"{result.num_iterations} iteration{'' if int(result.num_iterations) == 1 else 's'}"
     how = f"EM, {done}, {'converged' if result.converged else 'not converged'}"
     if settings.anchored:
-        how += ", recognizer errors learned under the assumption that it is mostly right, and from the annotated frames"
+        how += ", recognizer errors learned under the assumption that it is mostly right"
+        how += ", and from the annotated frames" if _has_labels(known, TRACKS) else ""
     return Learned(result.params, f"{method}; {how}", result)
 
 
