@@ -112,7 +112,10 @@ def calibrate(
     Source: the objective of Bahl et al. (1986), as in `refine`, over powers alone.
     """
     if labels is None or (labels.phases is None and labels.tools is None):
-        raise ValueError("calibrate needs labels: pass hmmjax.Labels(phases=..., tools=...) with some frames known.")
+        where = "labels were passed as mask, the third argument: pass labels=" if isinstance(mask, Labels) else ""
+        raise ValueError(
+            f"calibrate needs labels: {where or 'pass hmmjax.Labels(phases=..., tools=...) with some frames known'}."
+        )
     goal = Objective(objective, balanced, video_weight)
     goal.check()
     check_options(l2, max_iterations)

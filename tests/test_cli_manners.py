@@ -350,3 +350,9 @@ def test_logs_have_a_line_of_progress_now_and_then(monkeypatch, capsys):
         stages("learning", 5, 0)
     lines = capsys.readouterr().err.splitlines()
     assert lines == ["reading [predictions]: 12 of 30", "reading [predictions]: 24 of 30", "learning: 5"]
+
+
+@pytest.mark.parametrize("option", [("--emissions", "confusion"), ("--learn", "refine"), ("--calibrate",)])
+def test_a_metric_that_nothing_compares_by_is_refused(option, tmp_path):
+    result = run("stabilize", tmp_path, "--metric", "accuracy", *option, "--out", tmp_path / "o", code=2)
+    assert "--metric is what --emissions auto compares" in " ".join(result.stderr.split())
