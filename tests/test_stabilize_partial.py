@@ -6,7 +6,7 @@ import pytest
 from hmmjax import Labels, Observations, io
 from hmmjax.stabilize import learn_model
 from hmmjax.stabilize.coverage import FEW_RUNS, describe_missing, is_partial, shows_classes
-from hmmjax.stabilize.examples import Examples
+from hmmjax.stabilize.examples import Examples, bridge_gaps, label_coverage
 from hmmjax.stabilize.table import System, compare_systems
 from hmmjax.stabilize.warnings import mismatched_names
 
@@ -86,3 +86,42 @@ def test_a_class_that_the_truth_lacks_is_not_exchanged_for_another():
     (notice,) = mismatched_names(System("M", [swapped] * 2), truth, "abc", [])
     assert "with b and c exchanged" in notice
     assert mismatched_names(System("M", [swapped, truth[0]]), truth, "abc", []) == []  # one video of two
+
+
+def test_few_frames_without_labels_do_not_make_a_video_partial():
+    labels = np.repeat(np.arange(4), 100)[None]
+    for at in ([399], [0], [50, 51], [99, 100, 101], [398, 399]):
+        cut = labels.copy()
+        cut[0, at] = -1
+        assert not is_partial(examples(cut), "phases"), at
+        cut[0, -10:] = -1
+        assert is_partial(examples(cut), "phases"), at
+    assert is_partial(examples([[0, 1, 1, -1]]), "phases")
+    assert not is_partial(examples(np.r_[np.zeros(19, int), -1][None]), "phases")
+    tools = np.zeros((1, 400, 2), int)
+    tools[0, :3, 0] = tools[0, 397:, 1] = -1  # six frames, each tool lacks three
+    both = Examples(Observations(), Labels(tools=tools), np.ones((1, 400), bool))
+    assert not label_coverage(both, "tools")[1].any()
+
+
+def test_gaps_take_the_closest_label_and_a_change_in_them_counts_once():
+    labels = np.tile(np.repeat([0, 1], 150), (2, 1))
+    labels[0, [0, 149, 150]] = -1
+    labels[1, ::2] = -1  # partial: left as it is
+    mask = np.ones(labels.shape, bool)
+    filled = bridge_gaps(Labels(labels), mask).phases
+    np.testing.assert_array_equal(filled[0], np.repeat([0, 1], 150))
+    np.testing.assert_array_equal(filled[1], labels[1])
+    tools = np.where(np.arange(300) < 299, 1, -1)[None, :, None]
+    assert (bridge_gaps(Labels(tools=tools), mask[:1]).tools == 1).all() and tools.min() == -1
+
+
+def test_a_model_learns_nearly_the_same_without_the_last_label(recognized):
+    truth, outputs = recognized
+    cut = truth.copy()
+    cut[:, -1] = -1
+    whole, less = (learn_model(examples(x, outputs), num_phases=4, num_tools=0) for x in (truth, cut))
+    assert less.fit is None and less.method == whole.method
+    np.testing.assert_allclose(less.params.phases.transition, whole.params.phases.transition, atol=1e-6)
+    np.testing.assert_allclose(less.params.phases.initial, whole.params.phases.initial, atol=1e-6)
+    np.testing.assert_allclose(less.params.phases.emission.matrix, whole.params.phases.emission.matrix, atol=0.01)

@@ -9,6 +9,11 @@ from hmmjax.types import Labels, Observations
 
 TRACKS = ("phases", "tools")
 
+#: Largest fraction of a video's frames without labels with which it still counts as labeled throughout.
+SPARED = 0.01
+#: One frame without a label is spared in videos of at least this many frames.
+ONE_OF = 20
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Examples:
@@ -68,13 +73,52 @@ class Examples:
 
 
 def label_coverage(examples: Examples, track: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return for each video whether any, and whether every, valid frame of `track` is labeled: two (B,) bool arrays.
+    """Return for each video whether `track` has any label, and whether it is labeled throughout: two (B,) bool arrays.
 
-    Both are False for empty videos.
+    A video is labeled throughout if no more than `SPARED` of its valid frames lack a label. Both are False for empty
+    videos.
     """
     labels = getattr(examples.labels, track)
     if labels is None:
         return np.zeros(len(examples.mask), bool), np.zeros(len(examples.mask), bool)
     known = (labels >= 0) if labels.ndim == 2 else (labels >= 0).all(-1)
     some = (labels >= 0) if labels.ndim == 2 else (labels >= 0).any(-1)
-    return (some & examples.mask).any(1), (known | ~examples.mask).all(1) & examples.mask.any(1)
+    count = examples.mask.sum(1)
+    missing = (~known & examples.mask).sum(1)
+    return (some & examples.mask).any(1), (missing <= _spared(count)) & (count > 0)
+
+
+def bridge_gaps(labels: Labels, mask: np.ndarray) -> Labels:
+    """Label the few unlabeled frames of videos that are labeled throughout, to count initial states and transitions.
+
+    Each takes the closest label, of two equally close ones the earlier. A change within a gap then counts once, as one
+    step, and the frames around it as stays; without that it would not be counted at all.
+
+    Args:
+        labels: (B, T) and (B, T, K) int, -1 for unlabeled.
+        mask: (B, T) bool, True at valid frames.
+
+    Returns:
+        The labels; those of other videos are unchanged.
+    """
+
+    def bridge(track: str) -> Any:
+        values = getattr(labels, track)
+        if values is None:
+            return None
+        whole = label_coverage(Examples(Observations(), labels, np.asarray(mask)), track)[1]
+        filled = np.array(values)
+        for i in np.flatnonzero(whole):
+            length = int(np.flatnonzero(mask[i]).max()) + 1
+            for column in filled[i, :length].reshape(length, -1).T:  # views
+                known = np.flatnonzero(column >= 0)
+                if 0 < known.size < length:
+                    column[:] = column[known[np.searchsorted((known[1:] + known[:-1]) / 2, np.arange(length))]]
+        return filled
+
+    return Labels(bridge("phases"), bridge("tools"))
+
+
+def _spared(count: np.ndarray) -> np.ndarray:
+    """Return how many frames may lack labels in videos of `count` frames: at least one from `ONE_OF` frames on."""
+    return np.maximum(SPARED * count, count >= ONE_OF)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hmmjax.io import FormatError
-from hmmjax.stabilize.examples import TRACKS, Examples, label_coverage
+from hmmjax.stabilize.examples import TRACKS, Examples, bridge_gaps, label_coverage
 from hmmjax.stabilize.learn import Learned, counting_suffices, learn_model
 from hmmjax.stabilize.prepare import Prepared, TransitionVideos
 from hmmjax.stabilize.refine import refine_model, tune_model
@@ -193,9 +193,9 @@ def _search(
         methods[len(positions)] = base.method
         if counts is None:
             videos = labeled.only(positions)
-            return base.params, (videos.labels, videos.mask)
+            return base.params, (bridge_gaps(videos.labels, videos.mask), videos.mask)
         others = _without(counts, {ids[p] for p in held_out})
-        return base.params, (others.labels, others.mask)
+        return base.params, (bridge_gaps(others.labels, others.mask), others.mask)
 
     largest = max(map(len, parts)) if known.size > 1 and holds_out else 0
     counted = known.size - largest if counts is None else len(counts.ids)

@@ -15,7 +15,7 @@ from hmmjax.ensembles import labels_of
 from hmmjax.initialize import estimate, init_params
 from hmmjax.learning import fit
 from hmmjax.stabilize.coverage import is_partial, shows_classes
-from hmmjax.stabilize.examples import TRACKS, Examples, label_coverage
+from hmmjax.stabilize.examples import TRACKS, Examples, bridge_gaps, label_coverage
 from hmmjax.stabilize.settings import Settings, with_overrides
 from hmmjax.types import FitResult, Labels, Observations, Params
 
@@ -23,6 +23,7 @@ from hmmjax.types import FitResult, Labels, Observations, Params
 CALIBRATION_ITERATIONS = 15
 #: How transitions are learned without counting them.
 _ESTIMATED = "{}: order and length of {} were estimated from the predictions themselves"
+_NO_WHOLE = "no video is annotated throughout (annotate at least 99 % of some video's frames to count them instead)"
 #: Maximum number of EM iterations unless the settings say otherwise.
 EM_ITERATIONS = 100
 
@@ -227,7 +228,7 @@ def _with_stages(
     labels, mask = (examples.labels, examples.mask) if transitions is None else transitions
     if labels.phases is None or params.phases is None:
         return params, ""
-    stages = durations.choose(labels, mask, num_phases=params.num_phases)
+    stages = durations.choose(bridge_gaps(labels, mask), mask, num_phases=params.num_phases)
     # Pseudo-counts may shorten the mean duration; a phase cannot have more stages than mean frames.
     leave = 1 - np.diagonal(np.asarray(params.phases.transition, np.float64))
     stages = tuple(min(n, max(1, int(1.000001 / max(x, 1e-9)))) for n, x in zip(stages, leave, strict=True))
@@ -279,6 +280,7 @@ def _dynamics(
 ) -> tuple[Params, str]:
     """Return initial and transition probabilities, and their origin in words."""
     labels, mask = (examples.labels, examples.mask) if transitions is None else transitions
+    labels = bridge_gaps(labels, mask)
     missing = (num_phases and not _any_known(labels.phases)) or (num_tools and not _any_known(labels.tools))
     if missing:
         if transitions is not None:
@@ -303,7 +305,7 @@ def _dynamics(
         params = dataclasses.replace(params, **{track: getattr(start, track) for track in partial})
         if partial:
             what = "phases" if "phases" in partial else "tool uses"
-            return params, _ESTIMATED.format("no video is annotated throughout", what)
+            return params, _ESTIMATED.format(_NO_WHOLE, what)
     where = "the labeled videos" if transitions is None else f"{mask.any(1).sum()} other videos"
     return params, f"transitions counted in {where}"
 
