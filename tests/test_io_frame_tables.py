@@ -5,6 +5,7 @@ import pytest
 from files import fails, put
 
 from hmmjax import explore, io
+from hmmjax.cli.console import as_options
 
 P = io.CHOLEC80_PHASES
 PREDICTED = (
@@ -80,3 +81,60 @@ def test_results_are_written_as_they_were_read(tmp_path):
     tracks = io.read(put(tmp_path, "in/all.csv", text))
     (written,) = io.write(tracks, tmp_path / "out", like=tracks)
     assert written == tmp_path / "out" / "both" / "all.csv" and written.read_text() == text
+
+
+def alternating(text):
+    """Return a table of two videos with its rows sorted by frame, so that the videos alternate."""
+    head, *rows = text.splitlines()
+    return "\n".join([head, *sorted(rows, key=lambda row: (int(row.split(",")[1]), row))]) + "\n"
+
+
+def backwards(text):
+    """Return a table with its rows in reverse, below a blank line."""
+    head, *rows = text.splitlines()
+    return "\n".join([head, "", *rows[::-1]]) + "\n"
+
+
+@pytest.mark.parametrize("order", [alternating, backwards])
+def test_the_order_of_rows_does_not_matter(tmp_path, order):
+    plain = io.read(put(tmp_path, "all.csv", PREDICTED))
+    other = io.read(put(tmp_path, "other.csv", order(PREDICTED)))
+    assert [(t.video, t.track) for t in other] == [(t.video, t.track) for t in plain]
+    for a, b in zip(plain, other, strict=True):
+        np.testing.assert_array_equal(a.frames, b.frames)
+        np.testing.assert_array_equal(a.values, b.values)
+        assert not any("the end of" in notice for notice in b.notices)
+
+
+def test_a_column_is_of_one_kind_in_all_videos(tmp_path):
+    """Scores that happen to be 0 or 1 in one video are scores as in the others."""
+    tracks = io.read(put(tmp_path, "all.csv", PREDICTED))
+    assert tracks[3].values.dtype == tracks[1].values.dtype == np.float64
+    assert {t.layout.kind for t in tracks if t.track == "tools"} == {"probabilities"}
+    scores = "video,frame,Grasper,Hook\n1,0,0.5,0.2\n1,25,0.7,0.1\n2,0,0,1\n2,25,1,0\n"
+    assert not any(t.is_labels for t in io.read(put(tmp_path, "scores.csv", scores)))
+    unknown = "video,frame,phase\n1,0,\n1,25,\n2,0,Preparation\n2,25,Preparation\n"
+    assert {t.names for t in io.read_annotations(put(tmp_path, "unknown.csv", unknown))} == {P}
+
+
+def test_files_of_different_kinds_tell_how_to_declare_them(tmp_path):
+    for number, cells in enumerate(("0.5,0.2", "0,1"), 1):
+        put(tmp_path, f"in/video{number:02}.csv", f"Frame,Grasper,Hook\n0,{cells}\n25,{cells}\n")
+    with pytest.raises(io.FormatError, match=r"pass kind=\{'tools': 'probabilities'\}") as caught:
+        io.to_batch(io.join(io.read(tmp_path / "in")))
+    assert "pass --tool-kind probabilities" in as_options(str(caught.value))
+    tracks = io.read(tmp_path / "in", kind={"tools": "probabilities"})
+    assert not any(t.is_labels for t in tracks)
+
+
+def test_other_columns_of_rows_per_frame_are_not_ends(tmp_path):
+    """Frame 0 and a score of 1 lead to frame 1, but rows of frames have no durations."""
+    text = "video,frame,phase,score\n1,0,Preparation,1\n1,1,Preparation,1\n1,2,Preparation,1\n"
+    (track,) = io.read(put(tmp_path, "all.csv", text))
+    assert track.frames.tolist() == [0, 1, 2] and "'score'" in track.notices[0]
+
+
+def test_durations_are_found_in_each_video(tmp_path):
+    """Rows of two videos alternate; the title tells nothing of how long each phase lasts."""
+    rows = "1,0,Preparation,250\n2,0,Preparation,300\n1,250,ClippingCutting,99\n2,300,ClippingCutting,99\n"
+    fails("the column 'took' has an unknown title", put(tmp_path, "all.csv", f"video,frame,phase,took\n{rows}"))

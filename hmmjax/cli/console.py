@@ -83,6 +83,7 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], Any], ...] = (
     (re.compile(r"\btraining_videos=True"), "--training-videos"),
     (re.compile(r"\b(learn_from|apply_to|online_model)\b(?!\.npz)(=?)"), _as_option),
     (re.compile(r"\brows='(\w+)'"), r"--rows \1"),
+    (re.compile(r"\bkind=\{'(phase|tool)s': '(\w+)'\}"), r"--\1-kind \2"),
     (re.compile(r"\bannotations_shift=(-?\d+)"), r"--annotations-shift \1"),
     (re.compile(r"\b(phase|tool)_names=(?:'([^']+)'|(?=, or))"), r"--\1-names \2"),
     (re.compile(r"\b(phase|tool)_names\b(?!=)"), r"--\1-names"),

@@ -245,11 +245,11 @@ def _pad(tracks: Sequence[Track | None], rows: Sequence[np.ndarray], length: int
             raise FormatError(f"some videos have no {first.track}", fix="pass both tracks for all videos")
         if track.is_labels != first.is_labels or track.values.shape[1:] != first.values.shape[1:]:
             what = [f"{'labels' if t.is_labels else 'probabilities'} {t.values.shape}" for t in (track, first)]
-            raise FormatError(
-                f"{track.video} has {what[0]}, {first.video} has {what[1]}",
-                file=track.source,
-                fix="pass files of one kind with the same classes",
-            )
+            fix = "pass files of one kind with the same classes"
+            if track.values.shape[1:] == first.values.shape[1:]:
+                kind = f"kind={{'{track.track}': 'probabilities'}}"
+                fix += f"; if the whole numbers are scores that happen to be 0 or 1, pass {kind}"
+            raise FormatError(f"{track.video} has {what[0]}, {first.video} has {what[1]}", file=track.source, fix=fix)
     dtype = np.int32 if first.is_labels else np.float32
     padded = np.zeros((len(tracks), length, *first.values.shape[1:]), dtype)
     for i, (track, r) in enumerate(zip(present, rows, strict=True)):

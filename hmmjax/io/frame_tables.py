@@ -1,6 +1,5 @@
 """Read tables of several videos with a row per frame: the video, the frame number, and labels or scores."""
 
-import dataclasses
 import math
 import re
 
@@ -52,12 +51,9 @@ def read_frame_table(file: str, text: str, spec: Spec) -> list[Track]:
         frame, columns = columns_of(table, spec, {video})
     ids = np.array(ids_of_paths(file, list(zip(table.lines, table.cells[:, video].tolist(), strict=True))))
     frames = frame_numbers(table, frame)
-    tracks: list[Track] = []
-    for name in dict.fromkeys(ids.tolist()):
-        rows = np.flatnonzero(ids == name)
-        rows = rows[np.argsort(frames[rows], kind="stable")]
-        own = dataclasses.replace(table, cells=table.cells[rows], lines=[table.lines[i] for i in rows])
-        tracks += tracks_of(own, name, frame, columns, spec, (video, str(own.cells[0, video])))
+    videos = {name: np.flatnonzero(ids == name) for name in dict.fromkeys(ids.tolist())}
+    ordered = {name: rows[np.argsort(frames[rows], kind="stable")] for name, rows in videos.items()}
+    tracks = tracks_of(table, ordered, frame, columns, spec, video)
     return with_notices(tracks, notices)
 
 

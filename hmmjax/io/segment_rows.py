@@ -1,15 +1,14 @@
 """The rows of tables of segments: with start and end, as events, or as the beginning of each phase."""
 
-import itertools
 import math
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from hmmjax.io.changes import are_changes
 from hmmjax.io.columns import column_of, label_columns
 from hmmjax.io.errors import FormatError
-from hmmjax.io.names import fold
-from hmmjax.io.segment_times import Row, Times, decimal_points, unit_of
+from hmmjax.io.segment_times import Row, Segment, Times, decimal_points, unit_of
 from hmmjax.io.spec import Spec
 from hmmjax.io.table import DELIMITERS, split_cells
 from hmmjax.io.timecodes import CLOCK, WITH_FRAMES
@@ -22,25 +21,6 @@ _ELAN_TIME = re.compile(r"\d+:\d{2}:\d{2}\.\d+")
 _ELAN_ROW = re.compile(r"[^\t]*\t[^\t]*\t(?:[^\t]*\t)*?\d+:\d{2}:\d{2}\.\d+\t.*\d+:\d{2}:\d{2}\.\d+.*")
 _STATES = ("status", "behaviortype")
 """Columns of BORIS that tell whether a row is a start or a stop."""
-
-
-CHANGE_SECONDS = 10.0
-"""Median distance from which on rows with frame numbers are taken for changes of phase."""
-
-
-class Segment(NamedTuple):
-    """One segment: seconds, or frames if `fps` is None in its table; `end` None lasts until the next one.
-
-    A blank label of the tier of tools tells that all tools are known.
-    """
-
-    video: str
-    start: float
-    end: float | None
-    label: str
-    line: int
-    fps: float | None = None
-    tier: str = ""
 
 
 class Rows(NamedTuple):
@@ -201,14 +181,17 @@ def _table(times: Times, own: str, lines: list[tuple[int, str]], spec: Spec) -> 
         start, head = frame, [c._replace(unit="frames") if c.role == "frame" else c for c in head]
     known = frame if start is None else start
     assert known is not None
-    times.notes += check_unread(times.file, titles, head, rows, known, ends=last is not None, fps=times.fps)
+    found = []
     if start is None:
-        assert frame is not None
         found = [
-            Segment(v, times.read(i, cells[frame], "frames"), None, cells[label], i)
+            Segment(v, times.read(i, cells[known], "frames"), None, cells[label], i)
             for v, (i, cells) in zip(videos, rows, strict=True)
         ]
-        times.per_frame = not _are_changes(times, found, spec)
+        times.per_frame = not are_changes(times, found, spec)
+    by_video = [(v, *row) for v, row in zip(videos, rows, strict=True)]
+    complete = last is not None or times.per_frame
+    times.notes += check_unread(times.file, titles, head, by_video, known, ends=complete, fps=times.fps)
+    if start is None:
         return [s._replace(end=s.start) for s in found] if times.per_frame else found
     units = {start: unit_of(times.file, titles, head, rows, start, last)}
     if last is not None:
@@ -259,30 +242,6 @@ def _span(
     if units[rest[0]] == "frames" and not in_frames:
         until = (until + (not is_duration)) / times.counter_fps  # the last frame is included
     return begin, until if not is_duration else begin + until - in_frames
-
-
-def _are_changes(times: Times, found: Sequence[Segment], spec: Spec) -> bool:
-    """Whether each row lasts until the next one: as declared, or if every row of a video has another label.
-
-    Raises:
-        FormatError: it is unclear, as most rows begin another phase, or are far apart, but not all do.
-    """
-    if spec.rows != "auto":
-        return spec.rows == "changes"
-    pairs = [(a, b) for a, b in itertools.pairwise(found) if a.video == b.video]
-    same = [b for a, b in pairs if fold(a.label) == fold(b.label)]
-    if not same:
-        return True
-    apart = sorted(b.start - a.start for a, b in pairs)[len(pairs) // 2] / times.counter_fps
-    if apart >= CHANGE_SECONDS or 2 * len(same) < len(pairs):
-        raise FormatError(
-            f"{len(pairs) - len(same)} of {len(pairs)} rows begin another phase, and rows are {apart:,.1f} s apart: "
-            f"these may be changes of phase or one row per frame ({same[0].label!r} is repeated)",
-            file=times.file,
-            line=same[0].line,
-            fix="pass rows='changes' if each phase lasts until the next row, or rows='frames'",
-        )
-    return False
 
 
 def _events(times: Times, rows: list[tuple[int, str, str, str, str]]) -> list[Segment]:

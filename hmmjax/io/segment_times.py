@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +18,21 @@ _GROUPS = re.compile(r"[1-9]\d{0,2}\.\d{3}")
 
 Row = tuple[int, list[str]]
 """The line number and the cells of a row."""
+
+
+class Segment(NamedTuple):
+    """One segment: seconds, or frames if `fps` is None in its table; `end` None lasts until the next one.
+
+    A blank label of the tier of tools tells that all tools are known.
+    """
+
+    video: str
+    start: float
+    end: float | None
+    label: str
+    line: int
+    fps: float | None = None
+    tier: str = ""
 
 
 class Times:

@@ -31,7 +31,8 @@ def read_segments(file: str, text: str, spec: Spec) -> list[Track]:
         FormatError: a time or label cannot be read, segments overlap, or the unit of time is unclear; names the line.
     """
     rows = rows_of(file, text, spec)
-    if rows.per_frame and not _are_tools(rows.segments, spec) and delimiter_of(*text.splitlines()[:2]) != " ":
+    first = [line for line in text.splitlines() if line.strip(" \t,;")][:2]
+    if rows.per_frame and not _are_tools(rows.segments, spec) and delimiter_of(*first) != " ":
         return read_frame_table(file, text, spec)
     tracks = tracks_of(file, rows.segments, spec)
     tracks = [dataclasses.replace(t, layout=dataclasses.replace(t.layout, times=rows.unit)) for t in tracks]

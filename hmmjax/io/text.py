@@ -6,17 +6,17 @@ names or indices, and line endings are detected and stored in the track's `Layou
 
 import dataclasses
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
 from hmmjax.io.challenges import label_rows_track
+from hmmjax.io.changes import CHANGE_SECONDS
 from hmmjax.io.columns import ACCEPTED, column_of
 from hmmjax.io.errors import FormatError
 from hmmjax.io.label_cells import as_presence, is_undecided, match_names
 from hmmjax.io.names import CHOLEC80_PHASES, CHOLEC80_TOOLS, M2CAI16_PHASES, find_name, fold, unknown_name
 from hmmjax.io.scores import check_scores
-from hmmjax.io.segment_rows import CHANGE_SECONDS
 from hmmjax.io.spec import Spec, check_frames, check_labels
 from hmmjax.io.table import Table, floats, frame_numbers, is_missing, is_number, split_table
 from hmmjax.io.tracks import Layout, Track
@@ -38,7 +38,7 @@ def read_text(file: str, text: str, spec: Spec) -> list[Track]:
         labels = [str(cell) for cell in (*(table.header or ()), *table.cells[:, 0])]
         return [label_rows_track(file, labels, 1, spec)]
     frame_column, columns = columns_of(table, spec)
-    return tracks_of(table, video_id(file), frame_column, columns, spec)
+    return tracks_of(table, {video_id(file): np.arange(len(table.lines))}, frame_column, columns, spec)
 
 
 Columns = dict[str, tuple[list[int], tuple[str, ...] | None]]
@@ -46,23 +46,30 @@ Columns = dict[str, tuple[list[int], tuple[str, ...] | None]]
 
 
 def tracks_of(
-    table: Table, video: str, frame_column: int, columns: Columns, spec: Spec, named: tuple[int, str] | None = None
+    table: Table,
+    videos: Mapping[str, np.ndarray],
+    frame_column: int,
+    columns: Columns,
+    spec: Spec,
+    video_column: int | None = None,
 ) -> list[Track]:
-    """Return the tracks of one video.
+    """Return the tracks of a table. Each column is of one kind, also if a video has only some of its values.
 
     Args:
-        table: its rows.
-        video: its identifier.
+        table: the rows of all videos.
+        videos: the positions of each video's rows, by its identifier.
         frame_column: position of the frame numbers.
         columns: the columns of each track.
         spec: the options of the call.
-        named: position and content of the cells that name the video, if there are such.
+        video_column: position of the cells that name the videos, if there are such.
 
     Raises:
         FormatError: if frame numbers, labels or scores cannot be read; the message names the line.
     """
     frames = frame_numbers(table, frame_column)
-    check_frames(frames, table.line_of, table.file)
+    for rows in videos.values():
+        lines = [table.lines[row] for row in rows]
+        check_frames(frames[rows], lines.__getitem__, table.file)
     tracks = []
     for track, (positions, names) in columns.items():
         values, kind, names, spelling = _values(table, track, positions, names, spec)
@@ -78,12 +85,15 @@ def tracks_of(
             trailing=table.trailing,
             decimal=table.decimal,
             spelling=spelling,
-            video=named,
         )
         undecided = int(is_undecided(table.cells[:, positions], track, kind, spec).sum())
         notices = () if not undecided else (f"{table.file}: {undecided} label(s) of 0.5 are read as unknown",)
-        read = Track(video, track, frames, values, names, spec.counter_fps, layout, table.file, notices)
-        tracks.append(_with_changes(read, spec) if track == "phases" and kind == "labels" else read)
+        for video, rows in videos.items():
+            if video_column is not None:
+                layout = dataclasses.replace(layout, video=(video_column, str(table.cells[rows[0], video_column])))
+            of_rows = frames[rows], values[rows], names, spec.counter_fps
+            read = Track(video, track, *of_rows, layout, table.file, notices)
+            tracks.append(_with_changes(read, spec) if track == "phases" and kind == "labels" else read)
     return tracks
 
 

@@ -16,7 +16,7 @@ def check_unread(
     file: str,
     titles: Sequence[str],
     head: Sequence[Column],
-    rows: Sequence[tuple[int, list[str]]],
+    rows: Sequence[tuple[str, int, list[str]]],
     start: int,
     *,
     ends: bool,
@@ -28,7 +28,7 @@ def check_unread(
         file: the file, for messages.
         titles: the columns' titles.
         head: what the columns hold.
-        rows: line numbers and cells.
+        rows: videos, line numbers and cells; the rows of several videos may alternate.
         start: position of the column of starts.
         ends: whether a column of ends or durations is read.
         fps: frames per second of timecodes; None means their default.
@@ -41,12 +41,17 @@ def check_unread(
             between them.
     """
     unknown = [i for i, c in enumerate(head) if c.role not in _KNOWN and not _numbers_rows(rows, i)]
-    unknown = [i for i in unknown if any(cells[i] for _, cells in rows)]
+    unknown = [i for i in unknown if any(cells[i] for *_, cells in rows)]
     if not ends:
-        starts = [_time(cells[start], fps) for _, cells in rows]
+        starts = [_time(cells[start], fps) for *_, cells in rows]
+        videos: dict[str, list[int]] = {}
+        for r, (video, *_) in enumerate(rows):
+            videos.setdefault(video, []).append(r)
         for i in unknown:
-            times = [_time(cells[i], fps) for _, cells in rows]
-            if _are_ends(starts, times, [cells[i] for _, cells in rows]) or _are_durations(starts, times):
+            times = [_time(cells[i], fps) for *_, cells in rows]
+            pairs = [([starts[r] for r in own], [times[r] for r in own]) for own in videos.values()]
+            filled = [cells[i] for *_, cells in rows]
+            if any(_are_durations(*pair) for pair in pairs) or _are_ends(starts, times, filled):
                 raise FormatError(
                     f"the column {titles[i]!r} has an unknown title and seems to tell when segments end; without it, "
                     "each would last until the next row",
@@ -66,9 +71,9 @@ def unread_columns(file: str, titles: Sequence[str], positions: Sequence[int]) -
     return [f"{file}: columns with other titles are not read: {', '.join(names[:_SHOWN])}{more}"]
 
 
-def _numbers_rows(rows: Sequence[tuple[int, list[str]]], column: int) -> bool:
+def _numbers_rows(rows: Sequence[tuple[str, int, list[str]]], column: int) -> bool:
     """Whether a column numbers the rows, from 0 or 1."""
-    cells = [row[column] for _, row in rows]
+    cells = [row[column] for *_, row in rows]
     return any(cells == [str(i + first) for i in range(len(cells))] for first in (0, 1))
 
 
@@ -80,7 +85,7 @@ def _are_ends(starts: Sequence[float | None], times: Sequence[float | None], cel
 
 
 def _are_durations(starts: Sequence[float | None], times: Sequence[float | None]) -> bool:
-    """Whether a row starts when the one before it has lasted for its time."""
+    """Whether a row of a video starts when the one before it has lasted for its time."""
     found = zip(starts, times, starts[1:], strict=False)
     return any(
         a is not None and d is not None and b is not None and d > 0 and abs(a + d - b) <= 0.01 * d for a, d, b in found
