@@ -51,6 +51,11 @@ from hmmjax.emissions import _observations as observed_values
 OBSERVES = ("labels", "probabilities", "reals")
 """Kinds of observations that a family may declare."""
 
+NO_M_STEP = (
+    "{} cannot be fitted by EM: define statistics and maximize, or freeze it in fit. To calibrate it without them, "
+    "pass folds=0."
+)
+
 
 class Emission:
     """Base class of all emission families. ``...`` below stands for any leading axes, usually (B, T).
@@ -219,7 +224,7 @@ class Emission:
         Raises:
             TypeError: the family does not define it.
         """
-        raise TypeError(f"{type(self).__name__} cannot be fitted by EM: define statistics and maximize, or freeze it")
+        raise TypeError(NO_M_STEP.format(type(self).__name__))
 
     def maximize(self, statistics: Any, pseudo_counts: Any = 0.0) -> Self:
         """Return the family that maximizes expected log-density plus `log_prior`; unvisited states keep their value.
@@ -234,7 +239,7 @@ class Emission:
         Raises:
             TypeError: the family does not define it.
         """
-        raise TypeError(f"{type(self).__name__} cannot be fitted by EM: define statistics and maximize, or freeze it")
+        raise TypeError(NO_M_STEP.format(type(self).__name__))
 
     def from_counts(self, statistics: Any, pseudo_counts: Any = 0.0) -> Self:
         """Return the family estimated from labeled frames, for `hmmjax.estimate`: by default `maximize`.
