@@ -4,8 +4,8 @@
     JAX_PLATFORMS=cpu taskset -c 0,1 python benchmarks/hmm.py cpu
     JAX_PLATFORMS=cpu JAX_NUM_CPU_DEVICES=2 python benchmarks/hmm.py cpu --only cholec80    # half the videos per core
     python benchmarks/hmm.py gpu --tracks .device/cholec80.npz --before .device/before    # another tree in turn
-    python benchmarks/hmm.py gpu --only videos,kernels    # sections whose names contain one of these
-    python benchmarks/hmm.py gpu --small --out small.json    # a rehearsal in a minute, also without a GPU
+    python benchmarks/hmm.py gpu --only videos,kernels    # sections whose names contain one of these; keeps the others
+    python benchmarks/hmm.py gpu --small --out small.json    # a rehearsal in minutes, also without a GPU
     python benchmarks/hmm.py plot
 
 To the other libraries, a coupled model of L phases and K tools is one chain of S = L 2^K states, and the recognizer's
@@ -68,7 +68,8 @@ def main() -> None:
         names = [name for name in sections if any(part in name for part in wanted)]
         if args.part == "gpu":
             os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # several processes share the GPU
-        results: dict[str, Any] = about(" ".join(sys.argv[1:]))
+        kept = json.loads(out.read_text()) if args.only and out.exists() else {}
+        results: dict[str, Any] = kept | about(" ".join(sys.argv[1:]))
         for name in names:
             started = time.time()
             results[name] = sections[name](args)
@@ -140,7 +141,7 @@ def over_batches(_: Any) -> list[dict[str, Any]]:
 
 
 def single_tracks(_: Any) -> dict[str, Any]:
-    """Compare backends for tools alone and phases alone, on 40 videos of 2,000 frames."""
+    """Compare backends for tools alone and phases alone, on 40 videos of 2,000 frames; phases also on one video."""
     full, out = model(), {}
     backends = ("auto", "scan", "parallel") if jax.default_backend() == "gpu" else ("auto", "scan")
     obs = draw(full, [2000] * 40)
@@ -155,6 +156,11 @@ def single_tracks(_: Any) -> dict[str, Any]:
         values = {b: np.float64(step(*device)[0]).sum() for b, step in steps.items()}
         assert max(relative(v, values["scan"]) for v in values.values()) < 1e-5, values
         out[name] = {f"{b}, ms": round(1e3 * clock(partial(s, *device), 5)[1], 2) for b, s in steps.items()}
+    out["phases of one video, microseconds per frame"] = {}
+    for length in (1000, 10000):
+        device = jax.tree.map(jnp.asarray, (params, hmmjax.Observations(draw(full, [length]).phases)))
+        seconds = clock(partial(steps["auto"], *device), 50)[1]
+        out["phases of one video, microseconds per frame"][f"{length} frames"] = round(1e6 * seconds / length, 3)
     return out
 
 

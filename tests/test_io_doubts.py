@@ -1,4 +1,4 @@
-"""Notices about copies of videos."""
+"""Notices about copies of videos, and about times in another unit."""
 
 import numpy as np
 import pytest
@@ -31,6 +31,22 @@ def test_copies_of_a_video_are_named(tmp_path, files, notice):
     for read in (io.read, io.read_annotations):
         found = [n for n in read(tmp_path)[0].notices if n.endswith("since each counts")]
         assert len(found) == (notice is not None) and all(n.startswith(notice) for n in found)
+
+
+def test_milliseconds_as_frame_numbers_are_named(tmp_path):
+    rows = [f"{1000 * i},{i // 20}\n" for i in range(60)]
+    path = put(tmp_path, "video01.csv", "Frame,Phase\n" + "".join(rows))
+    (notice,) = io.read(path)[0].notices
+    assert "rows are 1,000 frames apart, 40 s at 25 per second" in notice and notice.endswith("with fps=1000")
+    assert io.read(path, fps=1000)[0].notices == ()
+    assert io.read(put(tmp_path, "video02.csv", table(1)))[0].notices == ()
+
+
+def test_a_second_column_of_phases_is_named(tmp_path):
+    path = put(tmp_path, "video01.csv", "frame,phase,phase_pred\n0,1,1\n25,1,2\n")
+    with pytest.raises(io.FormatError, match="'phase_pred' seems to be a second column of phases") as caught:
+        io.read(path)
+    assert caught.value.line == 1
 
 
 def test_short_or_constant_videos_may_be_equal(tmp_path):

@@ -138,3 +138,36 @@ def test_durations_are_found_in_each_video(tmp_path):
     """Rows of two videos alternate; the title tells nothing of how long each phase lasts."""
     rows = "1,0,Preparation,250\n2,0,Preparation,300\n1,250,ClippingCutting,99\n2,300,ClippingCutting,99\n"
     fails("the column 'took' has an unknown title", put(tmp_path, "all.csv", f"video,frame,phase,took\n{rows}"))
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "header"),
+    [
+        (PREDICTED.replace("0.75", "7.5"), {}, "video,frame,phase"),
+        (PREDICTED, {"track": "phases"}, "video,frame,phase"),
+        (PREDICTED.replace("Grasper", "Comment"), {}, "video,frame,phase,Hook"),
+        (",Frame,Phase\n0,0,Preparation\n1,25,Preparation\n", {}, "Frame,Phase"),
+    ],
+)
+def test_columns_that_are_not_read_are_left_out_of_results(tmp_path, text, options, header):
+    """Blank columns would be read as missing predictions, or as a class without a name."""
+    tracks = io.read(put(tmp_path, "in/video01.csv", text), **options)
+    (written,) = io.write(tracks, tmp_path / "out", like=tracks)
+    assert written.read_text().splitlines()[0] == header
+    again = io.read(written)
+    assert [(t.video, t.track) for t in again] == [(t.video, t.track) for t in tracks]
+    for found, want in zip(again, tracks, strict=True):
+        np.testing.assert_array_equal(found.values, want.values)
+    if "not read" in " ".join(tracks[0].notices):
+        assert "results are written without them" in " ".join(tracks[0].notices)
+
+
+SEGMENTS = "video,label,start_s,end_s\ncase 1.mp4,Preparation,0,2\ncase 2.mp4,Preparation,2,4\n"
+
+
+@pytest.mark.parametrize(("text", "row"), [(PREDICTED, "case 1.mp4,25"), (SEGMENTS, "case 2.mp4,Preparation")])
+def test_blank_and_merged_names_of_videos_are_reported(tmp_path, text, row):
+    rest = row.split(",")[1]
+    fails("line 3: the row names no video", put(tmp_path, "all.csv", text.replace(row, f",{rest}")))
+    tracks = io.read(put(tmp_path, "all.csv", text.replace(row, f"case_1.avi,{rest}")))
+    assert "'case 1.mp4' and 'case_1.avi' are taken for one video, case01" in " ".join(tracks[0].notices)

@@ -4,25 +4,12 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from label_tracks import QUICK, label_pairs, labels
 from numpy.testing import assert_allclose
 
 from hmmjax import metrics
-
-QUICK = settings(deadline=None, max_examples=40, derandomize=True)
-
-
-def labels(*runs):
-    """Convert (phase, frames) pairs to an array of labels."""
-    return np.concatenate([np.full(n, p) for p, n in runs])
-
-
-@st.composite
-def label_pairs(draw, num_phases=4):
-    n = draw(st.integers(1, 40))
-    track = st.lists(st.integers(0, num_phases - 1), min_size=n, max_size=n).map(np.array)
-    return draw(track), draw(track)
 
 
 def naive_relaxed(truth, predicted, t_max, rules, bug):

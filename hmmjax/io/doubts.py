@@ -72,8 +72,15 @@ def _doubtful_index(tracks: Sequence[Track]) -> list[str]:
 
 
 def _doubtful_rate(tracks: Sequence[Track]) -> list[str]:
-    """Return a notice if frames are numbered consecutively and 25 per second would make videos too short."""
+    """Return a notice if 25 frames per second would make videos too short, or numbers seem to be milliseconds."""
     text = [t for t in tracks if t.layout.format in ("text", "csv") and t.fps == 25 and t.frames.size > 25]
+    apart = [float(np.median(np.diff(t.frames))) for t in text]
+    if text and all(x >= 1000 and x % 1000 == 0 for x in apart):
+        return [
+            f"{text[0].source}{' and others' * (len(text) > 1)}: rows are {apart[0]:,.0f} frames apart, "
+            f"{apart[0] / 25:,.0f} s at 25 per second; if frame numbers count milliseconds, read these files with "
+            "fps=1000"
+        ]
     dense = [t for t in text if np.median(np.diff(t.frames)) == 1]
     if not dense or len(dense) < len(text):
         return []

@@ -12,8 +12,8 @@ from hmmjax.io.spec import Spec
 from hmmjax.io.table import DELIMITERS, Table, frame_numbers, is_missing, split_cells, split_table
 from hmmjax.io.text import Columns, columns_of, tracks_of
 from hmmjax.io.tracks import Track, with_notices
-from hmmjax.io.unread import unread_columns
-from hmmjax.io.videos import ids_of_paths
+from hmmjax.io.unread import numbers_rows, unread_columns
+from hmmjax.io.videos import check_video_names, ids_of_paths
 
 _SEGMENTS = frozenset(("label", "start"))
 
@@ -46,10 +46,13 @@ def read_frame_table(file: str, text: str, spec: Spec) -> list[Track]:
         columns |= {} if tools is None or spec.track == "phases" else {"tools": tools}
         read = {video, frame, label, *(p for positions, _ in columns.values() for p in positions)}
         rest = [i for i in range(len(titles)) if i not in read and any(table.cells[:, i])]
-        notices = unread_columns(file, titles, [i for i in rest if not _numbers_rows(table.cells[:, i])])
+        notices = unread_columns(file, titles, [i for i in rest if not numbers_rows(table.cells[:, i].tolist())])
+        notices = [f"{notice}; results are written without them" for notice in notices]
     else:
         frame, columns = columns_of(table, spec, {video})
-    ids = np.array(ids_of_paths(file, list(zip(table.lines, table.cells[:, video].tolist(), strict=True))))
+    paths = list(zip(table.lines, table.cells[:, video].tolist(), strict=True))
+    ids = np.array(ids_of_paths(file, paths))
+    notices += check_video_names(file, paths, ids.tolist())
     frames = frame_numbers(table, frame)
     videos = {name: np.flatnonzero(ids == name) for name in dict.fromkeys(ids.tolist())}
     ordered = {name: rows[np.argsort(frames[rows], kind="stable")] for name, rows in videos.items()}
@@ -87,8 +90,3 @@ def _is_presence(cell: str, spec: Spec) -> bool:
     if kind == "labels":
         return value in (0, 1, -1) or (value == 0.5 and spec.unknown)
     return 0 <= value <= 1 or value == -1
-
-
-def _numbers_rows(cells: np.ndarray) -> bool:
-    """Whether a column numbers the rows, from 0 or 1."""
-    return any(cells.tolist() == [str(i + first) for i in range(len(cells))] for first in (0, 1))

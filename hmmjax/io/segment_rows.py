@@ -13,7 +13,7 @@ from hmmjax.io.spec import Spec
 from hmmjax.io.table import DELIMITERS, split_cells
 from hmmjax.io.timecodes import CLOCK, WITH_FRAMES
 from hmmjax.io.unread import check_unread
-from hmmjax.io.videos import ids_of_paths, video_id
+from hmmjax.io.videos import check_video_names, ids_of_paths, video_id
 
 _FRAME_ROWS = re.compile(r"\d+[ \t]+\d+[ \t]+\S*[A-Za-z]\S*\s*")
 _CLOCK_ROW = re.compile(rf"(?:{CLOCK}|{WITH_FRAMES})[ \t]+\S.*")
@@ -169,7 +169,9 @@ def _table(times: Times, own: str, lines: list[tuple[int, str]], spec: Spec) -> 
         )
     videos = [own] * len(rows)
     if video is not None:
-        videos = ids_of_paths(times.file, [(line, cells[video]) for line, cells in rows])
+        paths = [(line, cells[video]) for line, cells in rows]
+        videos = ids_of_paths(times.file, paths)
+        times.notes += check_video_names(times.file, paths, videos)
     if (time := find("time")) is not None and (state := find(*_STATES)) is not None:
         rows = decimal_points(times.file, rows, {time: "seconds"})
         return _events(

@@ -228,6 +228,13 @@ def _classify(name: str, table: Table, spec: Spec) -> tuple[str, str | None]:
             return track, known[track][position]
     if spec.track and not spec.names.get(spec.track):
         return spec.track, name  # the caller declared the track but no names: take those of the file
+    if "phase" in folded and any(fold(cell) == "phase" for cell in table.header or ()):
+        raise FormatError(
+            f"{name!r} seems to be a second column of phases",
+            file=table.file,
+            line=1,
+            fix="keep one of them; predictions and annotations are files of their own",
+        )
     track = spec.track or "tools"
     listed = known[track] if spec.track else (*known["phases"], *known["tools"])
     raise unknown_name(name, listed, track, file=table.file, line=1)

@@ -40,7 +40,7 @@ def check_unread(
         FormatError: without ends, an unknown column holds times that are not before the starts, or the durations
             between them.
     """
-    unknown = [i for i, c in enumerate(head) if c.role not in _KNOWN and not _numbers_rows(rows, i)]
+    unknown = [i for i, c in enumerate(head) if c.role not in _KNOWN and not numbers_rows([x[i] for *_, x in rows])]
     unknown = [i for i in unknown if any(cells[i] for *_, cells in rows)]
     if not ends:
         starts = [_time(cells[start], fps) for *_, cells in rows]
@@ -71,9 +71,9 @@ def unread_columns(file: str, titles: Sequence[str], positions: Sequence[int]) -
     return [f"{file}: columns with other titles are not read: {', '.join(names[:_SHOWN])}{more}"]
 
 
-def _numbers_rows(rows: Sequence[tuple[str, int, list[str]]], column: int) -> bool:
-    """Whether a column numbers the rows, from 0 or 1."""
-    cells = [row[column] for *_, row in rows]
+def numbers_rows(cells: Sequence[str]) -> bool:
+    """Return whether the cells of a column number the rows, from 0 or 1."""
+    cells = list(cells)
     return any(cells == [str(i + first) for i in range(len(cells))] for first in (0, 1))
 
 

@@ -78,6 +78,31 @@ def ids_of_paths(file: str, paths: Sequence[tuple[int, str]]) -> list[str]:
     return [known[path] for _, path in paths]
 
 
+def check_video_names(file: str, paths: Sequence[tuple[int, str]], ids: Sequence[str]) -> list[str]:
+    """Return notices about different names in a column that are taken for one video; raise for a blank one.
+
+    Args:
+        file: the file, for messages.
+        paths: the line number and the name of each row's video.
+        ids: the identifier of each of them.
+
+    Raises:
+        FormatError: a row names no video; names the line.
+    """
+    names: dict[str, list[str]] = {}
+    for (line, name), video in zip(paths, ids, strict=True):
+        if not name:
+            raise FormatError("the row names no video", file=file, line=line, fix="fill the cell in, or remove the row")
+        if name not in names.setdefault(video, []):
+            names[video].append(name)
+    return [
+        f"{file}: {' and '.join(map(repr, own[:3]))} are taken for one video, {video}; if they are several, give them "
+        "different names"
+        for video, own in names.items()
+        if len(own) > 1
+    ]
+
+
 def array_suffix(video: str) -> str:
     """Return the suffix of a video's arrays in an NPZ ("41" in "phases_41").
 

@@ -14,6 +14,7 @@ from hmmjax.io.decode import Encoding
 from hmmjax.io.errors import FormatError
 from hmmjax.io.names import permutation
 from hmmjax.io.segment_files import segment_lines
+from hmmjax.io.table import split_cells
 from hmmjax.io.tracks import Layout, Track
 from hmmjax.io.videos import array_suffix
 
@@ -139,14 +140,25 @@ def _write_text(path: str, members: Sequence[Track], layout: Layout) -> None:
     videos: dict[str, list[Track]] = {}
     for member in members:
         videos.setdefault(member.video, []).append(member)
+    kept = {layout.frame_column, *(column for member in members for column in member.layout.columns)}
+    columns = sorted(kept if layout.video is None else kept | {layout.video[0]})
     end = layout.delimiter * layout.trailing
-    lines = [layout.delimiter.join(row) + end for own in videos.values() for row in _rows(own)]
-    lines = lines if layout.header is None else [layout.header, *lines]
+    lines = [layout.delimiter.join(row[columns]) + end for own in videos.values() for row in _rows(own)]
+    lines = lines if layout.header is None else [_header(layout, columns), *lines]
     _write_lines(path, lines, layout.newline, layout.encoding)
 
 
+def _header(layout: Layout, columns: Sequence[int]) -> str:
+    """Return the header as read, but without the columns that were not read: blank, they would be missing values."""
+    header, delimiter = str(layout.header), layout.delimiter
+    if len(columns) == layout.header_columns:
+        return header
+    titles = split_cells(header, delimiter if delimiter in header else " ")
+    return delimiter.join(_quoted(titles[i], delimiter) for i in columns) + delimiter * layout.trailing
+
+
 def _rows(tracks: Sequence[Track]) -> np.ndarray:
-    """Return the cells (n, columns) of the tracks of one video; columns that were not read are blank."""
+    """Return the cells (n, columns) of the tracks of one video; those of columns that were not read are blank."""
     frames, layout = tracks[0].frames, tracks[0].layout
     table = np.full((frames.size, layout.header_columns), "", object)
     table[:, layout.frame_column] = (frames - layout.shift).astype(str)
