@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose
 
 from hmmjax import emissions
 from hmmjax._core import logistic, numerics
+from hmmjax._core.categorical import normalize_counts
 from hmmjax.emissions import _concentration
 
 EPS = np.finfo(np.float32).eps
@@ -18,6 +19,18 @@ fit_concentrations = jax.jit(jax.vmap(_concentration.fit_concentration))
 def mean_logs(rng, scale, size):
     """Return the mean log-outputs (4, size), in float32, of concentrations of about `scale`."""
     return np.float32(optima.dirichlet_mean_log(scale * rng.uniform(0.3, 3, (4, size))))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_rows_of_counts_are_normalized_in_the_whole_range_of_floats(dtype):
+    """Also in half precision, of which the counts of an hour of video are out of range."""
+    counts = np.float32([1, 2, 5]) * np.float32([1e-37, 1e-20, 1, 1e6, 1e24])[:, None]
+    previous = np.array([[0.2, 0.3, 0.5]] * 4 + [[0.4, 0.6, 0]], dtype)
+    table = jax.jit(normalize_counts)(counts, previous)
+    assert table.dtype == dtype
+    assert_allclose(table, [[1 / 8, 2 / 8, 5 / 8]] * 4 + [[1 / 3, 2 / 3, 0]], rtol=2 * np.finfo(dtype).eps)
+    assert_allclose(normalize_counts(0 * counts, previous), previous)
+    assert_allclose(normalize_counts(0 * counts, previous, 2.0)[4], [0.5, 0.5, 0])
 
 
 @pytest.mark.parametrize("start", [0.01, 1.0, 3000.0])

@@ -12,7 +12,8 @@ from cases import everything
 from numpy.testing import assert_allclose
 
 import hmmjax
-from hmmjax import durations, streaming
+from hmmjax import durations, em, messages, streaming
+from hmmjax._core.batch import collect
 
 
 @pytest.mark.thorough
@@ -91,6 +92,23 @@ def test_results_of_fit_have_the_same_types_inside_jit():
         inside = jax.jit(lambda p, o: hmmjax.fit(p, o, max_iterations=2))(start, batch)
         for a, b in zip(jax.tree.leaves(eager), jax.tree.leaves(inside), strict=True):
             assert isinstance(a, jax.Array) and a.dtype == b.dtype and a.weak_type == b.weak_type and a.ndim == b.ndim
+
+
+def test_an_em_step_compiles_few_kernels():
+    """Compiling takes most of the first step. It was 66 kernels once, and is 31."""
+    if not messages.native.available():
+        pytest.skip("of the compiled recursions")
+    params = hmmjax.init_params(7, 7, emissions="confusion")
+    obs = hmmjax.Observations(np.zeros(100, int), np.zeros((100, 7), int))
+
+    @jax.jit
+    def step(params, obs):
+        value, expected = em.expectations(params, collect(obs, None, None), "native")
+        return value, em.maximize(params, expected, hmmjax.Priors(), frozenset())
+
+    program = step.lower(params, obs).compile().as_text()
+    kernels = [line for line in program[program.index("ENTRY") :].splitlines() if "fusion(" in line]
+    assert 0 < len(kernels) <= 45
 
 
 @pytest.mark.thorough

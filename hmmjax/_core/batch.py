@@ -236,10 +236,15 @@ def _collect(
     def observation(x: Any) -> Any:
         return add_axis(x) if is_float(x) else integers(x)
 
+    if mask is None and split is None:
+        # Known even if all else is traced: lengths are then constants of the program.
+        observed: Any = np.ones(lead if batched else (1, *lead), bool)
+    else:
+        observed = add_axis(np.ones(lead, bool) if mask is None else mask, bool)
     return Batch(
         jax.tree.map(observation, obs.phases),
         jax.tree.map(observation, obs.tools),
-        add_axis(np.ones(lead, bool) if mask is None else mask, bool),
+        observed,
         integers(labels.phases),
         integers(labels.tools),
         split=split,

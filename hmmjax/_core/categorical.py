@@ -7,6 +7,9 @@ import jax.numpy as jnp
 from hmmjax._core import numerics as num
 from hmmjax._core.typing import Array
 
+SCALE = 2.0**40
+"""Factor of counts, as floats from 1e-45 to 1e25, before they are normalized."""
+
 
 def normalize_counts(counts: Array, previous: Array, pseudo_counts: Any = 0.0) -> Array:
     """Return rows (last axis) proportional to counts plus pseudo-counts, on the support of `previous`.
@@ -17,13 +20,14 @@ def normalize_counts(counts: Array, previous: Array, pseudo_counts: Any = 0.0) -
     Source: M-step of the paper's EM (expected counts, normalized), as a MAP estimate under Dirichlet priors.
     """
     previous = jnp.asarray(previous)
-    counts = jnp.where(previous > 0, counts + pseudo_counts, 0).astype(previous.dtype)
-    total = counts.sum(-1, keepdims=True)
-    # Dividing by the largest count first keeps the digits of rows with tiny counts, which are denormal numbers.
-    scale = jnp.max(counts, -1, keepdims=True)
+    is_free = previous > 0
+    counts = jnp.where(is_free, counts + pseudo_counts, 0)
+    # Scaled so that sums of tiny counts, which are denormal numbers, keep their digits.
+    scaled = counts.astype(jnp.promote_types(previous.dtype, jnp.float32)) * SCALE
+    total = scaled.sum(-1, keepdims=True)
     visited = total > 0
-    counts = counts / jnp.where(visited, scale, 1)
-    table = jnp.where(visited, counts / jnp.where(visited, counts.sum(-1, keepdims=True), 1), previous)
+    # By a divisor per entry: of one per row, XLA computes the reciprocals, in a further kernel.
+    table = jnp.where(visited, scaled / jnp.where(visited & is_free, total, 1), previous).astype(previous.dtype)
     # Denormal probabilities have lost their digits and have no finite reciprocal: they become zero.
     return jnp.where(table >= jnp.finfo(table.dtype).tiny, table, 0)
 

@@ -1,6 +1,8 @@
 """Configurations of K tools, C = 2**K subsets numbered by their bits; tool 0 is the highest bit."""
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
 from hmmjax._core import numerics as num
 from hmmjax._core.typing import Array
@@ -25,6 +27,25 @@ def multiply_over_tools(per_tool: Array) -> Array:
     for k in range(1, per_tool.shape[-2]):
         out = (out[..., :, None] * per_tool[..., k, None, :]).reshape(*out.shape[:-1], -1)
     return out
+
+
+@jax.custom_jvp
+def joint_of_tools(per_tool: Array) -> Array:
+    """Do what `multiply_over_tools` does for weights (..., K, 2), with a derivative that is quick to compile.
+
+    JAX's own is a chain of K sums of products, in a kernel each. This one takes K times the memory of the result.
+    """
+    return multiply_over_tools(per_tool)
+
+
+@joint_of_tools.defjvp
+def _(primals: tuple, tangents: tuple) -> tuple:
+    (weights,), (tangent,) = primals, tangents
+    num_tools = weights.shape[-2]
+    others = joint_of_tools(jnp.where(np.eye(num_tools, dtype=bool)[..., None], 1, weights[..., None, :, :]))
+    own = np.arange(2**num_tools)[:, None] >> np.arange(num_tools - 1, -1, -1) & 1
+    states = jnp.asarray(own[..., None] == np.arange(2), weights.dtype)
+    return joint_of_tools(weights), (others * num.einsum("...ki,cki->...kc", tangent, states)).sum(-2)
 
 
 def per_tool(configs: Array) -> Array:

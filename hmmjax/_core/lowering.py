@@ -18,7 +18,7 @@ from hmmjax._core import numerics as num
 from hmmjax._core import stages as staging
 from hmmjax._core.batch import Batch
 from hmmjax._core.checks import is_concrete
-from hmmjax._core.configurations import bits, multiply_over_tools, per_tool
+from hmmjax._core.configurations import bits, joint_of_tools, per_tool
 from hmmjax._core.tables import Tables, clamp
 from hmmjax._core.typing import Array
 from hmmjax.messages import Potentials
@@ -123,7 +123,7 @@ def lower(params: Params, table: Tables, lengths: Array) -> Potentials:
         one = jnp.ones((), table.tools.dtype)
         phases = one[None], one[None, None], jnp.zeros((*table.tools.shape[:2], 1), one.dtype)
         first, blocks = first[:, None], jax.tree.map(lambda block: block[None], blocks)
-    initial = phases[0][:, None] * multiply_over_tools(jnp.moveaxis(first, 0, 1))
+    initial = phases[0][:, None] * joint_of_tools(jnp.moveaxis(first, 0, 1))
     chain = Potentials(initial, phases[1], blocks, phases[2], table.configs, lengths, table.tools, packing)
     return _expand_stages(chain, structure.stages)
 

@@ -46,7 +46,8 @@ class PhaseConditioned(ToolTransition):
     @staticmethod
     def blocks(tables: Array) -> tuple[Array, ...]:
         """Return Kronecker factors (L, 2, 2) of the joint tool transition, one per tool, the first tool slowest."""
-        return tuple(tables)
+        # Not slices, whose derivatives are padded and added, in one kernel each.
+        return tuple(jnp.squeeze(block, 0) for block in jnp.split(tables, len(tables)))
 
     def count(self, before: Array, after: Array, phases: Any) -> Array:
         """Return counts (K, L, 2, 2) of labeled transitions, for each tool from pairs of frames with both known."""
