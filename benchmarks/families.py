@@ -5,7 +5,8 @@ On the kept predictions of the simulated grid's networks (``RUNS/simsurg`` and `
 models that the choice has today (all seen through `hmmjax.selection` on inner folds of the labeled videos), and the
 rules of `hmmjax.selection` are changed one by one. Results are changes of test metrics against today's choice. A family
 is taken in if its mean gains on seed 0 are positive and seeds 1 and 2 are not below today's by more than one standard
-error. Writes ``benchmarks/results/families.json``; ``--seeds`` measures some seeds and keeps the others' results.
+error. Writes ``benchmarks/results/families.json``; ``--seeds``, ``--systems``, ``--only`` and ``--tracks`` measure a
+part and keep the rest of it.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import json
 import os
 import platform
 import time
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,12 +32,13 @@ from hmmjax._core.left_out import Gain, gain_of, phase_gains, phase_scores, tool
 from hmmjax.emissions import Tempered, ToolMonotone
 from hmmjax.stabilize import Settings
 from hmmjax.stabilize.auto import MODES, ONLY_WITHOUT_CHOICE, Search
-from hmmjax.stabilize.candidates import POWER, Candidate, learn_candidates
+from hmmjax.stabilize.candidates import POWER, Candidate, learn_candidates, observed_by
 from hmmjax.stabilize.folds import plan_folds
 from hmmjax.stabilize.posteriors import numpy_posterior
 from hmmjax.stabilize.settings import PRIORS
 
 RESULTS = Path(__file__).parent / "results" / "families.json"
+TRACKS = ("phases", "tools")
 FAMILIES = {
     "phases": ("scaled", "inflated", "logit-normal", "autoregressive"),
     "tools": ("scaled", "inflated", "logit-normal", "autoregressive", "Platt"),
@@ -43,6 +46,9 @@ FAMILIES = {
 """Families that are added, by track. "Platt" is an affine map of log-odds, divided by prior odds."""
 POWERS = {"counted": 1.0, "power .3": 0.3, "refined": POWER}
 """Ways of learning, and the power that the emission has (before training, if it is refined)."""
+TAKEN_IN = "trained, scores"
+"""Name of the model that the choice has because of this measurement: "logit-normal, refined", online. The changes that
+are measured are against the choice without it."""
 RULES: dict[str, dict[str, Any]] = {
     "phases keep none of the recognizer": {"SHARES": (0.0, 1.0)},
     "phases keep half of the recognizer": {"SHARES": (0.5,)},
@@ -75,23 +81,39 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2])
     parser.add_argument("--systems", nargs="+", help="measure only these, such as EndoNet")
     parser.add_argument("--only", nargs="+", help="add these families only, such as 'scaled, power .3'; no rules")
+    parser.add_argument("--tracks", nargs="+", choices=TRACKS, default=TRACKS, help="measure only phases or only tools")
+    parser.add_argument("--many", action="store_true", help="label half of the test videos too, and test on the others")
     options = parser.parse_args()
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"changes": {}, "cells": {}}
-    results["command"] = "python benchmarks/families.py --experiment runs"
-    results["device"] = f"CPU, {os.cpu_count()} cores ({platform.machine()})"
-    results["versions"] = {"python": platform.python_version(), **{p: version(p) for p in ("jax", "numpy")}}
+    written = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    written["command"] = "python benchmarks/families.py --experiment runs [--many --tracks phases]"
+    written["device"] = f"CPU, {os.cpu_count()} cores ({platform.machine()})"
+    written["versions"] = {"python": platform.python_version(), **{p: version(p) for p in ("jax", "numpy")}}
+    results = written.setdefault("nine labeled videos", {}) if options.many else written
+    results |= {key: results.get(key, {}) for key in ("changes", "cells")}
     begin = time.monotonic()
+    for group, name, cases in all_cases(options):
+        cells = results["cells"].setdefault(group, {})
+        merge(cells.setdefault(name, {}), measure(cases, options.only))
+        print(f"{time.monotonic() - begin:5.0f} s  {group}  {name}", flush=True)
+        results["changes"][group] = summarize(cells.values())
+        others = [*results["cells"].get("seed 1", {}).values(), *results["cells"].get("seed 2", {}).values()]
+        results["changes"]["seeds 1 and 2"] = summarize(others)
+        RESULTS.write_text(json.dumps(written, indent=1) + "\n")
+
+
+def all_cases(options: argparse.Namespace) -> Iterator[tuple[str, str, list[Case]]]:
+    """Yield group, name and cases of what is measured."""
     for seed in options.seeds:
-        cells = results["cells"].setdefault(f"seed {seed}", {})
-        for name, case in grid_cases(options.experiment, seed, options.systems):
-            cells.setdefault(name, {}).update(measure([case], options.only))
-            print(f"{time.monotonic() - begin:5.0f} s  seed {seed}  {name}", flush=True)
-            results["changes"][f"seed {seed}"] = summarize(cells.values())
-            RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-    if not options.seeds:
-        results["cells"].setdefault("MS-TCN", {})["softmax"] = measure(mstcn_cases(), options.only)
-        results["changes"]["MS-TCN"] = summarize(results["cells"]["MS-TCN"].values())
-        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+        for name, cases in grid_cases(options.experiment, seed, options.systems, options.tracks, options.many):
+            yield f"seed {seed}", name, cases
+    if options.systems is None and "phases" in options.tracks and not options.many:
+        yield "MS-TCN", "softmax", mstcn_cases()
+
+
+def merge(into: dict[str, dict], changes: dict[str, dict]) -> None:
+    """Put changes by metric into those that were measured before."""
+    for name, by_metric in changes.items():
+        into.setdefault(name, {}).update(by_metric)
 
 
 def captured(function: Any, *args: Any) -> Search:
@@ -108,8 +130,11 @@ def captured(function: Any, *args: Any) -> Search:
     raise ValueError("nothing was searched")
 
 
-def grid_cases(folder: Path, seed: int, systems: list[str] | None) -> Any:
-    """Yield the names and cases of the grid's cells (S_C) whose validation videos are labeled throughout."""
+def grid_cases(folder: Path, seed: int, systems: list[str] | None, wanted_tracks: Sequence[str], many: bool) -> Any:
+    """Yield the names and cases of the grid's cells (S_C), whose validation videos are labeled throughout.
+
+    With `many`, a cell has two cases: the test videos of either half are labeled too, and those of the other tested.
+    """
     from models.experiment.cell import _load
     from models.experiment.choice import choose
     from models.experiment.plan import read_plan
@@ -126,15 +151,24 @@ def grid_cases(folder: Path, seed: int, systems: list[str] | None) -> Any:
             if cell.scenario != "S_C" or (systems is not None and cell.name not in systems):
                 continue
             tracks = json.loads((cell.folder / "predicted.json").read_text())["tracks"]
+            if not set(tracks) & set(wanted_tracks):
+                continue
             with np.load(cell.folder.parent / "view" / "table.npz", allow_pickle=False) as arrays:
                 table = FrameTable.from_arrays(dict(arrays))
             test = videos_of(table, "test")
             predicted = _load(cell.folder / "predictions.npz", table, tracks)
-            search = captured(choose, table, predicted, tracks, test, plan.dynamics)
-            known = np.concatenate(search.parts).tolist()
-            rest = [v for v in range(len(search.examples.mask)) if v not in known]
-            truth = {t: [getattr(table, t)[rows_of(table, v)] for v in test] for t in tracks}
-            yield f"{plan_name}, {cell.scenario}, {cell.name}", Case(search, known, rest, truth)
+            cases = []
+            for part in np.array_split(test, 2) if many else [test]:
+                labeled = [v for v in test if v not in part]
+                parts = np.where(np.isin(table.videos, labeled), "val", table.parts)
+                search = captured(
+                    choose, dataclasses.replace(table, parts=parts), predicted, tracks, list(part), plan.dynamics
+                )
+                known = np.concatenate(search.parts).tolist()
+                rest = [v for v in range(len(search.examples.mask)) if v not in known]
+                truth = {t: [getattr(table, t)[rows_of(table, v)] for v in part] for t in tracks if t in wanted_tracks}
+                cases.append(Case(search, known, rest, truth))
+            yield f"{plan_name}, {cell.scenario}, {cell.name}", cases
 
 
 def mstcn_cases() -> list[Case]:
@@ -208,28 +242,25 @@ def predict(case: Case, only: list[str] | None) -> dict[str, dict]:
         labeled = search.examples.only(positions)
         base, counts = search.learn(np.asarray(positions), np.asarray(own or case.test))
         models = learn_candidates(base, labeled, search.scores, counts, search.trained, search.strength)
+        models.pop(TAKEN_IN, None)
         for track in tracks:
             added = further(track, base, labeled, search.scores, counts, only)
             models |= {f"{track}: {n}": Candidate(p, p, dict.fromkeys(MODES, (track,))) for n, p in added.items()}
         videos = list(own) or case.test
         part = search.examples.only(videos)
         for (name, candidate), mode in itertools.product(models.items(), MODES):
-            if not candidate.tracks[mode]:
+            seen = [t for t in candidate.tracks[mode] if t in tracks]
+            if not seen:
                 continue
             params = getattr(candidate, mode)
-            is_added = ": " in name and "autoregressive" not in name
-            source = search.scores if is_added or name == "scores" else part.obs
-            obs = Observations(*(getattr(source, t) if getattr(params, t) is not None else None for t in TRACKS))
+            obs = observed_by(params, part.obs, search.scores)
             posterior, _ = numpy_posterior(params, obs, part.mask, online=mode == "online")
-            for track, v in itertools.product(candidate.tracks[mode], videos):
+            for track, v in itertools.product(seen, videos):
                 keep, where = part.mask[v], "inner" if own else "test"
                 found[where][track, name, mode, v] = getattr(posterior, track)[v][keep].astype(float)
                 if track == "tools" and not own:
                     found["odds"][name, mode, v] = posterior.tool_log_odds[v][keep].astype(float)
     return found
-
-
-TRACKS = ("phases", "tools")
 
 
 def measure(cases: list[Case], only: list[str] | None) -> dict[str, dict[str, list[float]]]:
@@ -241,6 +272,8 @@ def measure(cases: list[Case], only: list[str] | None) -> dict[str, dict[str, li
         today = [n for n in names if ": " not in n]
         today = [n for n in today if (mode, n) != ONLY_WITHOUT_CHOICE or "counted" not in today]
         changed: dict[str, tuple[list[str], dict]] = {n.split(": ")[1]: ([*today, n], {}) for n in names if ": " in n}
+        if only is not None and len(changed) > 1:
+            changed[" and ".join(changed)] = (list(dict.fromkeys(n for ns, _ in changed.values() for n in ns)), {})
         if only is None:
             changed |= {
                 f"rule: {rule}": (today, constants)

@@ -16,7 +16,7 @@ import numpy as np
 from hmmjax import selection
 from hmmjax.ensembles import Ensemble, recognizer
 from hmmjax.selection import Choice
-from hmmjax.stabilize.candidates import MODES, Candidate, learn_candidates
+from hmmjax.stabilize.candidates import MODES, Candidate, learn_candidates, observed_by
 from hmmjax.stabilize.examples import TRACKS, Examples, label_coverage
 from hmmjax.stabilize.posteriors import numpy_posterior
 from hmmjax.stabilize.strengths import Strength
@@ -106,7 +106,7 @@ class Search:
         done = itertools.count(1)
 
         def learn(item: tuple[tuple[int, ...], tuple[int, ...]]) -> Any:
-            models = self._learn(*item)
+            models = self._learn(*item, chooses)
             tell(next(done), len(wanted))
             return models
 
@@ -123,20 +123,22 @@ class Search:
         )
         return [tuple(group.tolist()) for group in groups]
 
-    def _learn(self, held_out: tuple[int, ...], inferred: tuple[int, ...]) -> tuple[dict[str, Candidate], dict]:
+    def _learn(
+        self, held_out: tuple[int, ...], inferred: tuple[int, ...], chooses: bool
+    ) -> tuple[dict[str, Candidate], dict]:
         """Return models learned without some videos, and what they predict of others: by name, mode and video."""
         positions = np.setdiff1d(np.arange(len(self.examples.mask)), held_out)
         base, counts = self.learn(positions, np.asarray(held_out, int))
-        models = learn_candidates(base, self.examples.only(positions), self.scores, counts, self.trained, self.strength)
+        labeled = self.examples.only(positions)
+        models = learn_candidates(base, labeled, self.scores, counts, self.trained, self.strength, chooses)
         posteriors: dict[tuple[str, str, int], Any] = {}
         if inferred:
             part = self.examples.only(list(inferred))
             for (name, candidate), mode in itertools.product(models.items(), MODES):
                 if not candidate.tracks[mode]:
                     continue
-                obs = Observations(tools=self.scores.tools) if name == "scores" else part.obs
                 params = getattr(candidate, mode)
-                own = Observations(*(getattr(obs, t) if getattr(params, t) is not None else None for t in TRACKS))
+                own = observed_by(params, part.obs, self.scores)
                 found, _ = numpy_posterior(params, own, part.mask, online=mode == "online")
                 for v in inferred:
                     keep = part.mask[v]

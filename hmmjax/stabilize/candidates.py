@@ -1,4 +1,4 @@
-"""Models among which `hmmjax.stabilize.auto` chooses: counted, shrunk, trained for single labels, and with restarts."""
+"""Models among which `hmmjax.stabilize.auto` chooses: counted, shrunk, trained for single labels, and of scores."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -26,6 +26,9 @@ POWER = 0.5
 SLOW = 0.03
 """Power of the emission of a model that follows the recognizer late, and hence ignores errors that last."""
 
+SCORE_ITERATIONS = 10
+"""Iterations of training of the model of phases that observes scores."""
+
 MODES = ("offline", "online")
 
 
@@ -44,6 +47,7 @@ def learn_candidates(
     counts: tuple[Labels, np.ndarray],
     trained: bool,
     strength: Strength,
+    chooses: bool = True,
 ) -> dict[str, Candidate]:
     """Return models learned from the same videos, by name.
 
@@ -54,25 +58,52 @@ def learn_candidates(
         counts: labels and mask of the videos in which transitions are counted.
         trained: whether there are enough videos to train phases for single labels.
         strength: of the shrunk models.
+        chooses: whether there are enough videos to choose by.
 
     Returns:
         "counted" is the given model. If phases are predicted, "shrunk" is held to a recognizer that is mostly right
         (`hmmjax.stabilize.strengths`). With enough videos there are also "trained" for single labels given the past,
         "trained, restarts"; offline "slow", which is shrunk and follows late; and online "counted, restarts", in place
         of the models without restarts. If tools have scores, "scores" takes them as they are, without a threshold, each
-        tool by itself.
+        tool by itself. If phases have, and there are enough videos to choose by, online "trained, scores" takes theirs.
+        `observed_by` says what a model observes.
     """
     tracks = tuple(t for t in TRACKS if getattr(labeled.obs, t) is not None)
     found = {}
     if base.phases is not None and "phases" in tracks and label_coverage(labeled, "phases")[0].any():
         found = _models_of_phases(base.phases, labeled, trained, strength)
+        if chooses and _are_scores(scores.phases):
+            model = _trained_on_scores(base.phases, labeled, scores.phases)
+            found["trained, scores"] = Candidate(model, model, {"offline": (), "online": ("phases",)})
     online = tuple(t for t in tracks if not (t == "phases" and "counted, restarts" in found))
     counted = Candidate(base, without_powers(base), {"offline": tracks, "online": online})
     found = {"counted": counted, **found}
-    if isinstance(scores.tools, np.ndarray) and scores.tools.dtype.kind == "f" and labeled.labels.tools is not None:
+    if _are_scores(scores.tools) and labeled.labels.tools is not None:
         model = _evidence_of_scores(labeled, scores.tools, counts)
         found["scores"] = Candidate(model, model, dict.fromkeys(MODES, ("tools",)))
     return found
+
+
+def observed_by(params: Params, labels: Observations, scores: Observations) -> Observations:
+    """Return what the emissions of a candidate observe of each of its tracks: scores, or labels; None if nothing.
+
+    Args:
+        params: the candidate's model.
+        labels: of all tracks.
+        scores: the recognizer's outputs as read.
+    """
+
+    def choose(track: str) -> Any:
+        emission = getattr(getattr(params, track), "emission", None)
+        if emission is None:
+            return None
+        return getattr(scores if emission.observes == "probabilities" else labels, track)
+
+    return Observations(*map(choose, TRACKS))
+
+
+def _are_scores(outputs: Any) -> bool:
+    return isinstance(outputs, np.ndarray) and outputs.dtype.kind == "f"
 
 
 def _models_of_phases(
@@ -114,6 +145,16 @@ def with_restarts(chain: PhaseChain, probability: float = RESTART) -> PhaseChain
         initial=(1 - first) * jnp.asarray(chain.initial) + first / count,
         transition=(1 - probability) * jnp.asarray(chain.transition) + probability / count,
     )
+
+
+def _trained_on_scores(counted: PhaseChain, labeled: Examples, scores: np.ndarray) -> Params:
+    """Return phases that observe log-odds of scores, trained for single labels given the past."""
+    known, obs = Labels(labeled.labels.phases), Observations(scores)
+    own: Any = estimate(
+        known, obs, labeled.mask, emissions="logit-normal", priors=PRIORS, num_phases=counted.num_phases
+    ).phases
+    start = dataclasses.replace(counted, emission=Tempered(own.emission, jnp.asarray(POWER)))
+    return refine(Params(start), obs, labeled.mask, known, objective="filter", max_iterations=SCORE_ITERATIONS).params
 
 
 def _evidence_of_scores(labeled: Examples, scores: np.ndarray, counts: tuple[Labels, np.ndarray]) -> Params:

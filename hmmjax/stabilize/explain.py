@@ -15,6 +15,7 @@ IN_WORDS = {
     "slow": "a model that ignores errors of the recognizer even if they last",
     "trained": "a model trained on the labels of single frames",
     "trained, restarts": "a model trained on the labels of single frames, which can recover from a wrong phase",
+    "trained, scores": "a model of the recognizer's scores, trained on the labels of single frames",
     "scores": "a model of the recognizer's scores",
     "mixture": "the average of {count} models",
     "mean": "the average of {count} models",
