@@ -13,6 +13,7 @@ from hmmjax._core import lowering
 from hmmjax._core import numerics as num
 from hmmjax._core.batch import Batch, canonical, dtype_of, known_frames, prepare, require_known
 from hmmjax._core.deprecation import renamed_arguments
+from hmmjax._core.inputs import refuse_labels
 from hmmjax._core.interpreter import interpretable
 from hmmjax._core.memory import with_past
 from hmmjax._core.minimize import check_options, minimize
@@ -111,11 +112,9 @@ def calibrate(
 
     Source: the objective of Bahl et al. (1986), as in `refine`, over powers alone.
     """
+    refuse_labels(mask)
     if labels is None or (labels.phases is None and labels.tools is None):
-        where = "labels were passed as mask, the third argument: pass labels=" if isinstance(mask, Labels) else ""
-        raise ValueError(
-            f"calibrate needs labels: {where or 'pass hmmjax.Labels(phases=..., tools=...) with some frames known'}."
-        )
+        raise ValueError("calibrate needs labels: pass hmmjax.Labels(phases=..., tools=...) with some frames known.")
     goal = Objective(objective, balanced, video_weight)
     goal.check()
     check_options(l2, max_iterations)

@@ -13,6 +13,7 @@ from hmmjax._core import numerics as num
 from hmmjax._core.batch import Batch, canonical, dtype_of, prepare, require_known
 from hmmjax._core.constraints import apply_update, fields
 from hmmjax._core.deprecation import renamed_arguments
+from hmmjax._core.inputs import refuse_labels
 from hmmjax._core.minimize import check_options, minimize
 from hmmjax._core.objectives import Objective
 from hmmjax._core.pytree import pytree
@@ -130,6 +131,7 @@ def refine_lengths(
     Raises:
         TypeError, ValueError: as `refine`.
     """
+    refuse_labels(mask)
     if labels is None or (labels.phases is None and labels.tools is None):
         raise ValueError("refine needs labels: pass hmmjax.Labels(phases=..., tools=...) with some frames known.")
     goal.check()

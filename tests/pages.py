@@ -8,7 +8,8 @@ import hmmjax
 from hmmjax import io
 from hmmjax import stabilize as job
 from hmmjax.io import CHOLEC80_PHASES, CHOLEC80_TOOLS
-from hmmjax.stabilize.table import System, compare_systems
+from hmmjax.stabilize.systems import System
+from hmmjax.stabilize.table import compare_systems
 
 IDS = ("video01", "video02", "2026-11-03_case_17_left_camera")
 """Names of videos: of usual length and long."""

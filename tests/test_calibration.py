@@ -151,8 +151,3 @@ def test_bad_input_is_named(unchecked):
         hmmjax.posterior(_tempered(params, jnp.array(-1.0), jnp.ones(2)), CLEAN, MASK)
     with pytest.raises(ValueError, match=r"power has shape"):
         hmmjax.posterior(_tempered(params, jnp.array(1.0), jnp.ones(5)), CLEAN, MASK)
-
-
-def test_labels_in_the_place_of_the_mask_are_named():
-    with pytest.raises(ValueError, match="passed as mask, the third argument: pass labels="):
-        hmmjax.calibrate(hmmjax.init_params(3), hmmjax.Observations(), hmmjax.Labels(np.zeros((1, 4), int)))

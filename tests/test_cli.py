@@ -11,7 +11,7 @@ from commands import NAMES, PHASES, TOOLS, read_both, run
 import hmmjax
 from hmmjax import io
 from hmmjax import stabilize as job
-from hmmjax.stabilize.table import System
+from hmmjax.stabilize.systems import System
 from hmmjax.stabilize.warnings import worse_classes, worse_videos
 
 # --- what is written ---------------------------------------------------------------------------------------------

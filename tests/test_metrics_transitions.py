@@ -11,6 +11,7 @@ from scipy.optimize import linear_sum_assignment
 
 from hmmjax import metrics
 from hmmjax.stabilize import System, compare_systems
+from hmmjax.stabilize.table import compare_recognizers, timing_left_out
 
 QUICK = settings(deadline=None, max_examples=60, derandomize=True)
 
@@ -157,8 +158,36 @@ def test_the_table_measures_timing_in_videos_that_are_labeled_throughout():
     for name, value in measured.items():
         assert rows[name].metrics["M"].value == pytest.approx(value), name
     assert rows["phases lost"].metrics["M"].per_video == (0, 3)
+    assert rows["phase delay, median"].metrics["M"].left_out == ("1 of 2 videos: too many frames without a label",)
     rows = {r.figure for r in compare_systems([system], [partly, partly], None)}
     assert "phases lost" in rows and not any("delay" in name or "found" in name for name in rows)
+    (reason,) = timing_left_out([partly, partly])
+    assert "more than 1% of the frames between the first and the last annotated one lack a phase" in reason
+    assert timing_left_out([TRUTH, partly]) == timing_left_out(None) == timing_left_out([np.full(9, -1)]) == []
+
+
+def test_timing_does_not_need_a_label_in_every_frame():
+    """One frame of eighty may lack its label, even at a change, and any number at the ends."""
+    whole = {r.figure: r for r in compare_systems([System("M", [PREDICTED])], [TRUTH], None)}
+    change = int(np.flatnonzero(np.diff(TRUTH))[0])
+    for at in (change, change - 3, slice(0, 2), slice(70, 80)):
+        cut = TRUTH.copy()
+        cut[at] = -1
+        rows = {r.figure: r for r in compare_systems([System("M", [PREDICTED])], [cut], None)}
+        for name in ("phase changes found in 10 s", "phase change F1 at 10 s", "phase delay, median"):
+            assert rows[name].metrics["M"].value == whole[name].metrics["M"].value and rows[name].truth in (3, None)
+        filled = "frames without a label take the closest" in rows["phase delay, median"].metrics["M"].convention
+        assert filled == isinstance(at, int)
+    cut[40:43] = -1  # too wide a gap
+    assert "phase delay, median" not in {r.figure for r in compare_systems([System("M", [PREDICTED])], [cut], None)}
+
+
+def test_a_recognizer_that_lacks_a_frame_is_timed():
+    given = PREDICTED.copy()
+    given[5] = -1
+    rows = compare_recognizers([System("M", [given])], [System("M_H", [PREDICTED])], [TRUTH], None)
+    (row,) = [r for r in rows if r.figure == "phase delay, median"]
+    assert row.metrics["M"].value == row.metrics["M_H"].value
 
 
 def test_counts_of_nothing_are_undefined():

@@ -20,10 +20,11 @@ from hmmjax.report import sections, sentences, summary, tables, worse
 from hmmjax.report.delays import Delay, delays, later
 from hmmjax.report.figures import pictures
 from hmmjax.report.latex import latex
-from hmmjax.report.minutes import Minutes
+from hmmjax.report.minutes import Minutes, estimate_minutes
 from hmmjax.report.reasons import describe, reasons_in_words
 from hmmjax.stabilize import warnings
-from hmmjax.stabilize.table import System, compare_systems
+from hmmjax.stabilize.systems import System
+from hmmjax.stabilize.table import compare_systems
 
 P, T = ("Alpha", "Beta<b>", "Gamma"), ("Knife", "Fork_1")
 
@@ -266,6 +267,10 @@ def test_delays_are_of_the_same_changes(result):
     assert (smooth.median, smooth.close) == (10, 1)
     assert later([raw, smooth]) == ["phase changes shown within 10 s of the annotated ones: 2 to 1 of 2"]
     assert later([smooth]) == [] == later([])
+    truth[0][[30, 0]] = -1  # one frame inside, and one at the end
+    assert delays(dataclasses.replace(few, truth_phases=truth))[:2] == [raw, smooth]
+    truth[0][31:33] = -1
+    assert delays(dataclasses.replace(few, truth_phases=truth)) == []
 
 
 def test_the_summary_counts_minutes_and_segments(result):
@@ -299,6 +304,11 @@ def test_the_summary_counts_minutes_and_segments(result):
     half = dataclasses.replace(own, truth_phases=[np.where(np.arange(60) < 30, truth, -1)])
     assert summary.balance(half, "phases", P).minutes == [30]
     assert summary.difference(half, "phases").true_changes is None
+    assert np.isnan(estimate_minutes(half, "phases", P, intervals=False).truth).all()
+    # A single frame without a label, at a change, hides nothing.
+    one = dataclasses.replace(own, truth_phases=[np.where(np.arange(60) == 19, -1, truth)])
+    assert summary.difference(one, "phases").true_changes == 2
+    np.testing.assert_allclose(estimate_minutes(one, "phases", P, intervals=False).truth, [[20, 20, 20]])
 
 
 def one_video(result, truth, raw, smooth):

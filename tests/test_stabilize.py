@@ -39,6 +39,10 @@ def test_settings_are_built_from_keywords():
         ({"threshold": 1.5}, r"threshold=1\.5 is not a probability"),
         ({"max_iterations": -1}, "max_iterations=-1 is negative"),
         ({"step": 0}, "step=0 is not a number of frames"),
+        ({"metric": "accuracy", "emissions": "confusion"}, "so that nothing is compared"),
+        ({"metric": "accuracy", "learn": "count"}, "so that nothing is compared"),
+        ({"metric": "accuracy", "calibrated": False}, "so that nothing is compared"),
+        ({"metric": "accuracy", "stages": True}, "so that nothing is compared"),
     ],
 )
 def test_settings_out_of_range_are_refused(options, message):

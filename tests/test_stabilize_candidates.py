@@ -36,13 +36,19 @@ def test_phases_of_scores_are_candidates_online_where_there_is_a_choice(scores):
     labeled = Examples(labels, Labels(TRUTH), np.ones(TRUTH.shape, bool))
     base = estimate(labeled.labels, labels, labeled.mask, emissions="confusion")
 
-    def learn(outputs, chooses):
-        return learn_candidates(base, labeled, outputs, (labeled.labels, labeled.mask), False, STRENGTHS["few"], chooses)
+    def learn(outputs, chooses=True, trained=False):
+        counts = labeled.labels, labeled.mask
+        return learn_candidates(base, labeled, outputs, counts, trained, STRENGTHS["few"], chooses)
 
-    models = learn(Observations(scores), True)
+    models = learn(Observations(scores))
     added = models["trained, scores"]
     assert dict(added.tracks) == {"offline": (), "online": ("phases",)}
     observed = [observed_by(m.online, labels, Observations(scores)).phases for m in models.values()]
     for name, x in zip(models, observed, strict=True):
         assert_array_equal(x, scores if name == "trained, scores" else labels.phases)
-    assert "trained, scores" not in learn(labels, True) and "trained, scores" not in learn(Observations(scores), False)
+    for others in (
+        learn(labels),
+        learn(Observations(scores), chooses=False),
+        learn(Observations(scores), trained=True),
+    ):
+        assert "trained, scores" not in others

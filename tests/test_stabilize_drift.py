@@ -3,7 +3,7 @@
 import numpy as np
 
 from hmmjax.stabilize.drift import drifted_states, vanished_phases
-from hmmjax.stabilize.table import System
+from hmmjax.stabilize.systems import System
 
 NAMES = ("first", "short", "last")
 

@@ -1,13 +1,17 @@
 """Annotations that stop early, or miss phases: what is learned from them, said of them, and counted in them."""
 
+import json
+
 import numpy as np
 import pytest
+from commands import NAMES, run
 
 from hmmjax import Labels, Observations, io
 from hmmjax.stabilize import learn_model
 from hmmjax.stabilize.coverage import FEW_RUNS, describe_missing, is_partial, shows_classes
 from hmmjax.stabilize.examples import Examples, bridge_gaps, label_coverage
-from hmmjax.stabilize.table import System, compare_systems
+from hmmjax.stabilize.systems import System
+from hmmjax.stabilize.table import compare_systems
 from hmmjax.stabilize.warnings import mismatched_names
 
 
@@ -125,3 +129,24 @@ def test_a_model_learns_nearly_the_same_without_the_last_label(recognized):
     np.testing.assert_allclose(less.params.phases.transition, whole.params.phases.transition, atol=1e-6)
     np.testing.assert_allclose(less.params.phases.initial, whole.params.phases.initial, atol=1e-6)
     np.testing.assert_allclose(less.params.phases.emission.matrix, whole.params.phases.emission.matrix, atol=0.01)
+
+
+def test_a_line_that_was_cut_changes_no_choice_and_hides_no_metric(world, both, tmp_path):
+    """One line less in every annotation file; the default command chooses as with all of them."""
+    for i, path in enumerate(sorted((world / "truth").iterdir())):
+        lines = path.read_text().splitlines(keepends=True)
+        del lines[(-1, 1, 20)[i % 3]]
+        (tmp_path / path.name).write_text("".join(lines))
+    result = run(
+        "stabilize", world / "said", "--annotations", tmp_path, *NAMES, "--no-pictures", "--out", tmp_path / "o"
+    )
+    assert "recognizer errors counted in labeled frames" in result.stderr and "EM" not in result.stderr
+    for what in ("phases, offline: ", "phases, online: ", "tools, offline: ", "tools, online: "):
+        assert what in result.stderr, what
+    cut, whole = (
+        {(r["figure"], r["system"]): r["value"] for r in json.loads((f / "table.json").read_text())["table"]}
+        for f in (tmp_path / "o", both[0])
+    )
+    assert cut.keys() == whole.keys() and ("phase delay, median", "M_H") in cut
+    for figure in ("phase accuracy, pooled", "tool F1, macro"):
+        assert abs(cut[figure, "M_H"] - whole[figure, "M_H"]) < 0.03, figure

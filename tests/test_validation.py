@@ -1,6 +1,7 @@
 """Bad input gets an error that names the cause and the fix."""
 
 import dataclasses
+import inspect
 
 import cases
 import jax
@@ -347,3 +348,26 @@ def test_kinds_of_transitions_and_observations():
     with pytest.raises(TypeError, match="a tuple of emission families"):
         hmmjax.posterior(params, hmmjax.Observations((obs.phases, obs.phases), obs.tools))
     assert hmmjax.sample(params, jax.random.key(0), np.array([], int))[2].shape == (0, 0)
+
+
+def takes_a_mask(function):
+    return inspect.isfunction(function) and "mask" in inspect.signature(function).parameters
+
+
+SLIPS = {name: f for name in hmmjax.__all__ if takes_a_mask(f := getattr(hmmjax, name))}
+SLIPS |= {name: getattr(hmmjax.diagnostics, name) for name in ("bic", "find_drift", "fit_best", "held_out")}
+SLIPS |= {"fit_with_checkpoint": hmmjax.checkpoint.fit_with_checkpoint}
+
+
+@pytest.mark.parametrize("name", SLIPS)
+def test_labels_in_the_place_of_the_mask_are_named(name):
+    """Those who think that labels follow observations: fit(params, obs, labels)."""
+    case, names = CONFUSION, list(inspect.signature(SLIPS[name]).parameters)
+    labels = hmmjax.Labels(np.zeros((1, T), np.int32), np.zeros((1, T, K), np.int32))
+    given = {"params": case.params, "obs": case.obs, "labels": labels, "key": jax.random.key(0), "path": "none"}
+    given["learn"] = hmmjax.estimate
+    with pytest.raises(TypeError, match=r"labels were passed as mask, the argument before labels\. Pass them by name"):
+        SLIPS[name](*(given[n] for n in names[: names.index("mask")]), labels)
+    if name == "fit":
+        with pytest.raises(TypeError, match="observations were passed as mask"):
+            hmmjax.fit(case.params, case.obs, case.obs)

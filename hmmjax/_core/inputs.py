@@ -24,10 +24,11 @@ def pad_lists(
         lists is False in `mask`.
 
     Raises:
-        TypeError: an entry of a list is not an array, or some hold floats and others integers.
+        TypeError: an entry of a list is not an array, some hold floats and others integers, or the mask is labels.
         ValueError: lists alongside arrays, or lists whose videos disagree.
     """
     check_records(obs, labels)
+    refuse_labels(mask)
     # Constructors normalize arrays; a tree that `jax.tree.map` rebuilt did not pass through one.
     obs, mask = Observations(obs.phases, obs.tools), native("mask", mask)
     labels = None if labels is None else Labels(labels.phases, labels.tools)
@@ -59,6 +60,16 @@ def pad_lists(
     if labels is not None:
         labels = Labels(tree(labels.phases, -1), tree(labels.tools, -1))
     return Observations(tree(obs.phases), tree(obs.tools)), mask, labels, lengths
+
+
+def refuse_labels(mask: Any) -> None:
+    """Raise TypeError if labels or observations were passed as mask, the argument before labels."""
+    if isinstance(mask, Labels):
+        raise TypeError("labels were passed as mask, the argument before labels. Pass them by name: labels=...")
+    if isinstance(mask, Observations):
+        raise TypeError(
+            "observations were passed as mask. Pass a bool array (B, T), or None if all frames are observed."
+        )
 
 
 def _list_lengths(lists: dict[str, list[Any]]) -> tuple[int, ...]:

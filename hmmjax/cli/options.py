@@ -311,8 +311,8 @@ class Modeling:
     iterations: Annotated[
         int | None,
         _learn(
-            help="Maximum number of EM iterations. Default: 0 if counting suffices (some video is labeled "
-            "throughout), else 100.",
+            help="Maximum number of EM iterations. Default: 0 if counting suffices (at least 99% of some video's "
+            "frames are labeled), else 100.",
             min=0,
         ),
     ] = None

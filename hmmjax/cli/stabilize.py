@@ -126,11 +126,6 @@ def _check(learning: o.Learning, modeling: o.Modeling, split: o.Split) -> None:
     given = [option for option, value in changed.items() if value]
     if modeling.model is not None and given:
         raise ValueError(f"--model learns nothing, so {', '.join(given)} cannot apply. Fix: leave out one or the other")
-    if "--metric" in given and {"--emissions", "--learn", "--calibrate", "--durations"} & {*given}:
-        raise ValueError(
-            "--metric is what --emissions auto compares, but a family or a way of learning was given. Fix: leave out "
-            "one or the other"
-        )
     if modeling.online_model is not None and modeling.model is None:
         raise ValueError("--online-model is the filter's part of a given model. Fix: give --model too")
     reading.check_learning(learning)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hmmjax.metrics.segments import delays_of
-from hmmjax.report.tables import annotated
+from hmmjax.report.tables import phases_without_gaps
 from hmmjax.stabilize import Stabilized
 
 #: Annotators disagree by about this many seconds; it is also the tolerance of metrics with relaxed boundaries.
@@ -43,7 +43,7 @@ class Delay:
 
 
 def delays(result: Stabilized) -> list[Delay]:
-    """Measure the delays of every system at the phase changes of the videos that are annotated throughout.
+    """Measure the delays of every system at the phase changes of annotated videos without wide gaps.
 
     Args:
         result: from `hmmjax.stabilize.stabilize`.
@@ -53,7 +53,7 @@ def delays(result: Stabilized) -> list[Delay]:
 
     Source: delays of `hmmjax.metrics.transition_delay`, here over the same changes for all systems.
     """
-    found = annotated(result, "phases", lambda s: s.phase_labels())
+    found = phases_without_gaps(result)
     if found is None:
         return []
     truth, systems = found

@@ -39,7 +39,7 @@ def pictures(
 
 
 def _confusions(result: Stabilized, names: Sequence[str]) -> list[Picture]:
-    found = annotated(result, "phases", lambda s: s.phase_labels(), throughout=False)
+    found = annotated(result, "phases", lambda s: s.phase_labels())
     if found is None:
         return []
     truth, predicted = found
@@ -62,7 +62,7 @@ def _confusions(result: Stabilized, names: Sequence[str]) -> list[Picture]:
 
 
 def _precision_recall(result: Stabilized) -> list[Picture]:
-    found = annotated(result, "tools", lambda s: s.tool_ranking, throughout=False)
+    found = annotated(result, "tools", lambda s: s.tool_ranking)
     if found is None:
         return []
     truth, predicted = found

@@ -22,6 +22,7 @@ from hmmjax.ensembles import main_member
 from hmmjax.report.picture import Picture, matrix_rows
 from hmmjax.report.reasons import tool_matrix
 from hmmjax.stabilize import Stabilized
+from hmmjax.stabilize.gaps import without_gaps
 
 
 def transition_pictures(result: Stabilized, phase_names: Sequence[str], tool_names: Sequence[str]) -> list[Picture]:
@@ -71,7 +72,7 @@ def _stays(result: Stabilized, count: int) -> tuple[str, np.ndarray, np.ndarray]
         The source ("annotation" or "stabilized labels"), the fraction of stays that the end of the video cuts off, and
         the mean duration in minutes; NaN for phases that never occur.
     """
-    complete = [t for t in result.truth_phases or [] if (t >= 0).all()]
+    complete = [filled for t in result.truth_phases or [] if (filled := without_gaps(t)) is not None]
     stays, ends, frames = np.zeros(count), np.zeros(count), np.zeros(count)
     for labels in complete or result.smoothed.phase_labels():
         starts = np.r_[0, np.flatnonzero(np.diff(labels)) + 1]

@@ -10,9 +10,10 @@ import numpy as np
 from hmmjax._core.occupancy import occupancy_variance
 from hmmjax.ensembles import main_member
 from hmmjax.stabilize import Stabilized
+from hmmjax.stabilize.gaps import without_gaps
 from hmmjax.stabilize.prepare import observations_for
 from hmmjax.stabilize.settings import Progress, ignore_progress
-from hmmjax.stabilize.table import as_phases, as_tools
+from hmmjax.stabilize.systems import as_phases, as_tools
 from hmmjax.types import Observations
 
 #: Number of videos that are inferred together: bounds memory.
@@ -122,8 +123,8 @@ def estimate_minutes(
     raw, known = getattr(result.raw, track), getattr(result, f"truth_{track}")
 
     def tally(values: Any) -> np.ndarray:
-        labels = as_phases(values) if track == "phases" else as_tools(values)
-        if (labels < 0).any():
+        labels = without_gaps(as_phases(values) if track == "phases" else as_tools(values))
+        if labels is None:
             return np.full(count, np.nan)
         if track == "tools":
             return labels.sum(0) * unit

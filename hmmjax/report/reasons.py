@@ -11,7 +11,7 @@ from hmmjax.ensembles import main_member
 from hmmjax.plots.style import words
 from hmmjax.stabilize import Stabilized
 from hmmjax.stabilize.prepare import observations_for
-from hmmjax.stabilize.table import as_phases, as_tools
+from hmmjax.stabilize.systems import as_phases, as_tools
 from hmmjax.transitions import PhaseConditioned
 from hmmjax.types import Observations, Params
 

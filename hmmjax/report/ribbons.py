@@ -8,7 +8,7 @@ import numpy as np
 
 from hmmjax.plots import PHASE_COLORS, ROW_COLORS, changes, spans
 from hmmjax.stabilize import Stabilized
-from hmmjax.stabilize.table import as_phases, as_tools
+from hmmjax.stabilize.systems import as_phases, as_tools
 
 #: Fields of `Stabilized`, and names of their rows in the viewer, from top to bottom.
 ROWS = (("raw", "raw"), ("filtered", "online"), ("smoothed", "stabilized"))

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from hmmjax.plots import words
+from hmmjax.plots import changes, words
 from hmmjax.report import ribbons
 from hmmjax.report.cells import DASH
 from hmmjax.report.frames import Frames
 from hmmjax.report.minutes import Minutes
 from hmmjax.report.reasons import Change, describe, reasons_in_words
 from hmmjax.stabilize import Stabilized, System
+from hmmjax.stabilize.gaps import without_gaps
 from hmmjax.stabilize.warnings import score_texts, video_score
 
 
@@ -32,9 +33,9 @@ def video_scores(result: Stabilized, i: int) -> list[dict[str, Any]]:
                 shown = " → ".join(text.removeprefix("0") for text in score_texts(before, after))
                 lines.append({"text": f"{figure} {shown}{mark}", "worse": worse})
         counts = ribbons.count_changes(result, i, track)
-        # Raw and stabilized changes are counted in every frame, so a truth with gaps is not comparable.
-        complete = truth is not None and bool((truth[i] >= 0).all())
-        true = f" (truth {counts['truth']})" if complete and "truth" in counts else ""
+        # Raw and stabilized changes are counted in every frame, so a truth with wide gaps is not comparable.
+        filled = None if truth is None else without_gaps(truth[i])
+        true = "" if filled is None else f" (truth {sum(changes(x) for x in filled.reshape(len(filled), -1).T)})"
         lines.append({"text": f"{what} {counts['raw']} → {counts['stabilized']}{true}", "worse": False})
     return lines
 

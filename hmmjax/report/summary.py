@@ -8,7 +8,8 @@ import numpy as np
 
 from hmmjax.plots import changes
 from hmmjax.stabilize import Stabilized
-from hmmjax.stabilize.table import as_phases, as_tools
+from hmmjax.stabilize.gaps import without_gaps
+from hmmjax.stabilize.systems import as_phases, as_tools
 
 #: The model counts as sure of a label from this probability.
 SURE = 0.9
@@ -138,13 +139,14 @@ def difference(result: Stabilized, track: str) -> Difference | None:
     if before is not None:
         changed = sum(float((a != b).sum()) for a, b in zip(before, after, strict=True)) * unit
     truth = getattr(result, f"truth_{track}")
-    known = [] if truth is None or not all((x >= 0).all() for x in truth) else [_columns(track, x) for x in truth]
+    filled = [without_gaps(x) for x in truth or ()]
+    known = [_columns(track, x) for x in filled if x is not None]
     return Difference(
         track=track,
         minutes=sum(x.size for x in after) * unit,
         changed=changed,
         changes=(None if before is None else _count(before), _count(after)),
-        true_changes=_count(known) if known else None,
+        true_changes=_count(known) if known and len(known) == len(filled) else None,
         sure=float(np.concatenate([_sure(track, x).ravel() for x in smooth]).mean()),
     )
 

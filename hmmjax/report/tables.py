@@ -11,6 +11,7 @@ from hmmjax import metrics
 from hmmjax.io import CHOLEC80_PHASES
 from hmmjax.metrics import Metric
 from hmmjax.stabilize import Row, Stabilized, System
+from hmmjax.stabilize.gaps import annotated_span
 from hmmjax.stabilize.table import compare_recognizers
 
 #: Names of the systems on the page.
@@ -76,7 +77,7 @@ def main_table(result: Stabilized) -> list[Row]:
 def more_metrics(result: Stabilized) -> list[Row]:
     """Compute further metrics: segments, calibration, and other definitions of average precision."""
     rows: list[Row] = []
-    phases = annotated(result, "phases", lambda s: s.phase_labels())
+    phases = phases_without_gaps(result)
     if phases:
         truth, predicted = phases
         wanted: list[tuple[str, Callable[..., Metric]]] = [
@@ -139,14 +140,14 @@ def gain(row: Row) -> float:
 def per_class(result: Stabilized) -> list[Row]:
     """Compute metrics per class: precision, recall and strict Jaccard of phases, AP and F1 of tools."""
     rows: list[Row] = []
-    phases = annotated(result, "phases", lambda s: s.phase_labels(), throughout=False)
+    phases = annotated(result, "phases", lambda s: s.phase_labels())
     if phases:
         truth, predicted = phases
         table = {n: metrics.phase_metrics(truth, x, names=result.phase_names) for n, x in predicted.items()}
         for k, name in ((1, "precision"), (2, "recall"), (4, "Jaccard")):
             rows.append(Row(f"phase {name}", {n: found[k] for n, found in table.items()}))
-    tools = annotated(result, "tools", lambda s: s.tools, throughout=False)
-    ranking = annotated(result, "tools", lambda s: s.tool_ranking, throughout=False)
+    tools = annotated(result, "tools", lambda s: s.tools)
+    ranking = annotated(result, "tools", lambda s: s.tool_ranking)
     if tools and ranking:
         (truth, predicted), (_, ranked) = tools, ranking
         rows.append(
@@ -164,14 +165,14 @@ def per_class(result: Stabilized) -> list[Row]:
 def pairs(result: Stabilized) -> list[Pair]:
     """Compare stabilized with raw in each video."""
     measured: list[tuple[str, dict[str, Metric]]] = []
-    phases = annotated(result, "phases", lambda s: s.phase_labels(), throughout=False)
+    phases = annotated(result, "phases", lambda s: s.phase_labels())
     if phases and {"M", "M_H"} <= set(phases[1]):
         truth, predicted = phases
         measured.append(("phase accuracy", {n: metrics.accuracy(truth, x) for n, x in predicted.items()}))
         options = {"names": result.phase_names, "mean": "classes-then-videos"}
         measured.append(("phase Jaccard", {n: metrics.jaccard(truth, x, **options) for n, x in predicted.items()}))
-    tools = annotated(result, "tools", lambda s: s.tools, throughout=False)
-    ranking = annotated(result, "tools", lambda s: s.tool_ranking, throughout=False)
+    tools = annotated(result, "tools", lambda s: s.tools)
+    ranking = annotated(result, "tools", lambda s: s.tool_ranking)
     if tools and ranking and {"M", "M_H"} <= set(tools[1]):
         (truth, predicted), (_, ranked) = tools, ranking
         options = {"names": result.tool_names, "mean": "classes-then-videos"}
@@ -192,7 +193,7 @@ def _pair(figure: str, raw: Metric, stabilized: Metric, split: str) -> Pair:
 
 
 def annotated(
-    result: Stabilized, track: str, values: Callable[[System], Any], *, floats: bool = False, throughout: bool = True
+    result: Stabilized, track: str, values: Callable[[System], Any], *, floats: bool = False
 ) -> tuple[list[np.ndarray], dict[str, list[np.ndarray]]] | None:
     """Return the truth and each system's predictions in annotated videos; None if there are none.
 
@@ -201,26 +202,32 @@ def annotated(
         track: "phases" or "tools".
         values: returns a system's predictions, one array per video.
         floats: use only systems that predict probabilities.
-        throughout: use only videos that are annotated without gaps; unlabeled frames at their ends are cut off.
     """
-    truth = getattr(result, f"truth_{track}")
-    if truth is None:
-        return None
-    keep: list[tuple[int, slice]] = []
-    for i, labels in enumerate(truth):
-        known = np.flatnonzero((labels >= 0).all(-1) if labels.ndim == 2 else labels >= 0)
-        if known.size and (not throughout or known.size == known[-1] - known[0] + 1):
-            keep.append((i, slice(known[0], known[-1] + 1) if throughout else slice(None)))
+    truth = getattr(result, f"truth_{track}") or []
+    keep = [i for i, labels in enumerate(truth) if ((labels >= 0).all(-1) if labels.ndim == 2 else labels >= 0).any()]
     predicted: dict[str, list[np.ndarray]] = {}
     for system in systems(result):
         given = getattr(system, track)
         if given is None or (floats and given[0].dtype.kind != "f"):
             continue
         array = values(system)
-        predicted[system.name] = [array[i][cut] for i, cut in keep]
-    if not keep or not predicted:
+        predicted[system.name] = [array[i] for i in keep]
+    return ([truth[i] for i in keep], predicted) if keep and predicted else None
+
+
+def phases_without_gaps(result: Stabilized) -> tuple[list[np.ndarray], dict[str, list[np.ndarray]]] | None:
+    """Return true and predicted phases from the first to the last label; None if no video shows when phases change.
+
+    Args:
+        result: from `hmmjax.stabilize.stabilize`. Videos of which too many frames lack a label are left out, see
+            `hmmjax.stabilize.gaps.annotated_span`.
+    """
+    found = annotated(result, "phases", lambda s: s.phase_labels())
+    if found is None:
         return None
-    return [truth[i][cut] for i, cut in keep], predicted
+    spans = [(i, *span) for i, t in enumerate(found[0]) if (span := annotated_span(t)) is not None]
+    predicted = {name: [x[i][span] for i, span, _ in spans] for name, x in found[1].items()}
+    return ([filled for _, _, filled in spans], predicted) if spans else None
 
 
 def _partial(function: Callable[..., Metric], **fixed: Any) -> Callable[..., Metric]:

@@ -12,6 +12,7 @@ from hmmjax.report.summary import Balance, Difference, Segment
 from hmmjax.report.tables import gain
 from hmmjax.stabilize import Row, Stabilized, System
 from hmmjax.stabilize.drift import vanished_phases
+from hmmjax.stabilize.gaps import without_gaps
 from hmmjax.stabilize.warnings import MIN_DROP, worse_classes, worse_videos
 
 #: Delays that grow by more than this many seconds have become worse.
@@ -188,7 +189,7 @@ def vanished(result: Stabilized) -> list[Worse]:
     labels = result.raw.phase_labels()
     if result.truth_phases is not None:
         pairs = zip(labels, result.truth_phases, strict=True)
-        labels = [np.where(np.isin(x, t), x, -1) if (t >= 0).all() else x for x, t in pairs]
+        labels = [np.where(np.isin(x, t), x, -1) if without_gaps(t) is not None else x for x, t in pairs]
     names = None if result.phase_names is None else [words(n) for n in result.phase_names]
     raw = System("M", labels)
     found = vanished_phases(raw, result.smoothed, names, result.ids, result.step_seconds)

@@ -23,7 +23,8 @@ from hmmjax.stabilize.results import read_results
 from hmmjax.stabilize.settings import PRIORS, Settings
 from hmmjax.stabilize.sparse import learn_from_single_frames
 from hmmjax.stabilize.split import Split, find_split
-from hmmjax.stabilize.table import Row, System, compare_systems, finite_or_none
+from hmmjax.stabilize.systems import System
+from hmmjax.stabilize.table import Row, compare_systems, finite_or_none
 from hmmjax.stabilize.write import as_json, plot_result, records, result_tracks, write_results, write_stabilized
 
 __all__ = [

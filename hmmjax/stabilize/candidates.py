@@ -65,14 +65,15 @@ def learn_candidates(
         (`hmmjax.stabilize.strengths`). With enough videos there are also "trained" for single labels given the past,
         "trained, restarts"; offline "slow", which is shrunk and follows late; and online "counted, restarts", in place
         of the models without restarts. If tools have scores, "scores" takes them as they are, without a threshold, each
-        tool by itself. If phases have, and there are enough videos to choose by, online "trained, scores" takes theirs.
-        `observed_by` says what a model observes.
+        tool by itself. If phases have, and videos are too few to train phases otherwise but enough to choose by, online
+        "trained, scores" takes theirs (`benchmarks/families.py` measured both). `observed_by` says what a model
+        observes.
     """
     tracks = tuple(t for t in TRACKS if getattr(labeled.obs, t) is not None)
     found = {}
     if base.phases is not None and "phases" in tracks and label_coverage(labeled, "phases")[0].any():
         found = _models_of_phases(base.phases, labeled, trained, strength)
-        if chooses and _are_scores(scores.phases):
+        if chooses and not trained and _are_scores(scores.phases):
             model = _trained_on_scores(base.phases, labeled, scores.phases)
             found["trained, scores"] = Candidate(model, model, {"offline": (), "online": ("phases",)})
     online = tuple(t for t in tracks if not (t == "phases" and "counted, restarts" in found))

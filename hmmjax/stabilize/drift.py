@@ -6,7 +6,7 @@ import numpy as np
 
 from hmmjax.agreement import agreement
 from hmmjax.metrics.segments import segments
-from hmmjax.stabilize.table import System
+from hmmjax.stabilize.systems import System
 
 #: A phase that the recognizer's labels hold for this many seconds in a video should not vanish without notice.
 LONG_ENOUGH = 10.0

@@ -8,7 +8,8 @@ from hmmjax.io import BatchIndex, FormatError, Track
 from hmmjax.io.parts import trained_on
 from hmmjax.stabilize.examples import TRACKS
 from hmmjax.stabilize.prepare import align
-from hmmjax.stabilize.table import Row, System, compare_systems, restrict_truth
+from hmmjax.stabilize.systems import System, restrict_truth
+from hmmjax.stabilize.table import Row, compare_systems, timing_left_out
 from hmmjax.stabilize.warnings import mismatched_names
 from hmmjax.types import Posterior
 
@@ -49,6 +50,7 @@ def evaluate_predictions(
     outputs = as_system("predictions", raw, index)
     known = restrict_truth(outputs, as_system("truth", labels, index))
     warnings = mismatched_names(outputs, known.phases, names["phases"], (*predictions, *truth))
+    warnings += timing_left_out(known.phases)
     rows = compare_systems(
         [outputs],
         known.phases,

@@ -5,14 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from hmmjax.stabilize.gaps import closest, spared
 from hmmjax.types import Labels, Observations
 
 TRACKS = ("phases", "tools")
-
-#: Largest fraction of a video's frames without labels with which it still counts as labeled throughout.
-SPARED = 0.01
-#: One frame without a label is spared in videos of at least this many frames.
-ONE_OF = 20
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -75,8 +71,8 @@ class Examples:
 def label_coverage(examples: Examples, track: str) -> tuple[np.ndarray, np.ndarray]:
     """Return for each video whether `track` has any label, and whether it is labeled throughout: two (B,) bool arrays.
 
-    A video is labeled throughout if no more than `SPARED` of its valid frames lack a label. Both are False for empty
-    videos.
+    A video is labeled throughout if no more than 1% of its valid frames lack a label, see `hmmjax.stabilize.gaps`. Both
+    are False for empty videos.
     """
     labels = getattr(examples.labels, track)
     if labels is None:
@@ -85,7 +81,7 @@ def label_coverage(examples: Examples, track: str) -> tuple[np.ndarray, np.ndarr
     some = (labels >= 0) if labels.ndim == 2 else (labels >= 0).any(-1)
     count = examples.mask.sum(1)
     missing = (~known & examples.mask).sum(1)
-    return (some & examples.mask).any(1), (missing <= _spared(count)) & (count > 0)
+    return (some & examples.mask).any(1), (missing <= spared(count)) & (count > 0)
 
 
 def bridge_gaps(labels: Labels, mask: np.ndarray) -> Labels:
@@ -110,15 +106,7 @@ def bridge_gaps(labels: Labels, mask: np.ndarray) -> Labels:
         filled = np.array(values)
         for i in np.flatnonzero(whole):
             length = int(np.flatnonzero(mask[i]).max()) + 1
-            for column in filled[i, :length].reshape(length, -1).T:  # views
-                known = np.flatnonzero(column >= 0)
-                if 0 < known.size < length:
-                    column[:] = column[known[np.searchsorted((known[1:] + known[:-1]) / 2, np.arange(length))]]
+            filled[i, :length] = closest(filled[i, :length])
         return filled
 
     return Labels(bridge("phases"), bridge("tools"))
-
-
-def _spared(count: np.ndarray) -> np.ndarray:
-    """Return how many frames may lack labels in videos of `count` frames: at least one from `ONE_OF` frames on."""
-    return np.maximum(SPARED * count, count >= ONE_OF)

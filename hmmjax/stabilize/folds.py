@@ -51,7 +51,7 @@ def plan_folds(prepared: Prepared, settings: Settings, progress: Progress) -> tu
     reason = why_not_chosen(prepared, settings, known)
     if settings.emissions == AUTO and not reason:
         return _plan_auto(prepared, settings, known, parts, enough, progress)
-    own = dataclasses.replace(settings, calibrated=enough if settings.calibrates is None else settings.calibrates)
+    own = settings.named(calibrated=enough if settings.calibrates is None else settings.calibrates)
     everything = np.arange(len(examples.mask))
     count = len(parts) + 1 if known.size > 1 else 1
     plan: list[Part] = []
@@ -102,7 +102,7 @@ def _learn_named(
     prepared: Prepared, settings: Settings, known: np.ndarray, enough: bool, progress: Progress
 ) -> Learned:
     """Learn the model of all videos with a named family, or with that which "auto" falls back on."""
-    own = dataclasses.replace(settings, calibrated=enough if settings.calibrates is None else settings.calibrates)
+    own = settings.named(calibrated=enough if settings.calibrates is None else settings.calibrates)
     everything = np.arange(len(prepared.examples.mask))
     final = _learn_from(prepared, own, everything, known[:0], "EM, all videos", progress)
     if reason := why_not_chosen(prepared, settings, known):
@@ -182,7 +182,7 @@ def _search(
     from hmmjax.stabilize import auto  # it infers, which needs the type of a plan
 
     labeled = prepared.labeled(settings.threshold)
-    own = dataclasses.replace(settings, emissions=settings.family, calibrated=False)
+    own = settings.named(emissions=settings.family, calibrated=False)
     ids, counts = prepared.index.ids, prepared.counts
 
     methods: dict[int, str] = {}

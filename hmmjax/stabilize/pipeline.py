@@ -18,7 +18,8 @@ from hmmjax.stabilize.posteriors import infer_plan
 from hmmjax.stabilize.prepare import Prepared, prepare_inputs
 from hmmjax.stabilize.settings import AUTO, Progress, Settings, ignore_progress, with_overrides
 from hmmjax.stabilize.split import Split, check_classes, find_split
-from hmmjax.stabilize.table import Row, System, compare_recognizers, restrict_truth
+from hmmjax.stabilize.systems import System, restrict_truth
+from hmmjax.stabilize.table import Row, compare_recognizers, timing_left_out
 from hmmjax.stabilize.warnings import (
     calibration_effect,
     describe_effect,
@@ -216,6 +217,8 @@ def _stabilize(
         relaxed=settings.relaxed,
         split=protocol,
     )
+    if systems[0].phases is not None:
+        notices += timing_left_out(truth.phases)
     notices += _warnings(prepared, recognizers, systems[0], truth)
     return Stabilized(
         index.ids,

@@ -15,7 +15,8 @@ from hmmjax.io.find import RESULTS
 from hmmjax.io.folder import is_unfinished
 from hmmjax.stabilize.examples import TRACKS
 from hmmjax.stabilize.pipeline import Stabilized
-from hmmjax.stabilize.table import System, compare_recognizers
+from hmmjax.stabilize.systems import System
+from hmmjax.stabilize.table import compare_recognizers
 from hmmjax.stabilize.write import LOGARITHMS
 
 

@@ -50,7 +50,7 @@ class Settings:
         folds: number of parts into which the annotated videos are split. Each part is stabilized by a model learned
             from the others. None holds out one video at a time.
         max_iterations: maximum number of EM iterations. None means 0 if counting labeled frames suffices (some video
-            is labeled throughout), and 100 otherwise.
+            is labeled throughout: no more than 1% of its frames lack a label), and 100 otherwise.
         priors: pseudo-counts of the model's probabilities.
         hidden_phases: with tool predictions only, and phases among the labels: keep the phases in the model and infer
             them from the tools. False models independent tools.
@@ -69,7 +69,8 @@ class Settings:
             and online apart), "tune" (the same, with the penalty and the number of iterations chosen on inner folds of
             the videos learned from; takes minutes), or "auto": what "auto" emissions choose, and for named families
             `calibrated`.
-        metric: what "auto" emissions compare on inner folds, one of `hmmjax.selection.METRICS`.
+        metric: what "auto" emissions compare on inner folds, one of `hmmjax.selection.METRICS`. Cannot be given with
+            a named family or a way of learning, for which nothing is compared.
         training_videos: learn from and score annotated videos that the recognizer was trained on, as far as the
             predictions tell. Otherwise they are refused, because a recognizer's errors there are fewer than elsewhere.
         learn_from: videos that the model is learned from, in place of cross-validation: names; or a string: the part
@@ -103,6 +104,11 @@ class Settings:
         return self.learn_from is not None or self.apply_to is not None
 
     @property
+    def chooses(self) -> bool:
+        """Whether models are to be chosen on inner folds, if the videos allow it."""
+        return self.emissions == AUTO and self.learn == AUTO and self.calibrated is None and not self.stages
+
+    @property
     def calibrates(self) -> bool | None:
         """What the settings say together about powers: yes, no, or None by the number of videos."""
         by_learn = {"count": False, "calibrate": True, "refine": False, "tune": False}
@@ -125,6 +131,14 @@ class Settings:
         """Name of the emission family that is counted; "auto" starts from "confusion"."""
         return "confusion" if self.emissions == AUTO else self.emissions
 
+    def named(self, **changes: Any) -> "Settings":
+        """Return settings with changes by which nothing is chosen, and hence no metric to compare by.
+
+        Args:
+            changes: new values by name.
+        """
+        return dataclasses.replace(self, metric="log-loss", **changes)
+
     def __post_init__(self) -> None:
         if self.emissions != AUTO:
             families_named(self.emissions)
@@ -145,6 +159,12 @@ class Settings:
         if self.learn != "auto" and self.calibrated is not None and self.calibrated != (self.learn == "calibrate"):
             option = "calibrated=True (--calibrate)" if self.calibrated else "calibrated=False (--no-calibrate)"
             raise ValueError(f"learn={self.learn!r} and {option} contradict each other. Leave out one of them.")
+        if self.metric != "log-loss" and not self.chooses:
+            raise ValueError(
+                f'metric={self.metric!r} (--metric) is what emissions="auto" compares, but a family or a way of '
+                "learning was given (emissions, learn, calibrated or stages; --emissions, --learn, --calibrate or "
+                "--durations), so that nothing is compared. Leave out one or the other."
+            )
         if self.learn in ("refine", "tune") and self.stages:
             raise ValueError(
                 f"learn={self.learn!r} trains phases without stages. Leave out stages (--durations) or learn."

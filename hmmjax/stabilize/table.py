@@ -11,48 +11,8 @@ import numpy as np
 from hmmjax import metrics
 from hmmjax.io.names import Names, resolve_names
 from hmmjax.metrics import Metric
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class System:
-    """Predictions of one system for some videos, at the frames that were read.
-
-    Attributes:
-        name: "M", "M_H" ...
-        phases: for each video int labels (n,) or probabilities (n, L); None if it does not predict phases.
-        tools: for each video int presence or probabilities (n, K); None if it does not predict tools.
-        tool_log_odds: for each video log-odds of presence (n, K), which rank frames without ties; None if unknown.
-        phase_log_probs: for each video logarithms of the probabilities of phases (n, L); None if unknown.
-    """
-
-    name: str
-    phases: Sequence[np.ndarray] | None = None
-    tools: Sequence[np.ndarray] | None = None
-    tool_log_odds: Sequence[np.ndarray] | None = None
-    phase_log_probs: Sequence[np.ndarray] | None = None
-
-    @property
-    def tool_ranking(self) -> Sequence[np.ndarray] | None:
-        """Scores (n, K) of each video by which metrics rank frames: log-odds if known, otherwise `tools`."""
-        return self.tools if self.tool_log_odds is None else self.tool_log_odds
-
-    def phase_labels(self) -> list[np.ndarray]:
-        """Return the labels (n,) int32 of each video: as given, or the most probable phase."""
-        return [as_phases(x) for x in self.phases or []]
-
-
-def as_phases(values: np.ndarray) -> np.ndarray:
-    """Return labels (n,) int32: labels as given, of probabilities (n, L) the most probable phase; -1 if missing."""
-    if values.ndim == 1:
-        return values.astype(np.int32)
-    return np.where(np.isnan(values).any(-1), -1, np.nan_to_num(values).argmax(-1)).astype(np.int32)
-
-
-def as_tools(values: np.ndarray, threshold: float = 0.5) -> np.ndarray:
-    """Return presence (n, K) int32: labels as given, probabilities at or above the threshold; -1 if missing."""
-    if values.dtype.kind == "i":
-        return values
-    return np.where(np.isnan(values), -1, values >= threshold).astype(np.int32)
+from hmmjax.stabilize.gaps import SPARED, annotated_span, closest
+from hmmjax.stabilize.systems import System, is_complete, restrict_truth
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,22 +168,6 @@ def compare_recognizers(
     return [dataclasses.replace(row, metrics=all_of(row)) for row in rows]
 
 
-def is_complete(outputs: System) -> bool:
-    """Return whether a recognizer predicts something in every frame: no label is -1 and no probability NaN."""
-    return all((x >= 0).all() for x in (*(outputs.phases or ()), *(outputs.tools or ())))
-
-
-def restrict_truth(outputs: System, truth: System) -> System:
-    """Return the truth where a recognizer predicts, and -1 elsewhere."""
-
-    def keep(labels: Sequence[np.ndarray] | None, values: Sequence[np.ndarray] | None, as_labels: Any) -> Any:
-        if labels is None or values is None:
-            return labels
-        return [np.where(as_labels(x) < 0, -1, t) for t, x in zip(labels, values, strict=True)]
-
-    return System(truth.name, keep(truth.phases, outputs.phases, as_phases), keep(truth.tools, outputs.tools, as_tools))
-
-
 def _with_truth(truth: Sequence[np.ndarray] | None) -> list[int]:
     return [i for i, labels in enumerate(truth or []) if (labels >= 0).any()]
 
@@ -258,19 +202,45 @@ def _phase_rows(
     return rows + _timing_rows(truth, labels, rows_per_second)
 
 
+def timing_left_out(truth: Sequence[np.ndarray] | None) -> list[str]:
+    """Say why the table lacks rows on when phase changes are shown, if it does.
+
+    Args:
+        truth: for each video (n,) int labels, -1 for unlabeled; None without annotated phases.
+
+    Returns:
+        At most one sentence.
+    """
+    if not (keep := _with_truth(truth)) or any(annotated_span((truth or ())[i]) for i in keep):
+        return []
+    return [
+        "the table does not say which phase changes are found and how late: in every annotated video more than "
+        f"{SPARED:.0%} of the frames between the first and the last annotated one lack a phase, so that it is unknown "
+        "when phases change"
+    ]
+
+
 def _timing_rows(
     truth: list[np.ndarray], labels: Mapping[str, Sequence[np.ndarray]], rows_per_second: float
 ) -> list[Row]:
-    """Return rows on when phase changes are shown, in the videos that are labeled throughout; none without such."""
-    whole = [i for i, t in enumerate(truth) if (t >= 0).all()]
-    if not whole:
+    """Return rows on when phase changes are shown, between the first and the last label of videos without wide gaps."""
+    spans = [annotated_span(t) for t in truth]
+    keep = [(i, *span) for i, span in enumerate(spans) if span is not None]
+    if not keep:
         return []
-    truth = [truth[i] for i in whole]
+    gaps = any((truth[i][span] < 0).any() for i, span, _ in keep)
+    note = "; frames without a label take the closest" if gaps else ""
+    truth = [filled for _, _, filled in keep]
+    unlike = len(spans) - len(keep)
+    left_out = (f"{unlike} of {len(spans)} videos: too many frames without a label",) if unlike else ()
 
-    def each(measure: Any, **options: Any) -> dict[str, Any]:
-        return {
-            name: measure(truth, [x[i] for i in whole], fps=rows_per_second, **options) for name, x in labels.items()
-        }
+    def each(measure: Any, **options: Any) -> dict[str, Metric]:
+        found = {}
+        for name, x in labels.items():
+            metric = measure(truth, [closest(x[i][span]) for i, span, _ in keep], fps=rows_per_second, **options)
+            convention, missed = metric.convention + note, (*metric.left_out, *left_out)
+            found[name] = dataclasses.replace(metric, convention=convention, left_out=missed)
+        return found
 
     total = sum(int(np.count_nonzero(np.diff(t))) for t in truth)
     return [

@@ -13,7 +13,7 @@ from hmmjax.io import Track
 from hmmjax.stabilize.examples import TRACKS, Examples
 from hmmjax.stabilize.folds import Part
 from hmmjax.stabilize.posteriors import Inferred, groups_of, numpy_posterior
-from hmmjax.stabilize.table import System, as_phases, as_tools, restrict_truth
+from hmmjax.stabilize.systems import System, as_phases, as_tools, restrict_truth
 from hmmjax.types import Labels, Params, Posterior
 
 #: A metric that falls by more than this has become worse; smaller differences count as rounding.

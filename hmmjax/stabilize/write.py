@@ -14,7 +14,8 @@ from hmmjax import io
 from hmmjax.io import Layout, Track
 from hmmjax.stabilize.pipeline import Stabilized
 from hmmjax.stabilize.settings import Progress, ignore_progress
-from hmmjax.stabilize.table import Row, System, as_phases, as_tools
+from hmmjax.stabilize.systems import System, as_phases, as_tools
+from hmmjax.stabilize.table import Row
 from hmmjax.stabilize.warnings import score_texts, video_score
 
 if TYPE_CHECKING:
