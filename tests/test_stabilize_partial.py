@@ -12,7 +12,7 @@ from hmmjax.stabilize.coverage import FEW_RUNS, describe_missing, is_partial, sh
 from hmmjax.stabilize.examples import Examples, bridge_gaps, label_coverage
 from hmmjax.stabilize.systems import System
 from hmmjax.stabilize.table import compare_systems
-from hmmjax.stabilize.warnings import mismatched_names
+from hmmjax.stabilize.warnings import mismatched_names, worse_means
 
 
 def examples(labels, outputs=None):
@@ -150,3 +150,18 @@ def test_a_line_that_was_cut_changes_no_choice_and_hides_no_metric(world, both, 
     assert cut.keys() == whole.keys() and ("phase delay, median", "M_H") in cut
     for figure in ("phase accuracy, pooled", "tool F1, macro"):
         assert abs(cut[figure, "M_H"] - whole[figure, "M_H"]) < 0.03, figure
+
+
+def test_a_named_family_that_is_worse_than_the_recognizer_is_warned_of():
+    """By hand: M is right in 9 of 10 frames, M_H in all of them, and M_H online in 8."""
+    truth = np.repeat([0, 1], 5)
+    right, raw, online = (
+        truth,
+        np.where(np.arange(10) == 5, 0, truth),
+        np.where(np.arange(10) // 2 == 2, 1 - truth, truth),
+    )
+    systems = [System(n, [x]) for n, x in (("M", raw), ("M_H", right), ("M_H online", online))]
+    (text,) = worse_means(compare_systems(systems, [truth], None), "confusion")
+    assert "with confusion emissions" in text and "phase accuracy, per video: M 0.9000, M_H online 0.8000" in text
+    assert "M_H 1" not in text and 'emissions="auto"' in text
+    assert worse_means(compare_systems(systems[:2], [truth], None), "confusion") == []

@@ -25,8 +25,8 @@ from hmmjax.report.reasons import describe, longest_changes
 from hmmjax.report.summary import balance, balance_rows, difference
 from hmmjax.report.worse import find_worse
 from hmmjax.stabilize import Row, Stabilized, records
+from hmmjax.stabilize.draw import picture
 from hmmjax.stabilize.settings import Progress, ignore_progress
-from hmmjax.stabilize.write import picture
 
 PARTS = ("report.html", "pictures", "tables")
 """Files and folders of a report."""

@@ -10,6 +10,7 @@ Example::
 
 from hmmjax._core.deprecation import renamed
 from hmmjax.stabilize.arrays import stabilize_arrays
+from hmmjax.stabilize.draw import plot_result
 from hmmjax.stabilize.evaluate import evaluate_predictions
 from hmmjax.stabilize.examples import Examples
 from hmmjax.stabilize.folds import ENOUGH_VIDEOS, preview_folds
@@ -25,7 +26,7 @@ from hmmjax.stabilize.sparse import learn_from_single_frames
 from hmmjax.stabilize.split import Split, find_split
 from hmmjax.stabilize.systems import System
 from hmmjax.stabilize.table import Row, compare_systems, finite_or_none
-from hmmjax.stabilize.write import as_json, plot_result, records, result_tracks, write_results, write_stabilized
+from hmmjax.stabilize.write import as_json, records, result_tracks, write_results, write_stabilized
 
 __all__ = [
     "ENOUGH_VIDEOS",

@@ -6,8 +6,8 @@ from typing import Any
 from hmmjax import io
 from hmmjax.io import BatchIndex, FormatError, Track
 from hmmjax.io.parts import trained_on
+from hmmjax.stabilize.classes import align
 from hmmjax.stabilize.examples import TRACKS
-from hmmjax.stabilize.prepare import align
 from hmmjax.stabilize.systems import System, restrict_truth
 from hmmjax.stabilize.table import Row, compare_systems, timing_left_out
 from hmmjax.stabilize.warnings import mismatched_names

@@ -5,14 +5,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hmmjax.io import FormatError
-from hmmjax.stabilize.examples import TRACKS, Examples, bridge_gaps, label_coverage
-from hmmjax.stabilize.learn import Learned, counting_suffices, learn_model
-from hmmjax.stabilize.prepare import Prepared, TransitionVideos
-from hmmjax.stabilize.refine import refine_model, tune_model
+from hmmjax.stabilize.examples import TRACKS, bridge_gaps, label_coverage
+from hmmjax.stabilize.held_out import learn_from, without
+from hmmjax.stabilize.learn import Learned, counting_suffices
+from hmmjax.stabilize.prepare import Prepared
 from hmmjax.stabilize.settings import AUTO, Progress, Settings, ignore_progress
 from hmmjax.stabilize.strengths import strength_of
-from hmmjax.types import Labels, Observations, Params
+from hmmjax.types import Labels, Params
 
 #: Number of annotated videos to learn from at which models are calibrated by default; with fewer, powers may do harm
 #: (docs/results/real.md).
@@ -59,7 +58,7 @@ def plan_folds(prepared: Prepared, settings: Settings, progress: Progress) -> tu
         for i, part in enumerate(parts):
             progress("learning", i, count)
             stage = f"EM, fold {i + 1} of {len(parts)}"
-            model = _learn_from(prepared, own, np.setdiff1d(everything, part), part, stage, progress)
+            model = learn_from(prepared, own, np.setdiff1d(everything, part), part, stage, progress)
             plan.append(Part(model.params, part.tolist(), i, model.online))
     progress("learning", count - 1, count)
     final = _learn_named(prepared, settings, known, enough, progress)
@@ -104,7 +103,7 @@ def _learn_named(
     """Learn the model of all videos with a named family, or with that which "auto" falls back on."""
     own = settings.named(calibrated=enough if settings.calibrates is None else settings.calibrates)
     everything = np.arange(len(prepared.examples.mask))
-    final = _learn_from(prepared, own, everything, known[:0], "EM, all videos", progress)
+    final = learn_from(prepared, own, everything, known[:0], "EM, all videos", progress)
     if reason := why_not_chosen(prepared, settings, known):
         final = dataclasses.replace(final, method=f"{final.method}; {settings.family} emissions, because {reason}")
     why = ""
@@ -189,12 +188,12 @@ def _search(
 
     def learn(positions: np.ndarray, held_out: np.ndarray) -> tuple[Params, tuple[Labels, np.ndarray]]:
         part = dataclasses.replace(prepared, examples=labeled)
-        base = _learn_from(part, own, positions, held_out, "", ignore_progress)
+        base = learn_from(part, own, positions, held_out, "", ignore_progress)
         methods[len(positions)] = base.method
         if counts is None:
             videos = labeled.only(positions)
             return base.params, (bridge_gaps(videos.labels, videos.mask), videos.mask)
-        others = _without(counts, {ids[p] for p in held_out})
+        others = without(counts, {ids[p] for p in held_out})
         return base.params, (bridge_gaps(others.labels, others.mask), others.mask)
 
     largest = max(map(len, parts)) if known.size > 1 and holds_out else 0
@@ -212,42 +211,6 @@ def _search(
         holds_out,
     )
     return search, methods
-
-
-def _learn_from(
-    prepared: Prepared,
-    settings: Settings,
-    positions: np.ndarray,
-    held_out: np.ndarray,
-    stage: str,
-    progress: Progress,
-) -> Learned:
-    """Learn from the videos at `positions`, without the transitions of the held-out videos."""
-    ids, counts = prepared.index.ids, prepared.counts
-    examples = prepared.labeled(settings.threshold) if settings.emissions == AUTO else prepared.examples
-
-    def learn(positions: np.ndarray, held_out: np.ndarray) -> Learned:
-        others = None if counts is None else _without(counts, {ids[p] for p in held_out})
-        return learn_model(
-            examples.only(positions),
-            settings,
-            num_phases=prepared.classes["phases"],
-            num_tools=prepared.classes["tools"],
-            transitions=None if others is None else (others.labels, others.mask),
-            callback=lambda done, _: progress(stage, done, 0),
-        )
-
-    def learn_inner(some: np.ndarray) -> Learned:
-        return learn(some, np.union1d(held_out, np.setdiff1d(positions, some)).astype(int))
-
-    try:
-        learned = learn(positions, held_out)
-        if settings.learn == "tune":
-            return tune_model(learned, examples.only(positions), learn_inner)
-        return refine_model(learned, examples.only(positions)) if settings.learn == "refine" else learned
-    except ValueError as error:
-        places = ", ".join(f"{p} {ids[p]}" for p in positions)
-        raise ValueError(f"{error} (videos by number: {places})") from error
 
 
 def describe_protocol(annotated: int, parts: int) -> str:
@@ -283,7 +246,7 @@ def preview_folds(prepared: Prepared, settings: Settings) -> dict[str, Any]:
     folds = 0 if settings.has_split or known.size < 2 else len(parts)
     for part in parts[:folds]:
         if prepared.counts is not None:
-            _without(prepared.counts, {ids[p] for p in part})
+            without(prepared.counts, {ids[p] for p in part})
     left = int(known.size) - (0 if settings.has_split else max(map(len, parts)))
     counting = counting_suffices(prepared.examples, settings.max_iterations)
     chosen = settings.emissions == AUTO and not why_not_chosen(prepared, settings, known)
@@ -309,12 +272,3 @@ def _split(prepared: Prepared, settings: Settings) -> tuple[np.ndarray, list[np.
     folds = known.size if settings.folds is None else min(settings.folds, known.size)
     parts = np.array_split(known, max(1, folds))
     return known, parts, known.size - max(map(len, parts)) >= ENOUGH_VIDEOS
-
-
-def _without(counts: TransitionVideos, held_out: set[str]) -> TransitionVideos:
-    """Return the videos, those that are held out as empty ones."""
-    keep = [i for i, name in enumerate(counts.ids) if name not in held_out]
-    if not keep:
-        raise FormatError("no video is left to count transitions in", fix="give videos that are not scored")
-    part = Examples(Observations(), counts.labels, counts.mask).only(keep)
-    return TransitionVideos(counts.ids, part.labels, part.mask)

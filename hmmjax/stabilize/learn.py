@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from hmmjax import durations
 from hmmjax.anchoring import STRENGTH, anchor
 from hmmjax.calibration import Calibration, calibrate
 from hmmjax.emissions import LABEL_FAMILIES, Fused, Tempered
@@ -15,15 +14,13 @@ from hmmjax.ensembles import labels_of
 from hmmjax.initialize import estimate, init_params
 from hmmjax.learning import fit
 from hmmjax.stabilize.coverage import is_partial, shows_classes
-from hmmjax.stabilize.examples import TRACKS, Examples, bridge_gaps, label_coverage
+from hmmjax.stabilize.dynamics import dynamic_blocks, learn_dynamics, with_stages
+from hmmjax.stabilize.examples import TRACKS, Examples, label_coverage
 from hmmjax.stabilize.settings import Settings, with_overrides
 from hmmjax.types import FitResult, Labels, Observations, Params
 
 #: Maximum number of quasi-Newton iterations of calibration; powers have converged to a few percent by then.
 CALIBRATION_ITERATIONS = 15
-#: How transitions are learned without counting them.
-_ESTIMATED = "{}: order and length of {} were estimated from the predictions themselves"
-_NO_WHOLE = "no video is annotated throughout (annotate at least 99 % of some video's frames to count them instead)"
 #: Maximum number of EM iterations unless the settings say otherwise.
 EM_ITERATIONS = 100
 
@@ -127,13 +124,13 @@ def _learn(
     callback: Callable[[int, float], None] | None,
 ) -> Learned:
     """Learn a model without calibrating it."""
-    params, method = _dynamics(examples, num_phases, num_tools, settings, transitions)
+    params, method = learn_dynamics(examples, num_phases, num_tools, settings, transitions)
     for track in TRACKS:
         if getattr(params, track) is not None:
             counted = examples if _suffices(examples, params, track, settings) else _unlabeled(examples)
             params = _with_emission(params, track, _count_emission(counted, params, track, settings))
     if settings.stages and params.phases is not None:
-        params, stages = _with_stages(params, examples, transitions)
+        params, stages = with_stages(params, examples, transitions)
         method += stages
     if counting_suffices(examples, settings.max_iterations):
         return Learned(params, f"{method}; recognizer errors counted in labeled frames")
@@ -152,7 +149,7 @@ def _learn(
         examples.mask,
         known,
         priors=held.priors,
-        freeze=held.freeze + (() if transitions is None else _dynamic_blocks(params)),
+        freeze=held.freeze + (() if transitions is None else dynamic_blocks(params)),
         max_iterations=EM_ITERATIONS if settings.max_iterations is None else settings.max_iterations,
         callback=callback,
     )
@@ -221,20 +218,6 @@ def _family_names(outputs: Any, emissions: str) -> str | tuple[str, ...]:
     return tuple(emissions if suited else "confusion" for suited in suits)
 
 
-def _with_stages(
-    params: Params, examples: Examples, transitions: tuple[Labels, np.ndarray] | None
-) -> tuple[Params, str]:
-    """Expand phases into the stages that fit the durations in the labels; also return how many, in words."""
-    labels, mask = (examples.labels, examples.mask) if transitions is None else transitions
-    if labels.phases is None or params.phases is None:
-        return params, ""
-    stages = durations.choose(bridge_gaps(labels, mask), mask, num_phases=params.num_phases)
-    # Pseudo-counts may shorten the mean duration; a phase cannot have more stages than mean frames.
-    leave = 1 - np.diagonal(np.asarray(params.phases.transition, np.float64))
-    stages = tuple(min(n, max(1, int(1.000001 / max(x, 1e-9)))) for n, x in zip(stages, leave, strict=True))
-    return durations.spread(params, stages), f"; phases in {', '.join(map(str, stages))} stages"
-
-
 def _has_labels(labels: Labels, observed: Sequence[str]) -> bool:
     known = [getattr(labels, track) for track in observed]
     return any(x is not None and (x >= 0).any() for x in known)
@@ -271,54 +254,6 @@ def _describe_powers(found: Calibration, held_out: bool) -> str:
     return f"calibrated ({how}): each frame is weighted by {', '.join(parts)} (1 = full weight)"
 
 
-def _dynamics(
-    examples: Examples,
-    num_phases: int,
-    num_tools: int,
-    settings: Settings,
-    transitions: tuple[Labels, np.ndarray] | None,
-) -> tuple[Params, str]:
-    """Return initial and transition probabilities, and their origin in words."""
-    labels, mask = (examples.labels, examples.mask) if transitions is None else transitions
-    labels = bridge_gaps(labels, mask)
-    missing = (num_phases and not _any_known(labels.phases)) or (num_tools and not _any_known(labels.tools))
-    if missing:
-        if transitions is not None:
-            raise ValueError(
-                "the videos for transitions lack labels of a track of the model. Give labels of phases and of tools."
-            )
-        start = init_params(num_phases, num_tools, emissions=settings.family)
-        return start, _ESTIMATED.format("no annotations", "phases" if num_phases else "tool uses")
-    counts = Labels(labels.phases if num_phases else None, labels.tools if num_tools else None)
-    params = estimate(
-        counts,
-        None,
-        mask,
-        emissions=settings.family,
-        priors=settings.priors,
-        num_phases=num_phases if num_phases else None,
-    )
-    if transitions is None and settings.max_iterations != 0:
-        # Labels that stop early give phases that they never show no way in; EM learns from what they do show.
-        start = init_params(num_phases, num_tools, emissions=settings.family)
-        partial = [t for t in TRACKS if getattr(examples.obs, t) is not None and is_partial(examples, t)]
-        params = dataclasses.replace(params, **{track: getattr(start, track) for track in partial})
-        if partial:
-            what = "phases" if "phases" in partial else "tool uses"
-            return params, _ESTIMATED.format(_NO_WHOLE, what)
-    where = "the labeled videos" if transitions is None else f"{mask.any(1).sum()} other videos"
-    return params, f"transitions counted in {where}"
-
-
-def _any_known(labels: Any) -> bool:
-    return labels is not None and bool((np.asarray(labels) >= 0).any())
-
-
 def _with_emission(params: Params, track: str, family: Any) -> Params:
     chain = dataclasses.replace(getattr(params, track), emission=family)
     return dataclasses.replace(params, **{track: chain})
-
-
-def _dynamic_blocks(params: Params) -> tuple[str, ...]:
-    tracks = [track for track in TRACKS if getattr(params, track) is not None]
-    return tuple(f"{track}.{block}" for track in tracks for block in ("initial", "transition"))

@@ -10,6 +10,7 @@ from hmmjax.ensembles import Ensemble
 from hmmjax.io import BatchIndex, ModelFile, Track
 from hmmjax.stabilize.coverage import describe_missing
 from hmmjax.stabilize.drift import drifted_states, vanished_phases
+from hmmjax.stabilize.effect import calibration_effect, describe_effect
 from hmmjax.stabilize.evaluate import as_system
 from hmmjax.stabilize.examples import TRACKS
 from hmmjax.stabilize.folds import Part, learn_from_all, plan_folds
@@ -21,10 +22,9 @@ from hmmjax.stabilize.split import Split, check_classes, find_split
 from hmmjax.stabilize.systems import System, restrict_truth
 from hmmjax.stabilize.table import Row, compare_recognizers, timing_left_out
 from hmmjax.stabilize.warnings import (
-    calibration_effect,
-    describe_effect,
     mismatched_names,
     worse_classes,
+    worse_means,
     worse_videos,
 )
 from hmmjax.types import Params
@@ -220,6 +220,8 @@ def _stabilize(
     if systems[0].phases is not None:
         notices += timing_left_out(truth.phases)
     notices += _warnings(prepared, recognizers, systems[0], truth)
+    if learned is not None and settings.emissions != AUTO and len(recognizers) == 1:
+        notices += worse_means(table, settings.emissions)
     return Stabilized(
         index.ids,
         index.frames,

@@ -12,9 +12,10 @@ from hmmjax.comparison import compare as compare_families
 from hmmjax.initialize import estimate
 from hmmjax.io import FormatError, Track
 from hmmjax.ranking import Ranking
+from hmmjax.stabilize.classes import align, can_hide_phases, count_classes
 from hmmjax.stabilize.examples import TRACKS, Examples, label_coverage
 from hmmjax.stabilize.folds import describe_protocol
-from hmmjax.stabilize.prepare import TransitionVideos, align, can_hide_phases, count_classes, transition_labels
+from hmmjax.stabilize.prepare import TransitionVideos, transition_labels
 from hmmjax.stabilize.settings import Progress, Settings, ignore_progress, with_overrides
 from hmmjax.stabilize.table import finite_or_none
 from hmmjax.stabilize.warnings import MIN_DROP
