@@ -107,11 +107,11 @@ def progress(quiet: bool = False) -> Iterator[Callable[[str, int], None]]:
         yield lambda video, frames: None
         return
     from rich.console import Console
-    from rich.progress import Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress, TaskID, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), TextColumn("{task.completed:,} frames"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as shown:
-        tasks: dict[str, int] = {}
+        tasks: dict[str, TaskID] = {}
 
         def show(video: str, frames: int) -> None:
             if video not in tasks:

@@ -9,7 +9,6 @@ input has true boxes, average precision at an intersection over union of 0.5 is 
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -22,7 +21,7 @@ from models.detection.localize import map_boxes
 from models.detection.scores import BoxPrecision, box_precision
 from models.inputs import Reading, check_inputs
 from models.predict import add_reading, collect, reading_of
-from models.systems import SYSTEMS, Outputs, System
+from models.systems import SYSTEMS, ComposedSystem, Outputs, System
 from models.training.recognizer import Recognizer
 from models.training.run import read_run
 
@@ -57,7 +56,7 @@ class Locator(Recognizer):
     def _predict(self, system: System, images: jax.Array) -> dict[str, jax.Array]:
         return system.locate(images)
 
-    def _select(self, system: Any, outputs: Outputs) -> dict[str, jax.Array]:
+    def _select(self, system: ComposedSystem, outputs: Outputs) -> dict[str, jax.Array]:
         return {"maps": system.maps(outputs)}
 
     def _finish(self, predicted: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -116,8 +115,8 @@ def box_scores(arrays: Mapping[str, np.ndarray], table: FrameTable, *, overlap: 
             )
         for name in FIELDS:
             found[name].append(arrays[f"{name}_{suffix}"][row[0]])
-    stacked = (np.stack(found[name]) for name in FIELDS)
-    return box_precision(table.boxes, table.box_tools, *stacked, len(table.tool_names), overlap=overlap)
+    boxes, scores, tools = (np.stack(found[name]) for name in FIELDS)
+    return box_precision(table.boxes, table.box_tools, boxes, scores, tools, len(table.tool_names), overlap=overlap)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -63,7 +63,7 @@ def collect(
             seen.add(clip.video)
             if (len(seen) - 1) % part[1] != part[0]:
                 continue
-            if arrays.setdefault("fps", np.float64(clip.fps)) != clip.fps:
+            if arrays.setdefault("fps", np.array(clip.fps, np.float64)) != clip.fps:
                 raise FormatError(
                     f"{clip.video} counts {clip.fps:g} frames per second, others {arrays['fps']:g}",
                     file=place,
@@ -220,13 +220,13 @@ def reading_of(options: argparse.Namespace) -> Reading:
         ValueError: if the devices do not divide the batch.
     """
     config = read_run(options.run)
-    size = tuple(options.size or config.data.load or config.size)
+    height, width = options.size or config.data.load or config.size
     rate = options.rate or (1.0 if config.features is None else config.data.rate)
     features = config.features is not None
     if features and options.part:
         raise FormatError("files of features have no parts", file=config.features, fix="give the files of the videos")
     return Reading(
-        size,
+        (height, width),
         rate,
         options.fps,
         options.naming,

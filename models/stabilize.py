@@ -84,20 +84,17 @@ def pad(table: FrameTable, videos: list[str], predicted: Predictions | None, tra
         "phases": np.full(mask.shape, -1, np.int32),
         "tools": np.full((*mask.shape, sizes["tools"]), -1, np.int32),
     }
-    observed: dict[str, Any] = {}
-    if predicted is not None:
-        observed = {
-            track: np.zeros((*mask.shape, sizes[track]), np.float32)
-            for track in tracks
-            if track in predicted[videos[0]]
-        }
+    given: Predictions = {video: {} for video in videos} if predicted is None else predicted
+    observed: dict[str, Any] = {
+        track: np.zeros((*mask.shape, sizes[track]), np.float32) for track in tracks if track in given[videos[0]]
+    }
     for number, video in enumerate(videos):
         at = times[video]
         mask[number, at] = True
         labels["phases"][number, at] = table.phases[rows[video]]
         labels["tools"][number, at] = table.tools[rows[video]]
         for track, array in observed.items():
-            array[number, at] = predicted[video][track]
+            array[number, at] = given[video][track]
     return Examples(Observations(**observed), Labels(**{track: labels[track] for track in tracks}), mask)
 
 
@@ -202,7 +199,8 @@ def learn_hmm(lessons: Lessons, emissions: str) -> tuple[Params, dict[str, Any]]
         transitions=None if lessons.dynamics is None else (lessons.dynamics.labels, lessons.dynamics.mask),
         held_out=np.arange(len(lessons.val.mask))[1::2],
         calibration={},
-        **{f"num_{track}": size for track, size in lessons.sizes.items()},
+        num_phases=lessons.sizes["phases"],
+        num_tools=lessons.sizes["tools"],
     )
     powers = {}
     for track in lessons.tracks:

@@ -108,7 +108,7 @@ def tool_scores(
         Two arrays (1 + N, K), N groups of consecutive videos, at most `GROUPS`; NaN for tools that do not occur.
     """
     groups = np.array_split(np.arange(len(labels)), min(GROUPS, len(labels)))
-    number = np.concatenate([np.full(sum(len(labels[v]) for v in part), g) for g, part in enumerate(groups)])
+    number = np.concatenate([np.full(sum(len(labels[v]) for v in part.tolist()), g) for g, part in enumerate(groups)])
     scores, truth = np.concatenate(list(probabilities)), np.concatenate(list(labels))
     shape = 1 + len(groups), truth.shape[-1]
     precision, f1 = np.full(shape, np.nan), np.full(shape, np.nan)

@@ -38,7 +38,14 @@ def count_frames(truth: np.ndarray, predicted: np.ndarray, num: int, mode: Mode,
 
 def pool(counts: Sequence[Counts]) -> Counts:
     """Add up the counts of videos."""
-    return Counts(*(np.sum([getattr(c, f) for c in counts], 0) for f in Counts._fields))
+    return Counts(
+        np.sum([c.correct for c in counts], 0),
+        np.sum([c.predicted for c in counts], 0),
+        np.sum([c.true for c in counts], 0),
+        np.sum([c.union for c in counts], 0),
+        sum(c.frames_correct for c in counts),
+        sum(c.frames for c in counts),
+    )
 
 
 def score(name: str, c: Counts, absent: str, unpredicted: float) -> np.ndarray:

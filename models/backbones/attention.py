@@ -1,7 +1,5 @@
 """Self-attention inside shifted windows, with a learned bias per relative position (Swin)."""
 
-from functools import partial
-
 import jax
 import numpy as np
 from flax import nnx
@@ -52,19 +50,19 @@ class WindowAttention(nnx.Module):
         n, height, width, channels = x.shape
         heads, side = self.heads, self.window
         rows, columns = -(-height // side), -(-width // side)
-        shift = tuple(self.shift if count > 1 else 0 for count in (rows, columns))
+        down, right = (self.shift if count > 1 else 0 for count in (rows, columns))
         x = jnp.pad(x, ((0, 0), (0, rows * side - height), (0, columns * side - width), (0, 0)))
         qkv = self.qkv(x)
-        if any(shift):
-            qkv = jnp.roll(qkv, (-shift[0], -shift[1]), (1, 2))
+        if down or right:
+            qkv = jnp.roll(qkv, (-down, -right), (1, 2))
         # One transpose splits into windows and heads: (3, N, windows, heads, tokens, channels per head).
         qkv = qkv.reshape(n, rows, side, columns, side, 3, heads, channels // heads).transpose(5, 0, 1, 3, 6, 2, 4, 7)
-        qkv = qkv.reshape(3, n, rows * columns, heads, side * side, channels // heads)
-        out = self._attend(*qkv, window_regions(rows, columns, side, shift) if any(shift) else None)
+        q, k, v = qkv.reshape(3, n, rows * columns, heads, side * side, channels // heads)
+        out = self._attend(q, k, v, window_regions(rows, columns, side, (down, right)) if down or right else None)
         out = out.reshape(n, rows, columns, heads, side, side, channels // heads).transpose(0, 1, 4, 2, 5, 3, 6)
         out = out.reshape(n, rows * side, columns * side, channels)
-        if any(shift):
-            out = jnp.roll(out, shift, (1, 2))
+        if down or right:
+            out = jnp.roll(out, (down, right), (1, 2))
         return self.proj(out[:, :height, :width])
 
     def _attend(self, q: Array, k: Array, v: Array, regions: np.ndarray | None) -> Array:
@@ -75,8 +73,8 @@ class WindowAttention(nnx.Module):
         bias = jnp.pad(self._bias(), ((0, 0), (0, spare), (0, spare)))
         bias = jnp.where(jnp.arange(tokens + spare) < tokens, bias, -jnp.inf)
         if regions is not None:
-            regions = jnp.pad(jnp.asarray(regions), ((0, 0), (0, spare)))
-            bias = bias + jnp.where(regions[:, None, :, None] == regions[:, None, None, :], 0, MASK_LOGIT)
+            origin = np.pad(regions, ((0, 0), (0, spare)))
+            bias = bias + jnp.where(origin[:, None, :, None] == origin[:, None, None, :], 0, MASK_LOGIT)
         logits = jnp.einsum("nwhqd,nwhkd->nwhqk", q, k).astype(bias.dtype)
         weights = softmax(logits * q.shape[-1] ** -0.5 + bias, self.dtype)
         return jnp.einsum("nwhqk,nwhkd->nwhqd", weights, v)[..., :tokens, :]
@@ -90,7 +88,24 @@ class WindowAttention(nnx.Module):
         return bias.reshape(*index.shape, self.heads).transpose(2, 0, 1)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(1,))
+def _softmax_primal(logits: Array, dtype: DTypeLike) -> Array:
+    return jax.nn.softmax(logits, axis=-1).astype(dtype)
+
+
+def _softmax_forward(logits, dtype):
+    weights = _softmax_primal(logits, dtype)
+    return weights, weights
+
+
+def _softmax_backward(dtype, weights, grad):
+    weights, grad = weights.astype(jnp.float32), grad.astype(jnp.float32)
+    return (weights * (grad - (weights * grad).sum(-1, keepdims=True)),)
+
+
+_softmax = jax.custom_vjp(_softmax_primal, nondiff_argnums=(1,))
+_softmax.defvjp(_softmax_forward, _softmax_backward)
+
+
 def softmax(logits: Array, dtype: DTypeLike) -> Array:
     """Compute the softmax over the last axis, storing only its output in `dtype` for the backward pass.
 
@@ -101,20 +116,7 @@ def softmax(logits: Array, dtype: DTypeLike) -> Array:
     Returns:
         (..., n).
     """
-    return jax.nn.softmax(logits, axis=-1).astype(dtype)
-
-
-def _softmax_forward(logits, dtype):
-    weights = softmax(logits, dtype)
-    return weights, weights
-
-
-def _softmax_backward(dtype, weights, grad):
-    weights, grad = weights.astype(jnp.float32), grad.astype(jnp.float32)
-    return (weights * (grad - (weights * grad).sum(-1, keepdims=True)),)
-
-
-softmax.defvjp(_softmax_forward, _softmax_backward)
+    return _softmax(logits, dtype)
 
 
 def relative_position_index(window: int) -> np.ndarray:

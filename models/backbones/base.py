@@ -1,9 +1,10 @@
 """The interface of a backbone."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from flax import nnx
 from jax import Array
+from jax.typing import DTypeLike
 
 #: Rows, columns and channels of a feature map.
 Cells = tuple[int, int, int]
@@ -33,6 +34,7 @@ class Backbone(nnx.Module):
         cells: rows, columns and channels if that feature is a flattened map, else None.
         head_name: torchvision's name of the classification layer; absent from a backbone built without classes.
         channels: number of channels C of the map that `trunk` returns; None if the backbone cannot be divided.
+        dtype: in which the layers of `trunk` and `top` compute; of a backbone that can be divided.
         stride: pixels from one cell of that map to the next.
         bins: side of the region's map that `top` expects.
     """
@@ -41,6 +43,7 @@ class Backbone(nnx.Module):
     cells: Cells | None = None
     head_name: str
     channels: int | None = None
+    dtype: DTypeLike
     stride: int = 16
     bins: int = 7
 
@@ -58,7 +61,7 @@ class Backbone(nnx.Module):
 
     def classify(self, images: Array, *, key: Array | None = None) -> Array:
         """Compute logits (N, classes) of images (N, H, W, 3) with torchvision's classification layer."""
-        layer = self
+        layer: Any = self
         for name in self.head_name.split("."):
             layer = layer[int(name)] if name.isdigit() else getattr(layer, name)
         return layer(self(images, key=key).pooled)

@@ -21,7 +21,7 @@ def cubic_weights(before: int, after: int) -> np.ndarray:
     return out.astype(np.float32)
 
 
-def resize_grid(grid: Array, rows: int, columns: int) -> Array:
+def resize_grid(grid: Array | np.ndarray, rows: int, columns: int) -> Array:
     """Resize a grid (H, W, C) to (rows, columns, C)."""
     vertical, horizontal = cubic_weights(grid.shape[0], rows), cubic_weights(grid.shape[1], columns)
     return jnp.einsum("rh,hwc,kw->rkc", vertical, grid, horizontal, precision="highest")

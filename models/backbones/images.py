@@ -37,3 +37,9 @@ def normalize(images: Array, mean: tuple[float, ...], std: tuple[float, ...]) ->
         ValueError: for other integer dtypes, whose value range is ambiguous.
     """
     return (as_floats(images) - np.asarray(mean, np.float32)) / np.asarray(std, np.float32)
+
+
+def size_of(images: Array) -> tuple[int, int]:
+    """Return the height and width of images or maps (N, H, W, C)."""
+    _, height, width, _ = images.shape
+    return height, width

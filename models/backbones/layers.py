@@ -3,8 +3,6 @@
 Activations are NHWC. Parameters are float32; layers compute in their `dtype`, and statistics in float32.
 """
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -69,7 +67,8 @@ class PatchConv(nnx.Conv):
         x = x[:, : rows * size, : columns * size].astype(self.dtype)
         x = x.reshape(n, rows, size, columns, size, inputs).transpose(0, 1, 3, 2, 4, 5)
         kernel = self.kernel[...].astype(self.dtype).reshape(-1, outputs)
-        return x.reshape(n, rows, columns, -1) @ kernel + self.bias[...].astype(self.dtype)
+        x = x.reshape(n, rows, columns, -1) @ kernel
+        return x if self.bias is None else x + self.bias[...].astype(self.dtype)
 
 
 class BatchNorm(nnx.Module):
@@ -142,10 +141,10 @@ def _finish(y: Array, residual: Array | None, relu: bool, dtype: DTypeLike) -> A
     return (jax.nn.relu(y) if relu else y).astype(dtype)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(4, 5))
-def _batch_norm(
+def _normalize_batch(
     x: Array, scale: Array, bias: Array, residual: Array | None, relu: bool, epsilon: float
 ) -> tuple[Array, Array, Array]:
+    """Return the output, and the mean and the biased variance of each channel."""
     return _batch_norm_forward(x, scale, bias, residual, relu, epsilon)[0]
 
 
@@ -173,6 +172,7 @@ def _batch_norm_backward(relu, epsilon, residuals, cotangents):
     return x_grad.astype(x.dtype), scale_grad, bias_grad, None if residual is None else grad.astype(x.dtype)
 
 
+_batch_norm = jax.custom_vjp(_normalize_batch, nondiff_argnums=(4, 5))
 _batch_norm.defvjp(_batch_norm_forward, _batch_norm_backward)
 
 
@@ -194,8 +194,7 @@ class LayerNorm(nnx.Module):
         return _layer_norm(x, self.scale[...], self.bias[...], self.epsilon)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(3,))
-def _layer_norm(x: Array, scale: Array, bias: Array, epsilon: float) -> Array:
+def _normalize_channels(x: Array, scale: Array, bias: Array, epsilon: float) -> Array:
     return _layer_norm_forward(x, scale, bias, epsilon)[0]
 
 
@@ -217,6 +216,7 @@ def _layer_norm_backward(epsilon, residuals, grad):
     return x_grad.astype(x.dtype), (grad * normal).sum(axes), grad.sum(axes)
 
 
+_layer_norm = jax.custom_vjp(_normalize_channels, nondiff_argnums=(3,))
 _layer_norm.defvjp(_layer_norm_forward, _layer_norm_backward)
 
 

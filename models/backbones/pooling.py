@@ -1,13 +1,10 @@
 """Maximum and average pooling of NHWC feature maps."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
 def max_pool(x: Array, size: int, stride: int, padding: int = 0) -> Array:
     """Compute the maximum over size x size windows.
 
@@ -26,22 +23,21 @@ def max_pool(x: Array, size: int, stride: int, padding: int = 0) -> Array:
     Raises:
         ValueError: if the map is smaller than one window.
     """
-    _check_windows(x, size, padding)
+    if min(x.shape[1:3]) + 2 * padding < size:
+        raise ValueError(
+            f"a feature map of {x.shape[1:3]} is too small to pool over {size}x{size}. Fix: use larger images"
+        )
+    return _max_pool(x, size, stride, padding)
+
+
+def _window_max(x: Array, size: int, stride: int, padding: int) -> Array:
     edges = (padding, padding)
     return jax.lax.reduce_window(
         x, -jnp.inf, jax.lax.max, (1, size, size, 1), (1, stride, stride, 1), ((0, 0), edges, edges, (0, 0))
     )
 
 
-def _check_windows(x: Array, size: int, padding: int) -> None:
-    if min(x.shape[1:3]) + 2 * padding < size:
-        raise ValueError(
-            f"a feature map of {x.shape[1:3]} is too small to pool over {size}x{size}. Fix: use larger images"
-        )
-
-
 def _max_pool_forward(x, size, stride, padding):
-    _check_windows(x, size, padding)
     padded = jnp.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)), constant_values=-jnp.inf)
     rows, columns = ((side - size) // stride + 1 for side in padded.shape[1:3])
 
@@ -71,7 +67,8 @@ def _max_pool_backward(size, stride, padding, residuals, grad):
     return (total.astype(grad.dtype),)
 
 
-max_pool.defvjp(_max_pool_forward, _max_pool_backward)
+_max_pool = jax.custom_vjp(_window_max, nondiff_argnums=(1, 2, 3))
+_max_pool.defvjp(_max_pool_forward, _max_pool_backward)
 
 
 @jax.custom_vjp

@@ -54,7 +54,7 @@ class Block(nnx.Module):
     def __call__(self, x: Array, key: Array | None) -> Array:
         """Apply the block to x (N, H, W, C)."""
         x = x + self.stochastic_depth(self.attn(self.norm1(x)), fold(key, 0))
-        widen, _, _, narrow = self.mlp
+        widen, narrow = (layer for layer in self.mlp if layer is not None)
         return x + self.stochastic_depth(narrow(gelu(widen(self.norm2(x)))), fold(key, 1))
 
 
@@ -112,7 +112,7 @@ class Swin(Backbone):
         rngs: nnx.Rngs,
     ):
         patches = conv(3, width, self.patch, self.patch, dtype=dtype, rngs=rngs, kernel_init=torch_uniform)
-        layers: list[nnx.Module] = [nnx.List([patches, None, LayerNorm(width)])]
+        layers: list[PatchMerging | nnx.List] = [nnx.List([patches, None, LayerNorm(width)])]
         done, total = 0, sum(depths)
         for stage, depth in enumerate(depths):
             if stage > 0:
@@ -141,6 +141,7 @@ class Swin(Backbone):
             )
         # The convolution ignores an incomplete patch at the border, as torch's does.
         embed, *layers = self.features
+        assert isinstance(embed, nnx.List)
         patches, _, norm = embed
         x = norm(patches(images.astype(self.dtype)))
         call = nnx.remat(Block.__call__) if self.remat else Block.__call__

@@ -173,12 +173,12 @@ class Predict:
 
         config = read_run(self.run)
         recognizer = Recognizer(self.run, self.checkpoint)
-        size = tuple(config.data.load or config.size)
+        height, width = config.data.load or config.size
         features = config.features is not None
         channels_first = features and config.data.channels_first
         rate = config.data.rate if features else self.rate
         own = {"features": features, "channels_first": channels_first, "threads": self.threads}
-        reading = inputs.Reading(size, rate, batch=batch_size(self.batch), **own)
+        reading = inputs.Reading((height, width), rate, batch=batch_size(self.batch), **own)
 
         def apply(entry: Entry, folder: Path) -> Done:
             found = predict.collect(recognizer, [_only(entry)], reading, lambda video, frames: None)

@@ -63,7 +63,8 @@ def run(entries: Sequence[Entry], operation: Operation, out: str, options: Seque
         FileExistsError: another run on this machine writes to the folder.
     """
     fingerprint = operation.fingerprint()
-    FileSystems.exists(out) or FileSystems.mkdirs(out)
+    if not FileSystems.exists(out):
+        FileSystems.mkdirs(out)
     with contextlib.nullcontext() if "://" in out else lock(out):
         if "://" not in out:
             remove_partial_files(out)
@@ -94,17 +95,18 @@ def _run(entries: Sequence[Entry], operation: Operation, fingerprint: str, out: 
     (records,) = FileSystems.match([FileSystems.join(out, RECORDS, "*.json")])
     there = {record.path.rpartition("/")[2].removesuffix(".json") for record in records.metadata_list}
     others = sorted(there - {entry.video for entry in entries}, key=natural)
-    return Summary(*([x for x in found if x["status"] == status] for status in ("written", "kept", "failed")), others)
+    written, kept, failed = ([x for x in found if x["status"] == status] for status in ("written", "kept", "failed"))
+    return Summary(written, kept, failed, others)
 
 
 def _write(lines: Any, label: str, path: str) -> None:
     """Write lines as one file, ordered by video."""
-    texts = (
+    _ = (
         lines
         | f"gather {label}" >> beam.combiners.ToList()
         | f"order {label}" >> beam.FlatMap(lambda found: [json.dumps(x) for x in sorted(found, key=_by_video)])
+        | f"write {label}" >> beam.io.WriteToText(path, num_shards=1, shard_name_template="")
     )
-    texts | f"write {label}" >> beam.io.WriteToText(path, num_shards=1, shard_name_template="")
 
 
 def _by_video(line: dict[str, Any]) -> str:
@@ -222,7 +224,8 @@ def _require_same(content: bytes, folder: str, name: str) -> None:
 def _publish(content: bytes, folder: str, name: str) -> None:
     """Write a file atomically: under another name first."""
     with contextlib.suppress(OSError):  # another worker may create it at the same time
-        FileSystems.exists(folder) or FileSystems.mkdirs(folder)
+        if not FileSystems.exists(folder):
+            FileSystems.mkdirs(folder)
     temporary = FileSystems.join(folder, f".{name}.{uuid.uuid4().hex[:8]}")
     try:
         with FileSystems.create(temporary, mime_type="application/octet-stream") as file:

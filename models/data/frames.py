@@ -7,7 +7,7 @@ import dataclasses
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, ClassVar, Protocol, TypedDict
 
 import numpy as np
 
@@ -97,7 +97,7 @@ class FrameTable:
         """
         check_columns(arrays)
         names = [field.name for field in dataclasses.fields(cls)]
-        values = {name: arrays[name] for name in names if name in arrays or name not in OPTIONAL}
+        values: dict[str, Any] = {name: arrays[name] for name in names if name in arrays or name not in OPTIONAL}
         for name in ("phase_names", "tool_names"):
             values[name] = tuple(str(x) for x in values[name])
         values["fps"] = float(values["fps"])
@@ -105,7 +105,9 @@ class FrameTable:
 
 
 class Source(Protocol):
-    """Frames with random access, see the module's docstring."""
+    """Frames with random access, see the module's docstring. Every source is a dataclass with a `table`."""
+
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
 
     @property
     def table(self) -> FrameTable:
@@ -220,7 +222,14 @@ def take(table: FrameTable, rows: np.ndarray) -> FrameTable:
     return dataclasses.replace(table, **{name: x[rows] for name, x in columns.items() if x is not None})
 
 
-def stack_boxes(boxes: Sequence[np.ndarray], tools: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+class BoxColumns(TypedDict):
+    """The columns of a table that hold boxes, see `FrameTable`."""
+
+    boxes: np.ndarray
+    box_tools: np.ndarray
+
+
+def stack_boxes(boxes: Sequence[np.ndarray], tools: Sequence[np.ndarray]) -> BoxColumns:
     """Pad the boxes of n frames to the columns of a table.
 
     Args:

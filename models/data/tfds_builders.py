@@ -56,7 +56,11 @@ class FramesConfig(tfds.core.BuilderConfig):
     manifest: str = ""
 
 
-class CollectionFrames(CompleteBuilder, skip_registration=True):
+# `skip_registration` is unknown to pyright without the tfds extra.
+class CollectionFrames(  # pyright: ignore[reportGeneralTypeIssues]
+    CompleteBuilder,
+    skip_registration=True,  # pyright: ignore[reportCallIssue]
+):
     """Frames of a `Collection`: one example per frame with image, video, frame, second, phase and tools.
 
     Unknown phases and tools are -1.
@@ -66,6 +70,19 @@ class CollectionFrames(CompleteBuilder, skip_registration=True):
     MANUAL_DOWNLOAD_INSTRUCTIONS = "Pass the folder of your copy as manual_dir."
     PHASES: tuple[str, ...] = ()
     TOOLS: tuple[str, ...] = ()
+
+    @property
+    def config(self) -> FramesConfig:
+        """The options of this builder.
+
+        Raises:
+            FormatError: for a builder without options, or with those of another kind.
+        """
+        if not isinstance(self.builder_config, FramesConfig):
+            raise FormatError(
+                f"{type(self).__name__} needs a FramesConfig", fix="pass config=FramesConfig(name=...) to the builder"
+            )
+        return self.builder_config
 
     def collection(self, root: Path) -> Collection:
         """Open the videos to build from; `root` is manual_dir."""
@@ -77,7 +94,7 @@ class CollectionFrames(CompleteBuilder, skip_registration=True):
         Args:
             root: manual_dir, if the builder needs one.
         """
-        config = self.builder_config
+        config = self.config
         if bool(config.height) != bool(config.width):
             raise FormatError(f"height is {config.height} and width {config.width}", fix="give both or neither")
         if not self.collection(root).recordings:
@@ -115,13 +132,13 @@ class CollectionFrames(CompleteBuilder, skip_registration=True):
         def examples(numbered: tuple[int, str]) -> Iterator[tuple[int, dict[str, Any]]]:
             return self._video(collection, *numbered)
 
-        if self.builder_config.beam:
+        if self.config.beam:
             beam = tfds.core.lazy_imports.apache_beam
             return beam.Create(list(enumerate(videos))) | beam.FlatMap(examples)
         return (example for numbered in enumerate(videos) for example in examples(numbered))
 
     def _video(self, collection: Collection, number: int, video: str) -> Iterator[tuple[int, dict[str, Any]]]:
-        config = self.builder_config
+        config = self.config
         known = collection.annotation(video)
         size = (config.height, config.width) if config.height else None
         pictures = collection.pictures(video, known.frames, size=size, crop=config.crop)
@@ -151,7 +168,7 @@ class Cholec80Frames(CollectionFrames):
 
     def collection(self, root: Path) -> Collection:
         """Open the videos of the split, or all without a split."""
-        name = self.builder_config.split
+        name = self.config.split
         return cholec80(root, split=CHOLEC80_SPLITS[name] if name else None)
 
 
@@ -172,7 +189,7 @@ class M2cai16WorkflowFrames(CollectionFrames):
 
     def collection(self, root: Path) -> Collection:
         """Open the training and test videos."""
-        return m2cai16_workflow(root, offset=self.builder_config.offset)
+        return m2cai16_workflow(root, offset=self.config.offset)
 
 
 class SurgeryCollection(CollectionFrames):
@@ -183,7 +200,7 @@ class SurgeryCollection(CollectionFrames):
 
     def collection(self, root: Path) -> Collection:
         """Open the videos of the config's manifest."""
-        manifest = self.builder_config.manifest if self.builder_config else ""
+        manifest = self.config.manifest if self.builder_config else ""
         if not manifest:
             raise FormatError(
                 "the config gives no manifest",

@@ -9,7 +9,11 @@ import tensorflow_datasets as tfds
 from hmmjax.io import FormatError
 
 
-class CompleteBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+# `skip_registration` is unknown to pyright without the tfds extra.
+class CompleteBuilder(  # pyright: ignore[reportGeneralTypeIssues]
+    tfds.core.GeneratorBasedBuilder,
+    skip_registration=True,  # pyright: ignore[reportCallIssue]
+):
     """A builder that checks its source before writing and counts the examples that it wrote.
 
     tensorflow-datasets keeps using an empty dataset once it is written, and the parquet writer of some versions loses
@@ -52,7 +56,8 @@ class CompleteBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
         if self.info.file_format not in (tfds.core.FileFormat.ARRAY_RECORD, tfds.core.FileFormat.PARQUET):
             return  # without TensorFlow, only these formats can be counted
         for name, split in self.info.splits.items():
-            found = len(self.as_data_source(name))
+            # The decorator of tensorflow-datasets hides the method's parameters.
+            found = len(self.as_data_source(name))  # pyright: ignore[reportCallIssue]
             if found != split.num_examples:
                 kind = self.info.file_format.value
                 raise FormatError(

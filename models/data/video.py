@@ -207,7 +207,7 @@ def _no_frame(info: VideoInfo, number: int) -> FormatError:
 
 def _execute(packets: Plan, info: VideoInfo, progress: bool, threads: int) -> Iterator[tuple[int, Any]]:
     """Decode the planned packets: yield (number, frame) in order of time."""
-    import av
+    from av.error import FFmpegError
 
     with open_video(info.path) as container:
         stream = container.streams.video[0]
@@ -226,7 +226,7 @@ def _execute(packets: Plan, info: VideoInfo, progress: bool, threads: int) -> It
                     context.skip_frame = "DEFAULT" if wanted else "NONREF"
                 for frame in packet.decode():
                     yield frame_number(frame, stream, info), frame
-        except av.error.FFmpegError as error:
+        except FFmpegError as error:
             raise FormatError(
                 f"damaged near frame {packets.numbers[index - 1]} ({error.strerror})",
                 file=info.path,
@@ -235,11 +235,11 @@ def _execute(packets: Plan, info: VideoInfo, progress: bool, threads: int) -> It
 
 
 def _decode(path: Path, container: Any, stream: Any) -> Iterator[Any]:
-    import av
+    from av.error import FFmpegError
 
     try:
         yield from container.decode(stream)
-    except av.error.FFmpegError as error:
+    except FFmpegError as error:
         raise FormatError(f"damaged ({error.strerror})", file=os.fspath(path), fix="get the file again") from error
 
 

@@ -36,13 +36,14 @@ class VideoInfo:
 def open_video(path: Path) -> Any:
     """Open a video with PyAV; raise FormatError if it is missing, not a video, or has no images."""
     import av
+    from av.error import FFmpegError
 
     name = os.fspath(path)
     if not os.path.exists(name):
         raise FormatError("no such video", file=name, fix="check the path")
     try:
         container = av.open(name)
-    except av.error.FFmpegError as error:
+    except FFmpegError as error:
         raise FormatError(
             f"not a readable video, or truncated before its index ({error.strerror})",
             file=name,

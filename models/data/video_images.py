@@ -151,7 +151,7 @@ def common_box(paths: Sequence[str], samples: int = 5) -> Box:
     Raises:
         FormatError: if one of them is not an image, or if the sizes differ.
     """
-    numbers = dict.fromkeys(np.linspace(0, len(paths) - 1, samples + 2).astype(int)[1:-1].tolist())
+    numbers = dict.fromkeys(int(number) for number in np.linspace(0, len(paths) - 1, samples + 2)[1:-1])
     pictures = [load_image(paths[number]) for number in numbers]
     for number, picture in zip(numbers, pictures, strict=True):
         if picture.shape != pictures[0].shape:

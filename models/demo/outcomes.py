@@ -66,7 +66,7 @@ def stabilize(
     def infer(name: str, params: Params, emissions: str, start: float, online: bool = False) -> None:
         posterior, _ = numpy_posterior(params, observations(test.obs, emissions), test.mask, online=online)
         taken = time.perf_counter() - start
-        phases, tools, ranking = posterior.phases.argmax(-1), posterior.tools, posterior.tool_log_odds
+        phases, tools, ranking = np.asarray(posterior.phases).argmax(-1), posterior.tools, posterior.tool_log_odds
         outcomes.append(Outcome(name, split(phases), split(tools), split(ranking), taken))
 
     start = time.perf_counter()

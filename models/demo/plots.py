@@ -63,8 +63,9 @@ def choose_moments(truth: Truth, raw: Outcome, best: Outcome, corrected: int = 5
             np.column_stack([o.phases[n] != phases, _present(o.tools[n]) != tools]) & known[:, None]
             for o in (raw, best)
         )
-        good = raw_errs.any(1) & ~errs.any(1)
-        for row in np.flatnonzero(good | errs.any(1)).tolist():
+        wrong = np.any(errs, axis=1)
+        good = np.any(raw_errs, axis=1) & ~wrong
+        for row in np.flatnonzero(good | wrong).tolist():
             kind = tuple(np.flatnonzero((raw_errs if good[row] else errs)[row]).tolist())
             kinds[bool(good[row])].setdefault(kind, []).append(Moment(n, row))
     chosen = []

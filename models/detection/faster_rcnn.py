@@ -6,6 +6,7 @@ best detection.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -16,7 +17,7 @@ from jax.typing import DTypeLike
 
 from models import weights
 from models.backbones import Backbone, build
-from models.backbones.images import IMAGENET_MEAN, IMAGENET_STD, normalize
+from models.backbones.images import IMAGENET_MEAN, IMAGENET_STD, normalize, size_of
 from models.backbones.layers import conv, fold
 from models.detection.anchors import anchor_grid
 from models.detection.boxes import area, clip, decode
@@ -138,7 +139,7 @@ class FasterRCNN(nnx.Module):
             (N, width): K logits, K boxes of four coordinates, C channel means.
         """
         maps = self._trunk(images)
-        regions, real, logits, deltas = self._judge(maps, images.shape[1:3], key)
+        regions, real, logits, deltas = self._judge(maps, size_of(images), key)
         odds = jnp.where(real[..., None], log_odds(logits), -jnp.inf)
         boxes = clip(decode(deltas, regions[:, :, None]))
         top = odds.argmax(1)[:, None]
@@ -149,7 +150,7 @@ class FasterRCNN(nnx.Module):
 
     def detect(self, images: Array) -> Detections:
         """Detect tools in images (N, H, W, 3), uint8 or floats in [0, 1]."""
-        regions, real, logits, deltas = self._judge(self._trunk(images), images.shape[1:3], None)
+        regions, real, logits, deltas = self._judge(self._trunk(images), size_of(images), None)
         boxes = clip(decode(deltas, regions[:, :, None]))
         probabilities = jax.nn.softmax(logits)[..., 1:]
         return jax.vmap(self._select)(boxes, probabilities, real)
@@ -181,11 +182,11 @@ class FasterRCNN(nnx.Module):
         keys = jax.random.split(jax.random.fold_in(key, 0), len(images))
         first, second = jax.vmap(jax.random.split, out_axes=1)(keys)
         features = self._trunk(images)
-        proposals = self._propose(features, images.shape[1:3])
+        proposals = self._propose(features, size_of(images))
         parts = proposal_losses(*proposals, boxes, tools >= 0, first, self.config)
         regions, real = jax.lax.stop_gradient(self._survivors(proposals))
-        sampled = jax.vmap(lambda *of_one: region_sample(*of_one, self.config))(regions, real, boxes, tools, second)
-        logits, deltas = self._heads(features, sampled.regions, images.shape[1:3], key)
+        sampled = jax.vmap(partial(region_sample, config=self.config))(regions, real, boxes, tools, second)
+        logits, deltas = self._heads(features, sampled.regions, size_of(images), key)
         parts |= region_losses(logits, deltas, sampled, SPREAD)
         return jnp.asarray(sum(parts.values())), parts
 
@@ -202,7 +203,7 @@ class FasterRCNN(nnx.Module):
 
     def _propose(self, features: Array, image_size: tuple[int, int]) -> Proposals:
         config = self.config
-        grid = anchor_grid(features.shape[1:3], self.backbone.stride, image_size, config.sizes, config.ratios)
+        grid = anchor_grid(size_of(features), self.backbone.stride, image_size, config.sizes, config.ratios)
         seen = jax.nn.relu(self.look(features)).astype(jnp.float32)
         n, count = len(features), len(grid)
         objectness, deltas = self.objectness(seen).reshape(n, count), self.shift(seen).reshape(n, count, 4)
@@ -227,9 +228,9 @@ class FasterRCNN(nnx.Module):
         """Return logits (N, R, K + 1), background first, and deltas (N, R, K, 4) in units of `SPREAD`."""
         n, count = regions.shape[:2]
         bins = self.config.bins or self.backbone.bins
-        scale = tuple(side / self.backbone.stride for side in image_size)
+        height, width = (side / self.backbone.stride for side in image_size)
         exact = features.dtype == jnp.float32
-        maps = jax.vmap(lambda f, b: roi_align(f, b, bins, scale, exact=exact))(features, regions)
+        maps = jax.vmap(lambda f, b: roi_align(f, b, bins, (height, width), exact=exact))(features, regions)
         # Images stay the outer axis, so a batch that is sharded over devices stays sharded.
         pooled = self.backbone.top(maps.reshape(n * count, *maps.shape[2:]), key=fold(key, 1)).astype(jnp.float32)
         return (

@@ -26,7 +26,8 @@ def map_boxes(
     found = []
     for tool in range(tools):
         one = probabilities[..., tool]
-        regions, number = label(one >= level * one.max(), np.ones((3, 3)))
+        # A pair, because `label` is given no array to fill; SciPy has no annotations that say so.
+        regions, number = label(one >= level * one.max(), np.ones((3, 3)))  # pyright: ignore[reportGeneralTypeIssues]
         peaks = np.atleast_1d(maximum(one, regions, np.arange(1, number + 1)))
         for (rows, columns), peak in zip(find_objects(regions), peaks, strict=True):
             if peak >= min_score:

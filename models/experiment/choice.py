@@ -81,8 +81,8 @@ def _track(table: FrameTable, video: str, track: str, values: np.ndarray | None 
     rows = rows_of(table, video)
     names = getattr(table, f"{track[:-1]}_names")
     kind = "labels" if values is None else "probabilities"
-    values = getattr(table, track)[rows].astype(np.int32) if values is None else values.astype(np.float64)
-    return Track(video, track, table.frames[rows], values, names, table.fps, Layout("npz", kind), video)
+    known: np.ndarray = getattr(table, track)[rows].astype(np.int32) if values is None else values.astype(np.float64)
+    return Track(video, track, table.frames[rows], known, names, table.fps, Layout("npz", kind), video)
 
 
 def _choose_single_frames(
@@ -101,7 +101,7 @@ def _choose_single_frames(
         model = learn_from_single_frames(without, num_tools=count, emissions="probability").params
         for version, online in MODES.items():
             found = numpy_posterior(model, Observations(tools=scores[part]), videos.mask[part], online=online)[0]
-            candidates[version] += [np.asarray(x)[m] for x, m in zip(found.tools, videos.mask[part], strict=True)]
+            candidates[version] += [x[m] for x, m in zip(np.asarray(found.tools), videos.mask[part], strict=True)]
     outputs, known = ([x[i][videos.mask[i]] for i in order] for x in (scores, labels))
     model = learn_from_single_frames(videos, num_tools=count, emissions="probability")
     batch, result, words = pad(table, test, predicted, ["tools"]), {}, []

@@ -3,6 +3,8 @@
 import json
 from collections.abc import Sequence
 
+import numpy as np
+
 from models.data.frames import FrameTable
 from models.data.scenarios import Scenario
 from models.experiment.plan import Cell
@@ -12,11 +14,10 @@ from models.systems import SYSTEMS
 
 def cost(scenario: Scenario, tracks: Sequence[str]) -> dict[str, int]:
     """Count the "labels" that a system's tracks needed, and the "frames" that were inspected for them."""
-    counts = scenario.cost
-    frames = sum(
-        int(sum((a.phases >= 0) if t == "phases" else (a.tools >= 0).any(1) for t in tracks).astype(bool).sum())
-        for a in scenario.annotations
-    )
+    counts, frames = scenario.cost, 0
+    for a in scenario.annotations:
+        known = {"phases": a.phases >= 0, "tools": (a.tools >= 0).any(1)}
+        frames += int(np.any([known[track] for track in tracks], axis=0).sum())
     return {"labels": sum(counts[track] for track in tracks), "frames": frames}
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import optax
 from flax import nnx
 from jax import numpy as jnp
 
@@ -22,7 +21,7 @@ from models.stabilize import Predictions
 from models.systems import SYSTEMS, make_system, probabilities
 from models.training.feeds import score
 from models.training.losses import Criterion, class_weights
-from models.training.step import TrainState, init_state, make_optimizer, schedule
+from models.training.step import TrainState, apply_updates, init_state, make_optimizer, schedule
 
 
 class Lanes:
@@ -92,11 +91,12 @@ class Lanes:
         def loss(params: nnx.State) -> tuple[jax.Array, nnx.State]:
             system = nnx.merge(self.train_graph, params, state.rest, copy=True)
             value, _ = system.training_loss(batch, criterion, key=key)
-            return value, nnx.split(system, nnx.Param, ...)[2]
+            _, _, rest = nnx.split(system, nnx.Param, ...)
+            return value, rest
 
         grads, rest = jax.grad(loss, has_aux=True)(state.params)
         updates, optimizer = self.optimizer.update(grads, state.optimizer, state.params)
-        params = optax.apply_updates(state.params, jax.tree.map(lambda x: rate * x, updates))
+        params = apply_updates(state.params, jax.tree.map(lambda x: rate * x, updates))
         return TrainState(state.step + 1, params, rest, optimizer)
 
     def advance(self, epochs: Sequence[int]) -> None:

@@ -123,6 +123,7 @@ def draw_cost(rows: Sequence[dict[str, Any]], path: Path) -> None:
     matplotlib.use("agg")
     from matplotlib import pyplot as plt
     from matplotlib import ticker
+    from matplotlib.lines import Line2D
 
     best = _best_versions(rows)
     panels = [key for key in ("mAP", "accuracy") if any(key in row["figures"] for row in rows)]
@@ -151,12 +152,12 @@ def draw_cost(rows: Sequence[dict[str, Any]], path: Path) -> None:
         axis.set_ylabel(key if key == "mAP" else "phase accuracy")
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
-    handles = [plt.Line2D([], [], color=colors[s], lw=3, label=s) for s in systems]
-    handles += [plt.Line2D([], [], marker=m, color="gray", ls="", label=s) for s, m in markers.items()]
+    handles = [Line2D([], [], color=colors[s], lw=3, label=s) for s in systems]
+    handles += [Line2D([], [], marker=m, color="gray", ls="", label=s) for s, m in markers.items()]
     named = "\n".join(dict.fromkeys(f"{version} ({key})" for key, version in best.items()))
     handles += [
-        plt.Line2D([], [], marker="o", color="gray", markerfacecolor="none", ls="", label="M"),
-        plt.Line2D([], [], marker="o", color="gray", ls="", label=named),
+        Line2D([], [], marker="o", color="gray", markerfacecolor="none", ls="", label="M"),
+        Line2D([], [], marker="o", color="gray", ls="", label=named),
     ]
     figure.legend(handles=handles, loc="center right", frameon=False, fontsize=8)
     figure.tight_layout(rect=(0, 0, 1 - 1.9 / figure.get_size_inches()[0], 1))

@@ -1,12 +1,12 @@
 """The interface of a system, and its outputs."""
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 from jax import Array
 
-from models.backbones.base import Cells
+from models.backbones.base import Backbone, Cells
 from models.temporal import Temporal
 
 #: Logits by track, "phases" and "tools": (N, classes) or (B, T, classes), float32.
@@ -63,6 +63,19 @@ class System(Protocol):
         """Rows, columns and channels if these features are a flattened map, else None."""
         ...
 
+    @property
+    def backbone(self) -> Backbone:
+        """The network that computes the features of images."""
+        ...
+
+    def train(self, **attributes: Any) -> None:
+        """Switch to training mode, see `nnx.Module.train`."""
+        ...
+
+    def eval(self, **attributes: Any) -> None:
+        """Switch to evaluation mode, see `nnx.Module.eval`."""
+        ...
+
     def __call__(self, images: Array, *, key: Array | None = None) -> Logits:
         """Compute logits from images (N, H, W, 3), or (B, T, H, W, 3) with a temporal model; uint8 or in [0, 1]."""
         ...
@@ -83,9 +96,7 @@ class System(Protocol):
         """
         ...
 
-    def training_loss(
-        self, batch: Mapping[str, Array], criterion: Criterion, *, key: Array | None
-    ) -> tuple[Array, Terms]:
+    def training_loss(self, batch: Mapping[str, Array], criterion: Criterion, *, key: Array) -> tuple[Array, Terms]:
         """Compute the training loss of a batch, see `models.training.step.Batch`, and its terms by name."""
         ...
 

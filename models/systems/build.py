@@ -88,16 +88,26 @@ def build_system(
                 f"{name} decides each frame alone, from its image. Fix: choose {name}_l or {name}_a, with frozen set "
                 f"to a run of {name}"
             )
-        common = {"options": options, "tools": tools, "pretrained": pretrained, "mean": mean, "std": std}
-        return build_faster_rcnn(backbone=backbone, config=detection, dtype=dtype, rngs=rngs, **common)
-    network = backbone
-    if not isinstance(network, Backbone):
-        network = _build_backbone(name, spec, backbone, options or {}, size, dtype, rngs)
-    elif spec.maps and network.cells is None:
-        raise ValueError(
-            f"{name} reads feature maps, but the given features are not a map. Fix: set frozen to a run of "
-            f"{spec.frames}"
+        return build_faster_rcnn(
+            backbone=backbone,
+            options=options,
+            tools=tools,
+            pretrained=pretrained,
+            config=detection,
+            mean=mean,
+            std=std,
+            dtype=dtype,
+            rngs=rngs,
         )
+    if not isinstance(backbone, Backbone):
+        network = _build_backbone(name, spec, backbone, options or {}, size, dtype, rngs)
+    else:
+        network = backbone
+        if spec.maps and network.cells is None:
+            raise ValueError(
+                f"{name} reads feature maps, but the given features are not a map. Fix: set frozen to a run of "
+                f"{spec.frames}"
+            )
     if pretrained is not None:
         weights.load_weights(network.network if isinstance(network, Flattened) else network, pretrained)
     sizes = {"phases": phases, "tools": tools}

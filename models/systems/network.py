@@ -130,7 +130,12 @@ class ComposedSystem(nnx.Module):
             features: (B, T, D) of the next frames.
             mask: (B, T), False at missing frames.
             state: from `models.temporal.Temporal.start`, or from the previous call.
+
+        Raises:
+            TypeError: without a temporal model.
         """
+        if self.temporal is None:
+            raise TypeError("this system decides each frame alone and has no state. Fix: call decide on its features")
         found, state = self.temporal.run(features, mask, state)
         return self._apply_heads(features, found), state
 

@@ -30,6 +30,7 @@ class ConvLSTM(Temporal):
         rngs: for the initial parameters.
     """
 
+    cells: Cells
     carries = True
 
     def __init__(

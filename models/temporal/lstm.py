@@ -63,7 +63,8 @@ class LSTM(Temporal):
     def _windows(self, driven: Array, valid: Array, window: int) -> Array:
         """Compute hidden values (B, T, width), each from an empty state and the last `window` frames."""
         length = driven.shape[1]
-        state = (jnp.zeros((*driven.shape[:2], self.width), jnp.float32),) * 2
+        zeros = jnp.zeros((*driven.shape[:2], self.width), jnp.float32)
+        state = zeros, zeros
         for lag in range(window - 1, -1, -1):
             lag = min(lag, length)
             past = jnp.pad(driven[:, : length - lag], ((0, 0), (lag, 0), (0, 0)))

@@ -14,6 +14,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from flax import nnx
 
+from models.systems import System
 from models.training.processes import to_devices
 from models.training.step import TrainState
 
@@ -67,7 +68,7 @@ class Checkpoints:
         at = to_devices(np.int32(step), like.step.sharding)
         return TrainState(at, model["params"], model["rest"], optimizer), progress
 
-    def restore_model(self, which: str, model: nnx.Module) -> int:
+    def restore_model(self, which: str, model: System) -> int:
         """Restore the variables of a model in place and return its number of updates.
 
         Raises:

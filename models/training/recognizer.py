@@ -16,7 +16,7 @@ from hmmjax.io import FormatError, write_atomically
 from models.backbones.base import Backbone, Cells
 from models.data.frames import Source
 from models.data.loader import even_batches, prefetch
-from models.systems import Outputs, System, make_system, probabilities
+from models.systems import ComposedSystem, Outputs, System, make_system, probabilities
 from models.training.augment import resize
 from models.training.checkpoint import Checkpoints
 from models.training.feeds import video_rows
@@ -57,19 +57,20 @@ class Recognizer:
         # A run on a frozen backbone contains a copy of that backbone's run.
         self._frozen = Recognizer(run / "frozen") if self.config.frozen is not None else None
         sizes = (len(self.names["phases"]), len(self.names["tools"]))
-        read = {} if self._frozen is None else {"width": self._frozen.width, "cells": self._frozen.cells}
+        width, cells = (None, None) if self._frozen is None else (self._frozen.width, self._frozen.cells)
         if self.config.features is not None:
-            read = {"width": read_width(run)}
+            width, cells = read_width(run), None
         # The checkpoint replaces pretrained weights, so their file is not needed any more.
-        system = make_system(self.config, *sizes, pretrained=False, **read)
+        system = make_system(self.config, *sizes, pretrained=False, width=width, cells=cells)
         checkpoints = Checkpoints(run / "checkpoints", write=False)
         self.step = checkpoints.restore_model(which, system)
         checkpoints.close()
         system.eval()
         self.width: int = system.width
         self.cells: Cells | None = system.cells
-        self.temporal = system.temporal is not None
-        self._start = system.temporal.start(1) if self.temporal and system.temporal.carries else None
+        temporal = system.temporal
+        self.temporal = temporal is not None
+        self._start = temporal.start(1) if temporal is not None and temporal.carries else None
         self._devices = LocalDevices()
         graph, state = nnx.split(system)
         self._graph, self._state = graph, self._devices.copy(state)
@@ -80,6 +81,8 @@ class Recognizer:
 
         def advance(state: nnx.State, features: jax.Array, mask: jax.Array, past: Any) -> tuple[Any, Any]:
             system = nnx.merge(graph, state)
+            # The others have no temporal model.
+            assert isinstance(system, ComposedSystem)
             outputs, past = system.run(features, mask, past)
             return self._select(system, outputs), past
 
@@ -93,7 +96,7 @@ class Recognizer:
         """Compute what is predicted from single images; jitted, overridden by `models.detect.Locator`."""
         return {name: x.astype(jnp.float32) for name, x in probabilities(system(images)).items()}
 
-    def _select(self, system: Any, outputs: Outputs) -> dict[str, jax.Array]:
+    def _select(self, system: ComposedSystem, outputs: Outputs) -> dict[str, jax.Array]:
         """Select what is predicted from the outputs of a temporal model with state; jitted."""
         return {name: x.astype(jnp.float32) for name, x in probabilities(outputs.logits).items()}
 

@@ -1,7 +1,7 @@
 """The compiled functions of a run: one update of the parameters, and one batch of validation."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import numpy as np
@@ -95,6 +95,12 @@ def _scale_backbone(factor: float) -> optax.GradientTransformation:
     return optax.stateless(lambda updates, _: jax.tree_util.tree_map_with_path(scale, updates))
 
 
+def apply_updates(params: nnx.State, updates: optax.Updates) -> nnx.State:
+    """Return trained variables after an update of the optimizer."""
+    # optax returns the structure that it is given, which its annotations do not say.
+    return cast(nnx.State, optax.apply_updates(params, updates))
+
+
 def init_state(system: System, optimizer: optax.GradientTransformation) -> TrainState:
     """Return the state before the first update."""
     _, params, rest = nnx.split(system, nnx.Param, ...)
@@ -151,7 +157,7 @@ class _Update:
         updates, optimizer = self.optimizer.update(grads, state.optimizer, state.params)
         metrics["gradient"] = optax.tree.norm(grads)
         metrics["learning_rate"] = jnp.asarray(self.learning_rate(state.step), jnp.float32)
-        params = optax.apply_updates(state.params, updates)
+        params = apply_updates(state.params, updates)
         return TrainState(state.step + 1, params, rest, optimizer), metrics
 
     def _accumulate(self, state: TrainState, batch: Batch, key: Array) -> tuple[nnx.State, nnx.State, Metrics]:
@@ -180,7 +186,8 @@ class _Update:
         system = nnx.merge(self.graph, params, rest, copy=True)
         augmentation, dropout = jax.random.split(key)
         value, terms = system.training_loss(self._augment(batch, augmentation), self.criterion, key=dropout)
-        return value, (nnx.split(system, nnx.Param, ...)[2], _losses(value, terms))
+        _, _, rest = nnx.split(system, nnx.Param, ...)
+        return value, (rest, _losses(value, terms))
 
     def _augment(self, batch: Batch, key: Array) -> Batch:
         """Replace images and their boxes by random variants; all frames of a clip change alike."""

@@ -142,5 +142,7 @@ def test_systems_can_be_composed_of_any_parts():
     heads = {"phases": HeadSpec(), "tools": HeadSpec(also=("phases",))}
     system = ComposedSystem(backbone, {"phases": 3, "tools": 2}, heads, rngs=nnx.Rngs(1))
     assert system.heads["tools"].kernel.shape == (128 + 3, 2)
+    with pytest.raises(TypeError, match="decides each frame alone and has no state"):
+        system.run(jnp.zeros((1, 1, 128)), None, None)
     with pytest.raises(ValueError, match="endonet"):
         build_system("endnet", rngs=nnx.Rngs(0))

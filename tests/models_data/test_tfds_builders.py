@@ -97,6 +97,16 @@ def test_any_collection_from_its_manifest(layout, tmp_path):
     assert last["phase"] == -1 and (last["tools"] == -1).all() and last["frame"] == 25 * len(surgeries[1])
 
 
+def test_options_of_another_kind_are_refused(layout, tmp_path):
+    root, _ = layout
+    config = tfds.core.BuilderConfig(name="plain")
+    builder = tfds_builders.M2cai16ToolFrames(config=config, data_dir=tmp_path, file_format="array_record")
+    with pytest.raises(FormatError, match=r"M2cai16ToolFrames needs a FramesConfig.*config=FramesConfig"):
+        prepare(builder, root)
+    with pytest.raises(FormatError, match="SurgeryCollection needs a FramesConfig"):
+        tfds_builders.SurgeryCollection(config=config, data_dir=tmp_path)
+
+
 @pytest.fixture
 def locations(tmp_path):
     from PIL import Image

@@ -8,7 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Literal
+
+# From jax 0.12 on, ClosedJaxpr is another name of Jaxpr, which jax does not declare as exported.
+from jax.extend.core import ClosedJaxpr, Literal  # pyright: ignore[reportPrivateImportUsage]
 
 from hmmjax._core.interpreter import random
 from hmmjax._core.interpreter.rules import RULES, UnsupportedError
