@@ -2,8 +2,9 @@
 
 The run is one of `frcnn`, `fcn` or `fcn_l`; inputs are those of `models.predict`. The output file holds, per video,
 ``boxes_<video>`` (n, D, 4) xmin, ymin, xmax, ymax as fractions of the image, best first, ``box_scores_<video>`` (n, D),
-``box_tools_<video>`` (n, D), -1 for padding, and ``frames_<video>`` (n,); and once ``tool_names`` and ``fps``. If an
-input has true boxes, average precision at an intersection over union of 0.5 is printed.
+``box_tools_<video>`` (n, D), -1 for padding, and ``frames_<video>`` (n,); and once ``tool_names`` and ``fps``. Until it
+is written, finished videos are kept in ``boxes.npz.partial/``, so that the same command continues after an
+interruption. If an input has true boxes, average precision at an intersection over union of 0.5 is printed.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from models.data.frames import FrameTable, take
 from models.detection.localize import map_boxes
 from models.detection.scores import BoxPrecision, box_precision
 from models.inputs import Reading, check_inputs
+from models.partial_predictions import PartialPredictions, partial_predictions, prediction_key
 from models.predict import add_reading, collect, reading_of
 from models.systems import SYSTEMS, ComposedSystem, Outputs, System
 from models.training.recognizer import Recognizer
@@ -44,14 +46,16 @@ class Locator(Recognizer):
     Args:
         run: folder of the run.
         which: checkpoint, "best" or "last".
+        maps: predict FCN's "maps" too, about 1 MB per frame.
 
     Raises:
         FormatError: for a run of another system, and if the folder holds no training run.
     """
 
-    def __init__(self, run: str | Path, which: str = "best"):
+    def __init__(self, run: str | Path, which: str = "best", *, maps: bool = True):
         _check_locates(run)
         super().__init__(run, which)
+        self._maps = maps
 
     def _predict(self, system: System, images: jax.Array) -> dict[str, jax.Array]:
         return system.locate(images)
@@ -61,15 +65,23 @@ class Locator(Recognizer):
 
     def _finish(self, predicted: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Add the boxes of maps, if maps are predicted."""
-        if "maps" in predicted:
-            config = self.config.detection
-            found = [map_boxes(maps, count=config.detections, min_score=config.min_score) for maps in predicted["maps"]]
-            predicted |= {name: np.stack(x) for name, x in zip(FIELDS, zip(*found, strict=True), strict=True)}
-        return predicted
+        if "maps" not in predicted:
+            return predicted
+        config = self.config.detection
+        found = [map_boxes(maps, count=config.detections, min_score=config.min_score) for maps in predicted["maps"]]
+        boxes = {name: np.stack(x) for name, x in zip(FIELDS, zip(*found, strict=True), strict=True)}
+        return {**predicted, **boxes} if self._maps else boxes
 
 
 def detect(
-    run: str | Path, inputs: Sequence[str], reading: Reading, *, which: str = "best", quiet: bool = True
+    run: str | Path,
+    inputs: Sequence[str],
+    reading: Reading,
+    *,
+    which: str = "best",
+    maps: bool = True,
+    quiet: bool = True,
+    kept: PartialPredictions | None = None,
 ) -> dict[str, np.ndarray]:
     """Localize tools in all inputs; return the arrays that the module's docstring lists, and FCN's "maps_<video>".
 
@@ -78,7 +90,9 @@ def detect(
         inputs: videos, folders of images, caches or packed files.
         reading: settings of reading them.
         which: checkpoint, "best" or "last".
+        maps: return FCN's maps too, about 1 MB per frame.
         quiet: do not show progress.
+        kept: see `models.predict.collect`.
 
     Raises:
         FormatError: for inputs that cannot be read, and if two videos have the same name or their frame numbers have
@@ -86,9 +100,9 @@ def detect(
     """
     _check_locates(run)
     check_inputs(inputs)
-    locator = Locator(run, which)
+    locator = Locator(run, which, maps=maps)
     with progress(quiet) as show:
-        found = collect(locator, inputs, reading, show)
+        found = collect(locator, inputs, reading, show, kept=kept)
     return {"tool_names": np.array(locator.names["tools"]), **found}
 
 
@@ -124,12 +138,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m models.detect", description=(__doc__ or "").partition(":")[0])
     add_reading(parser)
     options = parser.parse_intermixed_args(arguments)
-    with reported():
+    with reported("stopped; the same command continues"):
         check_out(options.out, force=options.force)
         reading = reading_of(options)
-        arrays = detect(options.run, options.inputs, reading, which=options.checkpoint, quiet=options.quiet)
-        boxes = {name: x for name, x in arrays.items() if not name.startswith("maps_")}
-        save_npz(options.out, boxes, force=options.force)
+        _check_locates(options.run)
+        check_inputs(options.inputs)
+        key = prediction_key("detect", options.run, options.checkpoint, options.inputs, reading)
+        with partial_predictions(options.out, key) as kept:
+            arrays = detect(
+                options.run,
+                options.inputs,
+                reading,
+                which=options.checkpoint,
+                maps=False,
+                quiet=options.quiet,
+                kept=kept,
+            )
+            save_npz(options.out, arrays, force=options.force)
         for place in options.inputs:
             _print_scores(place, arrays, reading)
     videos = sum(name.startswith("frames_") for name in arrays)

@@ -77,10 +77,11 @@ def partial_predictions(out: str | Path, key: str) -> Iterator[PartialPrediction
         shutil.rmtree(folder)
 
 
-def prediction_key(run: str | Path, checkpoint: str, inputs: Sequence[str], reading: Any) -> str:
+def prediction_key(what: str, run: str | Path, checkpoint: str, inputs: Sequence[str], reading: Any) -> str:
     """Return a digest of the network, of the settings of reading, and of the names, sizes and times of the input files.
 
     Args:
+        what: the command: several predict different arrays of the same videos.
         run: folder of the training run.
         checkpoint: "best" or "last".
         inputs: files and folders, with or without a kind such as ``m2cai16:`` before them.
@@ -96,5 +97,5 @@ def prediction_key(run: str | Path, checkpoint: str, inputs: Sequence[str], read
             state = path.stat()
             files.append([str(path), state.st_size, state.st_mtime_ns])
     settings = {name: value for name, value in dataclasses.asdict(reading).items() if name not in ("batch", "threads")}
-    told = [run_digest(str(run), checkpoint), list(inputs), settings, files]
+    told = [what, run_digest(str(run), checkpoint), list(inputs), settings, files]
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()

@@ -247,7 +247,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         check_out(options.out, force=options.force)
         part, reading = shard(options.shard), reading_of(options)
         check_inputs(options.inputs, features=reading.features)
-        key = prediction_key(options.run, options.checkpoint, options.inputs, reading)
+        key = prediction_key("predict", options.run, options.checkpoint, options.inputs, reading)
         with partial_predictions(options.out, key) as kept:
             own = {"which": options.checkpoint, "part": part, "quiet": options.quiet, "kept": kept}
             arrays = predict(options.run, options.inputs, reading, **own)

@@ -1,4 +1,4 @@
-"""Cache, extract, train and predict are killed, and continue to the files of an unbroken run."""
+"""Cache, extract, train, predict and detect are killed, and continue to the files of an unbroken run."""
 
 # ruff: noqa: E402 (what may be missing is skipped before it is imported)
 
@@ -23,6 +23,8 @@ from tiny import settings
 from models.data.cache import main as cache_main
 from models.data.cache import read_cache
 from models.data.simsurg import write_cholec80
+from models.detect import FIELDS
+from models.detect import main as detect_main
 from models.extract import main as extract_main
 from models.inputs import Reading
 from models.partial_predictions import partial_predictions, prediction_key
@@ -146,6 +148,29 @@ def test_predict(whole, tmp_path, monkeypatch):
                 np.testing.assert_array_equal(found[name], want[name])
 
 
+def test_detect(whole, tmp_path, monkeypatch):
+    """FCN, whose localization maps are too large to be kept with the boxes."""
+    names = {"run": tmp_path / "fcn", "system": "fcn", "backbone": "gridded", "epochs": 1}
+    places = {"data.train": whole / "cache", "data.val": whole / "cache", "data.val_part": "null"}
+    train_main(["--quiet", *settings(tmp_path, **names, **places, **{"data.train_part": "null", "batch": 32})])
+    words = [str(tmp_path / "fcn"), str(whole / "cache"), "--batch", "16", "--quiet", "--out"]
+    detect_main([*words, str(tmp_path / "unbroken.npz")])
+    out, predicted, predict = tmp_path / "boxes.npz", [], Recognizer.predict
+    partial = Path(f"{out}.partial")
+    kill("models.detect", [*words, out], 2, r"partial/.*npz$")
+    assert not out.exists() and [path.name for path in partial.glob("[!.]*.npz")] == ["01.npz"]
+    with np.load(partial / "01.npz") as kept:
+        assert set(kept) == {"frames", *FIELDS}
+    monkeypatch.setattr(Recognizer, "predict", lambda *a: predicted.append(1) or predict(*a))
+    detect_main([*words, str(out)])
+    assert len(predicted) == 2 and not partial.exists()
+    with np.load(out) as found, np.load(tmp_path / "unbroken.npz") as want:
+        assert set(found) == set(want) and {"boxes_01", "boxes_02", "boxes_03", "tool_names", "fps"} <= set(want)
+        assert any((want[f"box_tools_{video}"] >= 0).any() for video in ("01", "02", "03"))
+        for name in want:
+            np.testing.assert_array_equal(found[name], want[name])
+
+
 def test_predictions_of_other_inputs_are_removed(whole, tmp_path):
     out = tmp_path / "a.npz"
     with pytest.raises(KeyboardInterrupt), partial_predictions(out, "one") as kept:
@@ -162,11 +187,12 @@ def test_predictions_of_other_inputs_are_removed(whole, tmp_path):
         raise KeyboardInterrupt
     assert not list(tmp_path.iterdir())  # nothing was finished
     reading = Reading((16, 24))
-    keys = {prediction_key(whole / "run", "best", [str(whole / "cache")], reading)}
-    keys.add(prediction_key(whole / "run", "last", [str(whole / "cache")], reading))
-    keys.add(prediction_key(whole / "run", "best", [str(whole / "cache")], Reading((20, 28))))
+    keys = {prediction_key("predict", whole / "run", "best", [str(whole / "cache")], reading)}
+    keys.add(prediction_key("predict", whole / "run", "last", [str(whole / "cache")], reading))
+    keys.add(prediction_key("predict", whole / "run", "best", [str(whole / "cache")], Reading((20, 28))))
     copied = shutil.copytree(whole / "cache", tmp_path / "cache")
-    keys |= {prediction_key(whole / "run", "best", [str(copied)], reading)}
+    keys |= {prediction_key("predict", whole / "run", "best", [str(copied)], reading)}
     os.utime(copied / "images.npy", ns=(1, 1))
-    keys |= {prediction_key(whole / "run", "best", [str(copied)], reading)}
-    assert len(keys) == 5
+    keys |= {prediction_key("predict", whole / "run", "best", [str(copied)], reading)}
+    keys |= {prediction_key("detect", whole / "run", "best", [str(copied)], reading)}
+    assert len(keys) == 6
