@@ -1,22 +1,14 @@
-"""Cholec80: its layout on simulated copies, and its statistics on the real labels if they are available."""
+"""Cholec80's layout, on simulated copies."""
 
 import dataclasses
 
 import numpy as np
 import pytest
+from annotation_files import phase_file, tool_file
 
-from hmmjax.data import cholec80 as cholec80_check
-from hmmjax.data.splits import CHOLEC80_SPLITS, check_disjoint, cholec80_split, recording
+from hmmjax.data.splits import cholec80_split
 from hmmjax.io import CHOLEC80_TOOLS, FormatError
 from models.data.cholec80 import cholec80
-
-
-def phase_file(root, video=1):
-    return root / "phase_annotations" / f"video{video:02d}-phase.txt"
-
-
-def tool_file(root, video=1):
-    return root / "tool_annotations" / f"video{video:02d}-tool.txt"
 
 
 def edit(path, change):
@@ -34,9 +26,6 @@ def equal(collection, surgeries):
         np.testing.assert_array_equal(found.seconds, np.arange(len(surgery)))
         np.testing.assert_array_equal(found.phases, surgery.phases)
         np.testing.assert_array_equal(found.tools, surgery.tools)
-
-
-# The whole chain
 
 
 def test_generated_layout_reads_back_identically(layout):
@@ -127,9 +116,6 @@ def test_split_names_the_parts(layout):
         cholec80(root, split=cholec80_split("40/40"))
     with pytest.raises(FormatError, match="both in test and in train: video01"):
         cholec80(root, split={"train": ("video01",), "test": ("video02", "video01")})
-
-
-# Row counts and joins
 
 
 def test_43326_phase_rows_and_1733_tool_rows_are_1733_frames(tmp_path):
@@ -255,50 +241,6 @@ def test_other_rates(annotations):
         dataclasses.replace(opened(root), rate=2.0)
 
 
-# Splits
-
-
-def test_splits_cover_all_videos_without_overlap():
-    for name, sizes in {"40/40": [40, 40], "32/8/40": [32, 8, 40], "40/8/32": [40, 8, 32]}.items():
-        parts = CHOLEC80_SPLITS[name]
-        assert [len(v) for v in parts.values()] == sizes
-        check_disjoint(parts)
-        assert sorted(v for videos in parts.values() for v in videos) == [f"video{n:02d}" for n in range(1, 81)]
-    with pytest.raises(FormatError, match="40/40, 32/8/40, 40/8/32"):
-        cholec80_split("50/30")
-
-
-def test_m2cai16_names_are_cholec80_recordings():
-    twins = {1: 67, 10: 76, 11: 61, 12: 62, 13: 64, 14: 65, 15: 66}
-    for number, video in twins.items():
-        for name in (f"tool_video_{number:02d}.mp4", f"v{number:02d}_000025", f"tool_video_{number:02d}_pred.txt"):
-            assert recording(name) == f"video{video}"
-    assert recording("VID07") == "video07" and recording("workflow_video_07") == "workflow07"
-    assert recording("v99_000025") != "video99"
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "video67.MP4",
-        "tool_video_01.MP4",
-        "video67.mov",
-        "V01",
-        "V01_002250",
-        "v01_002250_flip",
-        "v01_002250_flip.jpg",
-        "v01-tool.txt",
-        "m2cai/v01.mp4",
-        "train\\v01.xml",
-        "Video67-phase.txt",
-    ],
-)
-def test_no_spelling_of_a_name_hides_an_overlap(name):
-    assert recording(name) == "video67"
-    with pytest.raises(FormatError, match="video67"):
-        check_disjoint({"train": [name], "test": ["video67"]})
-
-
 def test_two_folders_of_one_video_are_refused(layout, tmp_path):
     root, _ = layout
     for name in ("video01", "video-01", "video02", "video03"):
@@ -314,58 +256,6 @@ def test_invalid_rates(annotations, rate):
     root, _ = annotations
     with pytest.raises(FormatError, match="rate is"):
         cholec80(root, pictures=False, rate=rate)
-
-
-def test_overlap_is_an_error_unless_asked_for():
-    parts = {"train": ["video67", "video68"], "val": ["video01"], "test": ["tool_video_02", "video01"]}
-    with pytest.raises(FormatError, match="video68 = tool_video_02"):
-        check_disjoint({k: parts[k] for k in ("train", "test")})
-    with pytest.raises(FormatError, match="test and in val: video01"):
-        check_disjoint({k: parts[k] for k in ("val", "test")})
-    check_disjoint({k: parts[k] for k in ("val", "test")}, allow=[("test", "val")])
-    with pytest.raises(FormatError, match="twice in train"):
-        check_disjoint({"train": ["video1", "video01"]})
-
-
-# The self-check
-
-
-@pytest.fixture(scope="module")
-def real(data_dir):
-    with np.load(data_dir / "cholec80" / "labels_1fps.npz") as labels:
-        return {f"video{n:02d}": (labels[f"phase_{n:02d}"], labels[f"tools_{n:02d}"]) for n in range(1, 81)}
-
-
-def test_real_labels_agree_with_every_figure(real):
-    assert cholec80_check.differences(cholec80_check.statistics(real)) == []
-
-
-def test_differences_are_found(real):
-    phases, tools = real["video10"]
-    changed = phases.copy()
-    changed[:5] = 0
-    lines = cholec80_check.differences(cholec80_check.statistics({**real, "video10": (changed, tools)}))
-    assert "frames of Preparation: 8579 found, 8574 expected" in lines
-    assert any("videos without Preparation" in line for line in lines)
-    assert any("Preparation followed by CalotTriangleDissection: 72 found, 71" in line for line in lines)
-    lines = cholec80_check.differences(cholec80_check.statistics({k: v for k, v in real.items() if k != "video80"}))
-    assert "number of videos: 79 found, 80 expected" in lines
-
-
-def test_swapped_phase_order_is_found(real):
-    """TF-Cholec80 numbers packaging and retraction in reverse order."""
-    swap = np.array([0, 1, 2, 3, 6, 5, 4])
-    swapped = {video: (swap[phases], tools) for video, (phases, tools) in real.items()}
-    lines = cholec80_check.differences(cholec80_check.statistics(swapped))
-    assert any("GallbladderPackaging" in line for line in lines)
-
-
-def test_check_reads_a_copy(annotations):
-    root, _ = annotations
-    lines = cholec80_check.check(root)
-    assert lines[0] == "2 of 80 videos present, with phases and tools"
-    assert "number of videos: 2 found, 80 expected; other counts are not compared" in lines
-    assert not any("phase rows" in line for line in lines)
 
 
 def test_an_annotation_of_another_length_than_its_video_is_refused(layout, tmp_path):
@@ -392,17 +282,3 @@ def test_another_rate_of_the_video_is_found_by_the_annotation_too(layout, tmp_pa
     for read in (collection.annotation, lambda video: list(collection.pictures(video, [0]))):
         with pytest.raises(FormatError, match="25 frames per second, but x is declared to have 30"):
             read("x")
-
-
-def test_missing_files_are_differences(annotations):
-    root, _ = annotations
-    tool_file(root, 2).rename(root / "tool_annotations" / "video90-tool.txt")
-    lines = cholec80_check.check(root)
-    assert "tool_annotations: 79 videos have no file: video02, video03, video04, video05, video06 ..." in lines
-    assert (
-        "tool_annotations: 1 files belong to no video of Cholec80: video90" in lines
-        and "number of videos: 1 found, 80 expected; other counts are not compared" in lines
-    )
-    phase_file(root, 1).unlink()
-    with pytest.raises(FormatError, match="no video has both"):
-        cholec80_check.check(root)
