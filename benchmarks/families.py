@@ -16,6 +16,8 @@ import itertools
 import json
 import os
 import platform
+import shlex
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
@@ -85,10 +87,11 @@ def main() -> None:
     parser.add_argument("--many", action="store_true", help="label half of the test videos too, and test on the others")
     options = parser.parse_args()
     written = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    written["command"] = "python benchmarks/families.py --experiment runs [--many --tracks phases]"
     written["device"] = f"CPU, {os.cpu_count()} cores ({platform.machine()})"
     written["versions"] = {"python": platform.python_version(), **{p: version(p) for p in ("jax", "numpy")}}
     results = written.setdefault("nine labeled videos", {}) if options.many else written
+    words = shlex.join(["python", "benchmarks/families.py", *sys.argv[1:]])
+    results["command"] = words.replace(str(options.experiment), "runs")
     results |= {key: results.get(key, {}) for key in ("changes", "cells")}
     begin = time.monotonic()
     for group, name, cases in all_cases(options):
@@ -98,7 +101,7 @@ def main() -> None:
         results["changes"][group] = summarize(cells.values())
         others = [*results["cells"].get("seed 1", {}).values(), *results["cells"].get("seed 2", {}).values()]
         results["changes"]["seeds 1 and 2"] = summarize(others)
-        RESULTS.write_text(json.dumps(written, indent=1) + "\n")
+        RESULTS.write_text(json.dumps(written, separators=(",", ":")) + "\n")
 
 
 def all_cases(options: argparse.Namespace) -> Iterator[tuple[str, str, list[Case]]]:

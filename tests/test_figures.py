@@ -171,6 +171,28 @@ def test_values_of_the_grid_below_the_recognizer_are_listed():
 TITLES = ["gain", "standard error"]
 
 
+def test_families_are_as_measured():
+    """Mean changes, and in how many cells they are above and below zero by more than one standard error."""
+    results = load("families")
+    for title, part in (
+        ("phases, added", results),
+        ("phases, nine labeled videos, added", results["nine labeled videos"]),
+    ):
+        _, rows = next((t, r) for t, r in tables("docs/results/networks.md") if t[0] == title)
+        for name, seeds, *cells in rows:
+            for cell, (mode, metric) in zip(cells, itertools.product(MODES, ("accuracy", "Jaccard")), strict=True):
+                groups = ("seed 0",) if seeds == "0" else ("seed 1", "seed 2")
+                found = [c[f"{mode}: {name}"].get(metric) for g in groups for c in part["cells"][g].values()
+                         if f"{mode}: {name}" in c]  # fmt: skip
+                gains, errors = np.array([pair for pair in found if pair]).T
+                mean, above, below = re.fullmatch(r"(\S+) \((\d+), (\d+)\)", cell).groups()
+                assert float(mean) == pytest.approx(gains.mean(), abs=6e-4), (name, seeds, mode, metric)
+                counts = int((gains > np.nan_to_num(errors)).sum()), int((gains < -np.nan_to_num(errors)).sum())
+                assert (int(above), int(below)) == counts, (name, seeds, mode, metric)
+                if (name, mode, part) == ("logit-normal, refined", "online", results):  # the one that is taken in
+                    assert mean.startswith("+") and (seeds == "0" or below == "0")
+
+
 def test_tuned_refinement_is_as_measured():
     """Accuracy, Jaccard index and worst video, and how often tuning is no better than a fixed penalty."""
     results = load("tuning")
