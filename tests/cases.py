@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import emission_oracles
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -85,7 +86,7 @@ def make(
     """
     rng = np.random.default_rng(seed)
     model = oracles.random_model(rng, num_phases, num_tools, sticky)
-    emissions = oracles.random_emissions(rng, num_phases, num_tools)
+    emissions = emission_oracles.random_emissions(rng, num_phases, num_tools)
     lengths = [num_frames] * batch if lengths is None else lengths
     phases = families[0] if num_phases else ""
     tools = families[1] if num_tools else ""
@@ -96,11 +97,11 @@ def make(
         mask[length - 1 :] = np.arange(length - 1, num_frames) == length - 1
         seen_phases = seen_tools = log_phases = log_tools = known_phases = known_tools = None
         if num_phases and unobserved != "phases":
-            seen_phases = oracles.observe(rng, phases, emissions[phases], hidden_phases)
-            log_phases = oracles.log_densities(phases, emissions[phases], seen_phases)
+            seen_phases = emission_oracles.observe(rng, phases, emissions[phases], hidden_phases)
+            log_phases = emission_oracles.log_densities(phases, emissions[phases], seen_phases)
         if num_tools and unobserved != "tools":
-            seen_tools = oracles.observe(rng, tools, emissions[tools], hidden_tools)
-            log_tools = oracles.log_densities(tools, emissions[tools], seen_tools)
+            seen_tools = emission_oracles.observe(rng, tools, emissions[tools], hidden_tools)
+            log_tools = emission_oracles.log_densities(tools, emissions[tools], seen_tools)
         if num_phases and known:
             known_phases = np.where(rng.uniform(size=num_frames) < known, hidden_phases, -1).astype(np.int32)
         if num_tools and known:

@@ -3,6 +3,7 @@
 import dataclasses
 import warnings
 
+import emission_oracles
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +18,7 @@ from hmmjax._core.arrays import as_floats, native
 RNG = np.random.default_rng(400)
 T, L, K = 16, 3, 2
 MODEL = oracles.random_model(RNG, L, K)
-EMISSIONS = oracles.random_emissions(RNG, L, K)
+EMISSIONS = emission_oracles.random_emissions(RNG, L, K)
 SOFTMAX = RNG.dirichlet(np.ones(L), T).astype(np.float32)
 SCORES = RNG.uniform(0.02, 0.98, (T, K)).astype(np.float32)
 KNOWN = np.where(RNG.uniform(size=T) < 0.3, RNG.integers(0, L, T), -1).astype(np.int32)
@@ -191,7 +192,7 @@ def _missing(kind):
     names = ("PhaseConfusion", "ToolConfusion") if kind == "labels" else ("PhaseDirichlet", "ToolBeta")
     given = [SOFTMAX.astype(np.float64), SCORES.astype(np.float64)]
     given = [SOFTMAX.argmax(-1), (SCORES > 0.5).astype(int)] if kind == "labels" else given
-    tables = [oracles.log_densities(n, EMISSIONS[n], x) for n, x in zip(names, given, strict=True)]
+    tables = [emission_oracles.log_densities(n, EMISSIONS[n], x) for n, x in zip(names, given, strict=True)]
     gaps = (np.arange(T) % 5 == 2, np.stack([np.arange(T) % 4 == 1, np.arange(T) % 6 == 0], 1))
     for x, table, gap in zip(given, tables, gaps, strict=True):
         x[gap], table[gap] = -1 if kind == "labels" else np.nan, 0

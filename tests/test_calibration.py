@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import emission_oracles
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -94,7 +95,10 @@ def test_held_out_folds_look_through_tables_of_the_other_videos():
             np.add.at(counts, (true[others].ravel(), outputs[others].ravel()), 1)
             tables.append(counts / counts.sum(1, keepdims=True))
         for i in part:
-            outputs = oracles.phase_confusion(tables[0], states[2][i]), oracles.tool_confusion(tables[1:], obs.tools[i])
+            outputs = (
+                emission_oracles.phase_confusion(tables[0], states[2][i]),
+                emission_oracles.tool_confusion(tables[1:], obs.tools[i]),
+            )
             known = labels.phases[i], labels.tools[i]
             clamped = oracles.dense(model, oracles.emission_table(40, 3, 1, *outputs, labels=known))
             expected += (

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 
+import emission_oracles
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,7 +26,7 @@ def _staged(seed=0, stages=STAGES):
     """A coupled model with stages, and the oracle's model without them."""
     rng = np.random.default_rng(seed)
     model = oracles.random_model(rng, 3, 1)
-    emission = oracles.random_emissions(rng, 3, 1)
+    emission = emission_oracles.random_emissions(rng, 3, 1)
     params = Params(
         hmmjax.PhaseChain(
             jnp.asarray(model.initial, jnp.float32),
@@ -41,15 +42,15 @@ def _staged(seed=0, stages=STAGES):
     )
     phases, tools = oracles.simulate(rng, model, FRAMES)
     outputs = Observations(
-        oracles.observe(rng, "PhaseConfusion", emission["PhaseConfusion"], phases),
-        oracles.observe(rng, "ToolConfusion", emission["ToolConfusion"], tools),
+        emission_oracles.observe(rng, "PhaseConfusion", emission["PhaseConfusion"], phases),
+        emission_oracles.observe(rng, "ToolConfusion", emission["ToolConfusion"], tools),
     )
     table = oracles.emission_table(
         FRAMES,
         3,
         1,
-        oracles.phase_confusion(emission["PhaseConfusion"], outputs.phases),
-        oracles.tool_confusion(emission["ToolConfusion"], outputs.tools),
+        emission_oracles.phase_confusion(emission["PhaseConfusion"], outputs.phases),
+        emission_oracles.tool_confusion(emission["ToolConfusion"], outputs.tools),
     )
     return params, outputs, model, table
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import emission_oracles
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,7 +28,7 @@ def members():
     tables = []
     for i, mask in enumerate(first.mask):
         densities = (
-            oracles.log_densities(family, second.emissions[family], getattr(first.obs, track)[i])
+            emission_oracles.log_densities(family, second.emissions[family], getattr(first.obs, track)[i])
             for family, track in zip(families, TRACKS, strict=True)
         )
         tables.append(oracles.emission_table(6, 3, 2, *densities, mask))

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import emission_oracles
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +16,7 @@ from hmmjax import Labels, Observations, Params, emissions
 
 RNG = np.random.default_rng(0)
 MODEL = oracles.random_model(RNG, 3, 1, sticky=0.5)
-TABLES = [oracles.random_emissions(RNG, 3, 1) for _ in range(2)]
+TABLES = [emission_oracles.random_emissions(RNG, 3, 1) for _ in range(2)]
 FRAMES = 12
 HIDDEN = oracles.simulate(RNG, MODEL, FRAMES)
 
@@ -27,14 +28,15 @@ def _cast(x):
 def _problem():
     """Two recognizers for the phases and two for the tool, each with missing frames; in one frame all are missing."""
     outputs = (
-        oracles.observe(RNG, "PhaseConfusion", TABLES[0]["PhaseConfusion"], HIDDEN[0]),
-        oracles.observe(RNG, "PhaseDirichlet", TABLES[1]["PhaseDirichlet"], HIDDEN[0]),
-        oracles.observe(RNG, "ToolConfusion", TABLES[0]["ToolConfusion"], HIDDEN[1]),
-        oracles.observe(RNG, "ToolBeta", TABLES[1]["ToolBeta"], HIDDEN[1]),
+        emission_oracles.observe(RNG, "PhaseConfusion", TABLES[0]["PhaseConfusion"], HIDDEN[0]),
+        emission_oracles.observe(RNG, "PhaseDirichlet", TABLES[1]["PhaseDirichlet"], HIDDEN[0]),
+        emission_oracles.observe(RNG, "ToolConfusion", TABLES[0]["ToolConfusion"], HIDDEN[1]),
+        emission_oracles.observe(RNG, "ToolBeta", TABLES[1]["ToolBeta"], HIDDEN[1]),
     )
     names = ("PhaseConfusion", "PhaseDirichlet", "ToolConfusion", "ToolBeta")
     tables = [
-        oracles.log_densities(n, TABLES[i % 2][n], x) for i, (n, x) in enumerate(zip(names, outputs, strict=True))
+        emission_oracles.log_densities(n, TABLES[i % 2][n], x)
+        for i, (n, x) in enumerate(zip(names, outputs, strict=True))
     ]
     outputs = [x.copy() for x in outputs]
     for i, (x, table) in enumerate(zip(outputs, tables, strict=True)):

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import emission_oracles
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -51,7 +52,9 @@ def moments(features, weights, structure):
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_likelihood_and_one_em_step_are_the_oracles(structure):
     start = PhaseGaussian.from_data(FEATURES, L, structure=structure)
-    table = oracles.phase_gaussian([np.asarray(start.mean, float), full(start.covariance, structure)], FEATURES)
+    table = emission_oracles.phase_gaussian(
+        [np.asarray(start.mean, float), full(start.covariance, structure)], FEATURES
+    )
     answer = oracles.dense(MODEL, oracles.emission_table(T, L, 0, table, None))
     params, obs = chain_with(start), Observations(FEATURES)
     assert float(hmmjax.log_likelihood(params, obs)) == pytest.approx(answer.log_likelihood, rel=1e-5)
@@ -172,8 +175,8 @@ def test_fused_with_labels_and_missing_frames():
     obs = Observations((predicted, features))
     value = float(hmmjax.log_likelihood(chain_with(families), obs))
     tables = [
-        oracles.phase_confusion(np.asarray(families[0].matrix, float), np.maximum(predicted, 0)),
-        oracles.phase_gaussian([np.asarray(x, float) for x in jax.tree.leaves(families[1])], FEATURES),
+        emission_oracles.phase_confusion(np.asarray(families[0].matrix, float), np.maximum(predicted, 0)),
+        emission_oracles.phase_gaussian([np.asarray(x, float) for x in jax.tree.leaves(families[1])], FEATURES),
     ]
     tables[0][::3], tables[1][1::3] = 0, 0
     answer = oracles.dense(MODEL, oracles.emission_table(T, L, 0, sum(tables), None))

@@ -3,6 +3,7 @@
 import dataclasses
 
 import cases
+import emission_oracles
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -233,8 +234,8 @@ def test_deterministic_chain_with_overwhelming_observations_against_it():
         40,
         3,
         1,
-        oracles.phase_dirichlet(emissions["PhaseDirichlet"], contrary[0]),
-        oracles.tool_beta(emissions["ToolBeta"], case.obs.tools[0]),
+        emission_oracles.phase_dirichlet(emissions["PhaseDirichlet"], contrary[0]),
+        emission_oracles.tool_beta(emissions["ToolBeta"], case.obs.tools[0]),
     )
     check(
         dataclasses.replace(case, params=params, obs=obs, model=model, emissions=emissions, emission_tables=[table]),

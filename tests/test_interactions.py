@@ -3,6 +3,7 @@
 import dataclasses
 
 import cases
+import emission_oracles
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -44,7 +45,7 @@ def make(num_phases, known=0.0, num_tools=2):
         labels = None if case.labels is None else (case.labels.phases, case.labels.tools)
         labels = None if labels is None else tuple(None if x is None else x[i] for x in labels)
         new = oracles.emission_table(len(mask), num_phases, num_tools, None, None, mask, labels)
-        predicted = oracles.tool_logistic(zeta, case.obs.tools[i, :n]).sum(1)
+        predicted = emission_oracles.tool_logistic(zeta, case.obs.tools[i, :n]).sum(1)
         emission_tables.append(oracles.EmissionTable(old.phases, new.tools, np.where(mask[:n, None], predicted, 0)))
     return dataclasses.replace(
         case,
@@ -293,8 +294,8 @@ def test_tempered_fused_and_calibrated():
     both = Fused((joint, own))
     assert both.is_joint and not Fused((own, own)).is_joint and Tempered(joint, 0.5).is_joint
     bits = np.asarray(configurations.bits(2))
-    expected = oracles.tool_logistic(joint.weights, predicted)
-    plainly = oracles.tool_confusion(own.matrix, predicted)
+    expected = emission_oracles.tool_logistic(joint.weights, predicted)
+    plainly = emission_oracles.tool_confusion(own.matrix, predicted)
     expected = expected + np.stack([plainly[:, k][:, bits[:, k]] for k in range(2)], 1)
     assert_allclose(both.log_prob((predicted, predicted)), expected, rtol=1e-5)
     posterior = jnp.asarray(rng.dirichlet(np.ones(4), (5, 1)).repeat(2, 1), jnp.float32)

@@ -3,6 +3,7 @@
 import dataclasses
 
 import cases
+import emission_oracles
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -75,8 +76,8 @@ def test_one_iteration_is_normalized_expected_counts(pseudo, known):
     start = sum(a.log_likelihood for a in case.answers())
     end = 0.0
     for i in range(2):
-        phases = oracles.log_densities(CONFUSION[0], tables[CONFUSION[0]], case.obs.phases[i])
-        tools = oracles.log_densities(CONFUSION[1], tables[CONFUSION[1]], case.obs.tools[i])
+        phases = emission_oracles.log_densities(CONFUSION[0], tables[CONFUSION[0]], case.obs.phases[i])
+        tools = emission_oracles.log_densities(CONFUSION[1], tables[CONFUSION[1]], case.obs.tools[i])
         labels = (case.labels.phases[i], case.labels.tools[i]) if known else None
         end += oracles.enumerate_paths(
             after, oracles.emission_table(5, 2, 2, phases, tools, case.mask[i], labels)

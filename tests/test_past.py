@@ -3,6 +3,7 @@
 import dataclasses
 from functools import partial
 
+import emission_oracles
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -52,7 +53,7 @@ def table_by_frames(family, observations, mask):
         )
         tables = [np.asarray(x, np.float64) for x in jax.tree.leaves(family)]
         name = type(family).__name__
-        out.append(oracles.log_densities(name, tables, np.asarray(observations[t])[None], past)[0])
+        out.append(emission_oracles.log_densities(name, tables, np.asarray(observations[t])[None], past)[0])
     return np.stack(out)
 
 

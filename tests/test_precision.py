@@ -3,6 +3,7 @@
 import dataclasses
 
 import cases
+import emission_oracles
 import jax.numpy as jnp
 import numpy as np
 import oracles
@@ -56,14 +57,14 @@ def test_ten_thousand_frames_near_deterministic_and_rare():
     hidden_phases, hidden_tools = oracles.simulate(rng, model, 10_000)
     # The recognizer errs in one frame of ten.
     wrong = np.where(rng.uniform(size=10_000) < 0.1, rng.integers(0, 7, 10_000), hidden_phases)
-    seen_phases = oracles.observe(rng, "PhaseDirichlet", emissions["PhaseDirichlet"], wrong)
-    seen_tools = oracles.observe(rng, "ToolBeta", emissions["ToolBeta"], hidden_tools)
+    seen_phases = emission_oracles.observe(rng, "PhaseDirichlet", emissions["PhaseDirichlet"], wrong)
+    seen_tools = emission_oracles.observe(rng, "ToolBeta", emissions["ToolBeta"], hidden_tools)
     table = oracles.emission_table(
         10_000,
         7,
         3,
-        oracles.phase_dirichlet(emissions["PhaseDirichlet"], seen_phases),
-        oracles.tool_beta(emissions["ToolBeta"], seen_tools),
+        emission_oracles.phase_dirichlet(emissions["PhaseDirichlet"], seen_phases),
+        emission_oracles.tool_beta(emissions["ToolBeta"], seen_tools),
     )
     params = cases.to_params(model, emissions, "PhaseDirichlet", "ToolBeta")
     obs = hmmjax.Observations(seen_phases[None], seen_tools[None])
@@ -107,7 +108,7 @@ def test_densities_that_float32_cannot_hold():
     model = oracles.Model(tool_initial=np.array([0.5]), tool_transition=np.full((1, 2, 2), 0.5))
     params = cases.to_params(model, {"ToolBeta": table}, "", "ToolBeta")
     outputs = np.array([[[0.02], [0.98]]], np.float32)
-    table = oracles.emission_table(2, 0, 1, tools=oracles.tool_beta(table, outputs[0]))
+    table = oracles.emission_table(2, 0, 1, tools=emission_oracles.tool_beta(table, outputs[0]))
     expected = oracles.dense(model, table).log_likelihood
     assert expected < -3000
     assert_allclose(hmmjax.log_likelihood(params, hmmjax.Observations(tools=outputs)), [expected], rtol=1e-5)

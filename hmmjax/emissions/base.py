@@ -3,7 +3,8 @@
 A family gives the probability (density) of an observation under each hidden state, and fits itself to weighted
 observations. To add one, write a frozen dataclass decorated with `hmmjax.pytree` that derives from `PhaseEmission` or
 `ToolEmission`, in one file, and export it from ``hmmjax/emissions/__init__.py``; the conformance suite in
-``tests/test_emissions.py`` then covers it. ``hmmjax/emissions/gaussian.py`` is the worked example.
+``tests/test_emissions.py`` and ``tests/test_emissions_learning.py`` then covers it. ``hmmjax/emissions/gaussian.py`` is
+the worked example.
 
 **Memory.** A network's errors last: an error in one frame makes the same error in the next more probable. A family may
 therefore condition a frame's observation on those of the frames before it: P(y_t | x_t, y_{t-1}, ..., y_{t-lag}). The
