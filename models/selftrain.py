@@ -28,8 +28,9 @@ from models.data.cache import read_cache
 from models.data.frames import FrameTable, Source, take
 from models.experiment.measure import measure
 from models.experiment.videos import write_view
+from models.pseudo_labels import pseudo_label
 from models.settings import Config, read_config
-from models.stabilize import Predictions, apply_hmm, gather_lessons, learn_hmm, pad, rows_of, seconds, unpad, videos_of
+from models.stabilize import Predictions, apply_hmm, gather_lessons, learn_hmm, pad, unpad, videos_of
 from models.systems import SYSTEMS
 from models.training.feeds import score
 from models.training.loop import fit
@@ -38,40 +39,6 @@ from models.training.run import read_run
 
 #: The verdict on a round without improvement, in ``rounds.json``.
 _ENDED = "no better, ended"
-
-
-def confidence(posterior: Observations) -> Observations:
-    """Return how far the most probable state exceeds chance, from 0 to 1: phases (B, T), tools (B, T, K)."""
-    phases, tools = posterior.phases, posterior.tools
-    if phases is not None:
-        count = phases.shape[-1]
-        phases = np.clip((phases.max(-1) * count - 1) / max(count - 1, 1), 0, 1)
-    return Observations(phases, None if tools is None else np.abs(2 * tools - 1))
-
-
-def pseudo_label(table: FrameTable, videos: Sequence[str], posterior: Observations) -> FrameTable:
-    """Label videos with their most probable states, weighted by confidence, and move them to the part "train".
-
-    Args:
-        table: all frames; existing labels get a weight of 1.
-        videos: the unlabeled videos, in the order of the posterior.
-        posterior: (B, T, ...) on the axis of seconds.
-    """
-    trust = confidence(posterior)
-    phases, tools = table.phases.copy(), table.tools.copy()
-    parts = table.parts.astype(np.promote_types(table.parts.dtype, "<U5"))
-    weights = {"phase_weights": np.ones(phases.shape, np.float32), "tool_weights": np.ones(tools.shape, np.float32)}
-    for number, video in enumerate(videos):
-        rows = rows_of(table, video)
-        at = seconds(table, rows)
-        if posterior.phases is not None:
-            phases[rows] = posterior.phases[number, at].argmax(-1)
-            weights["phase_weights"][rows] = trust.phases[number, at]
-        if posterior.tools is not None:
-            tools[rows] = posterior.tools[number, at] >= 0.5
-            weights["tool_weights"][rows] = trust.tools[number, at]
-        parts[rows] = "train"
-    return dataclasses.replace(table, phases=phases, tools=tools, parts=parts, **weights)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -27,7 +27,8 @@ from models.experiment.cell import read_result, stabilize
 from models.experiment.plan import read_plan
 from models.experiment.report import draw_cost, summary, table
 from models.experiment.videos import departures_of, label, write_view
-from models.selftrain import _open, pseudo_label
+from models.pseudo_labels import pseudo_label
+from models.selftrain import _open
 from models.selftrain import main as selftrain_main
 from models.settings import read_config
 from models.training.setup import one_fold

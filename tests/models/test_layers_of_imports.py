@@ -18,7 +18,7 @@ ORDER = (
     ("systems",),
     ("inputs", "training", "partial_predictions"),
     ("encoders", "stabilize", "predict", "train"),
-    ("encoder_choice",),
+    ("encoder_choice", "pseudo_labels"),
     ("extract",),
     ("detect", "experiment", "demo", "beam"),
     ("selftrain",),
