@@ -18,6 +18,7 @@ from hmmjax._core import configurations, logistic, lowering
 from hmmjax._core.batch import prepare
 from hmmjax._core.tables import tabulate
 from hmmjax.emissions import Fused, Tempered, ToolConfusion, ToolLogistic
+from hmmjax.interactions import OddsRatios
 from hmmjax.transitions import Interacting, PhaseConditioned
 
 pytestmark = pytest.mark.thorough
@@ -344,7 +345,7 @@ def test_half_precision_weights_are_computed_with_in_full():
 
 
 def test_odds_that_nothing_is_known_of_stay_columns():
-    table = str(hmmjax.interactions.OddsRatios("tools.emission", np.zeros((2, 2)), np.full((2, 2), 50.0), ("a", "b")))
+    table = str(OddsRatios("tools.emission", np.zeros((2, 2)), np.full((2, 2), 50.0), ("a", "b")))
     assert "  2.75e-43 to 3.63e+42" in table
 
 
