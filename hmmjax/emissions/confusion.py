@@ -14,6 +14,9 @@ from hmmjax._core.typing import Array, Float, Int
 from hmmjax.emissions.anchor import Anchor, table_counts, table_divergence
 from hmmjax.emissions.base import PhaseEmission, ToolEmission
 
+MOST_SELECTED = 32
+"""Labels up to which columns are selected and not gathered."""
+
 
 @pytree
 class PhaseConfusion(PhaseEmission):
@@ -64,7 +67,7 @@ class PhaseConfusion(PhaseEmission):
 
     def log_prob(self, observations: Int[Array, "..."]) -> Float[Array, "... L"]:
         """Return the log-probability (..., L) of each label (...,) under each phase."""
-        return jnp.moveaxis(num.log(jnp.asarray(self.matrix))[:, observations], 0, -1)
+        return _columns(num.log(jnp.asarray(self.matrix)), observations)
 
     def sample(self, key: jax.Array, states: Array) -> Array:
         """Draw labels (...,) int32 for phases (...,)."""
@@ -175,6 +178,27 @@ class ToolConfusion(ToolEmission):
         _check_matrix(
             "tools.emission.matrix", self.matrix, 3, "(K, 2, M): for each tool one row for absent, one for present"
         )
+
+
+@jax.custom_jvp
+def _columns(table: Array, observations: Int[Array, "..."]) -> Array:
+    """Return the columns (..., L) of a table (L, M) that observations name.
+
+    A few are selected from: XLA would compute the logarithms of a table again for every number gathered from it.
+    """
+    last = table.shape[1] - 1
+    if last >= MOST_SELECTED:
+        return jnp.moveaxis(table[:, observations], 0, -1)
+    selected = jnp.broadcast_to(table[:, last], (*observations.shape, table.shape[0]))
+    for symbol in range(last):
+        selected = jnp.where(observations[..., None] == symbol, table[:, symbol], selected)
+    return selected
+
+
+@_columns.defjvp
+def _(primals: tuple, tangents: tuple) -> tuple:
+    # Gathered, for derivatives: those of selections are a sum over all frames per column.
+    return _columns(*primals), jnp.moveaxis(tangents[0][:, primals[1]], 0, -1)
 
 
 def _check_matrix(name: str, matrix: Any, axes: int, meaning: str) -> None:

@@ -12,15 +12,14 @@ namespace {
 class Backward {
  public:
   Backward(const Model& model, const Video& video, const Gradient& gradient)
-      : m(model), v(video), out(gradient), steps(m, v), transposed(m, true), tools(m), pairs(m),
-        buffers(2 * Message::size(m)), weighted(buffers, m), other(buffers + Message::size(m), m), ones(m.Lp), sums(m.Lp),
+      : m(model), v(video), out(gradient), steps(m, v), counted(m, false), transposed(m, true), relative(m.Lp), tools(m), pairs(m),
+        buffers(2 * Message::size(m)), weighted(buffers, m), other(buffers + Message::size(m), m), sums(m.Lp),
         scale(m.Lp), weights(m.Lp), table(m.L * m.Lp), raw_scale(m.Lp) {
     by_counts = out.tables && m.all_pairs && !out.configs.data;
-    for (long q = 0; q < m.Lp; ++q) ones[q] = q < m.L;
     spare.resize(m.rows);
     if (!out.tables) return;
     prefixes.resize(m.counts.size * m.rows), moves.resize(m.L * m.Lp);
-    transition.resize(m.L * m.Lp, 0), blocks.resize(m.table_size, 0);
+    transition.resize(m.L * m.Lp, 0), added.resize(m.L * m.Lp, 0), blocks.resize(m.table_size, 0);
   }
 
   double run();
@@ -47,6 +46,8 @@ class Backward {
   void step(int64_t t, const Frame& frame, const Message& before, const double* u);
   // Counts the transition from the frame before; u is the prediction from it before the tools move.
   void count(int64_t t, const Frame& frame, const Message& before, const double* u);
+  // Adds what was counted to the derivatives of the phases' transition.
+  void add_counted();
   void write_tables(const Frame& frame);
   // Numbers below 2^-900 or so are lost on both sides of a frame, where u_scale (Lp) are the powers of the prediction.
   // That does not matter if the product of both sides is far above, at this frame and at those where they were lost.
@@ -56,13 +57,15 @@ class Backward {
   const Video& v;
   const Gradient& out;
   Steps steps;
-  Scaled transposed;
+  Scaled counted, transposed;  // counted: the transition from the frame before
+  Relative relative;
   ToolSums tools;
   PairCounts pairs;
   Buffer buffers;
   // Backward message times the frame's likelihoods of configurations and the tools' diagonals (not those of phases).
   Message weighted, other;
-  Buffer ones, sums, scale, weights, table, joint, transition, blocks, prefixes, moves, spare;
+  // added: derivatives of the transition as long as powers are the same, to be multiplied by these.
+  Buffer sums, scale, weights, table, joint, transition, added, blocks, prefixes, moves, spare;
   Buffer raw_scale;           // of the weighted message before it was brought back into range
   double total = 0, top = 0;  // of the product of both messages
   bool lost = false;
@@ -99,7 +102,7 @@ double Backward::run() {
         steps.next(frame(t), message(t - 1), message(t), us + (t - first) * m.rows);
     }
     if (chunks == 1) {
-      value = removed + Total(message(end - 1).scale, message(end - 1).totals, weights, m.Lp).log();
+      value = removed + Total(relative, message(end - 1).scale, message(end - 1).totals, weights, m.Lp).log();
       if (value == -INFINITY) return value;
     }
     if (end == length) weigh_frame(end - 1, frame(end - 1), message(end - 1), false, !by_counts || length == 1);
@@ -132,7 +135,7 @@ void Backward::weigh_frame(int64_t t, const Frame& frame, const Message& alpha, 
           mix<N>(from, weights_of, rows, c, L, Lp, o);
         else
 #pragma GCC unroll 8
-          for (int i = 0; i < N; ++i) rows[i] = load(ones + o);
+          for (int i = 0; i < N; ++i) rows[i] = load(m.inside + o);
         if (is_direct) {
           V products[N];
 #pragma GCC unroll 8
@@ -156,7 +159,7 @@ void Backward::weigh_frame(int64_t t, const Frame& frame, const Message& alpha, 
   });
   const Message swap = weighted;
   weighted = other, other = swap;
-  copy(raw_scale, weighted.scale, m.Lp);
+  if (!m.is_safe) copy(raw_scale, weighted.scale, m.Lp);
   if (is_direct) write_marginals(t, alpha);
   steps.rescale(weighted);
 }
@@ -169,7 +172,7 @@ void Backward::write_marginals(int64_t t, const Message& alpha) {
     store(sums + o, all);
     store(scale + o, load(alpha.scale + o) + load(weighted.scale + o));
   }
-  const Total product(scale, sums, weights, Lp);
+  const Total product(relative, scale, sums, weights, Lp);
   total = product.value, top = product.top;
   if (out.phases.data) put_product(out.phases, t * m.L, sums, weights, m.L);
   if (out.configs.data)
@@ -185,7 +188,7 @@ void Backward::step(int64_t t, const Frame& frame, const Message& before, const 
   if (out.tables) {
     count(t, frame, before, u);
   } else {
-    if (!m.is_safe) steps.transition.load_for(before.scale), check_range(steps.transition.reference, frame);
+    if (!m.is_safe) counted.load_for(before.scale), check_range(counted.reference, frame);
     const Plan& plan = m.steps;
     for (int i = plan.size - 1; i >= 0; --i) {
       const Group& g = plan.groups[i];
@@ -207,8 +210,8 @@ void Backward::step(int64_t t, const Frame& frame, const Message& before, const 
 void Backward::count(int64_t t, const Frame& frame, const Message& before, const double* u) {
   const long L = m.L, Lp = m.Lp;
   const int n = m.counts.size;
-  steps.transition.load_for(before.scale);
-  const double* reference = steps.transition.reference;
+  counted.load_for(before.scale, [&] { add_counted(); });
+  const double* reference = counted.reference;
   for (long o = 0; o < Lp; o += W) {
     store(scale + o, load(reference + o) + load(frame.scale + o) + load(weighted.scale + o));
     // Weights bring products of u and the weighted message to probabilities.
@@ -231,10 +234,10 @@ void Backward::count(int64_t t, const Frame& frame, const Message& before, const
   if (by_counts) {
     for (long o = 0; o < Lp; o += W) {
       V all = {};
-      for (long p = 0; m.C > 1 && p < L; ++p) all += load(steps.transition.table + p * Lp + o) * load(moves + p * Lp + o);
+      for (long p = 0; m.C > 1 && p < L; ++p) all += load(counted.table + p * Lp + o) * load(moves + p * Lp + o);
       store(sums + o, m.C > 1 ? all * load(frame.phases + o) : load(u + o) * load(weighted.rows + o));
     }
-    const Total product(scale, sums, weights, Lp);
+    const Total product(relative, scale, sums, weights, Lp);
     total = product.value, top = product.top;
     if (out.phases.data) put_product(out.phases, t * L, sums, weights, L);
     if (out.tools.data) {
@@ -244,22 +247,29 @@ void Backward::count(int64_t t, const Frame& frame, const Message& before, const
   }
   check_range(reference, frame);
   pairs.add(weights);
-  const double *powers = steps.transition.powers, *own = before.rows;
+  const double* own = before.rows;
+  double* to = added;
   const bool is_single = m.C == 1;
   for (long o = 0; o < Lp; o += W) {
-    const V base = load(weights + o) * load(frame.phases + o), after = load(weighted.rows + o);
+    // The weight of an impossible phase may be infinite.
+    const V base = bounded(load(weights + o) * load(frame.phases + o)), after = base * load(weighted.rows + o);
     for (long p = 0; p < L; ++p) {
-      const V moved = is_single ? fill(own[p]) * after : load(moves + p * Lp + o);
-      // The weight of an impossible phase may be infinite.
-      const V added = select(moved > V{}, base * load(powers + p * Lp + o) * moved, V{});
-      store(transition + p * Lp + o, load(transition + p * Lp + o) + added);
+      const V moved = is_single ? fill(own[p]) * after : load(moves + p * Lp + o) * base;
+      store(to + p * Lp + o, load(to + p * Lp + o) + moved);
     }
+  }
+}
+
+void Backward::add_counted() {
+  for (long i = 0; i < m.L * m.Lp; i += W) {
+    store(transition + i, load(transition + i) + load(added + i) * load(counted.powers + i));
+    store(added + i, V{});
   }
 }
 
 void Backward::write_tables(const Frame& frame) {
   const long L = m.L, Lp = m.Lp, per_phase = m.table_size / Lp;
-  pairs.add_to_blocks(blocks);
+  pairs.add_to_blocks(blocks), add_counted();
   for (long o = 0; o < Lp; o += W)
     store(weights + o, bounded(power_of_two(load(weighted.scale + o) + load(frame.scale + o) - fill(top)) / fill(total)) *
                            load(frame.phases + o));

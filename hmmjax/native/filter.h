@@ -52,9 +52,9 @@ INLINE void put_product(const Out& out, int64_t first, const double* x, const do
 }
 
 // Writes a frame's marginals from its message, of which the sum is returned.
-Total write_filtered(const Message& now, ToolSums& tools, double* weights, const Marginals& out, int64_t t) {
+Total write_filtered(const Message& now, ToolSums& tools, Relative& relative, double* weights, const Marginals& out, int64_t t) {
   const Model& m = tools.m;
-  const Total total(now.scale, now.totals, weights, m.Lp);
+  const Total total(relative, now.scale, now.totals, weights, m.Lp);
   if (total.value == 0) return total;
   put_product(out.phases, t * m.L, now.totals, weights, m.L);
   if (m.K) {
@@ -70,9 +70,10 @@ double filter(const void* model, const Video& v, const Marginals& out) {
   if (!m.is_safe || starts_far(m, v)) return WideVideo(m, v).filter(out);
   Steps steps(m, v);
   ToolSums tools(m);
+  Relative relative(m.Lp);
   Buffer weights(m.Lp);
   return forward(steps, [&](int64_t t, const Message&, const Message& now) {
-    if (write_filtered(now, tools, weights, out, t).value > 0) return true;
+    if (write_filtered(now, tools, relative, weights, out, t).value > 0) return true;
     for (int64_t i = 0; i < t * m.L; ++i) put(out.phases, i, 0);
     for (int64_t i = 0; i < t * m.K * 2; ++i) put(out.tools, i, 0);
     return false;

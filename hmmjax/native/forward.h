@@ -8,10 +8,7 @@ namespace {
 class Steps {
  public:
   Steps(const Model& model, const Video& video)
-      : transition(model, false), m(model), v(video), weights(m.L * m.Lp), spare(m.rows), tool_factors(2 * m.K + W) {
-    padding.resize(m.Lp, 1);
-    for (long q = 0; q < m.L; ++q) padding[q] = 0;
-  }
+      : transition(model, false), m(model), v(video), weights(m.L * m.Lp), spare(m.rows), tool_factors(2 * m.K + W) {}
 
   // Loads frame t's likelihoods; returns the logarithm of the factor that was removed from them.
   double load_frame(int64_t t, const Frame& out);
@@ -34,7 +31,7 @@ class Steps {
   void mix_block(const Frame& frame, const Message& before, const Message& out, double* u);
   void finish_last(const double* x, const Frame& frame, const Message& out);
 
-  Buffer weights, spare, tool_factors, padding;
+  Buffer weights, spare, tool_factors;
   const bool fused_ = m.is_fused();
 };
 
@@ -42,7 +39,7 @@ double Steps::load_frame(int64_t t, const Frame& out) {
   double removed = 0;
   for (long o = 0; o < m.Lp; o += W) {
     const V given = get(v.phases, t * m.L + o, m.L - o < W ? m.L - o : W);
-    const V x = select((I)load(padding + o) != 0, fill(-INFINITY), given);
+    const V x = select(load(m.inside + o) != V{}, given, fill(-INFINITY));
     // Most phases need no power of their own.
     const V scale = round_to_integer(select(x > fill(-INFINITY), x, V{}) * fill(1 / (LN2 * QUANTUM))) * fill(QUANTUM);
     store(out.scale + o, scale);
@@ -143,7 +140,8 @@ void Steps::mix_block(const Frame& frame, const Message& before, const Message& 
       for (long c = 0; c < C; c += N) {
         V rows[N];
         mix<N>(from, table, rows, c, L, Lp, o);
-        if (!R) rows[0] *= load(frame.phases + o);  // of a single configuration, less than to multiply the table
+        // Of a single configuration, that is less than to multiply the table.
+        if (!R) rows[0] *= load(frame.phases + o);
         if (u)
 #pragma GCC unroll 8
           for (int i = 0; i < N; ++i) store(u + (c + i) * Lp + o, rows[i]);
@@ -181,14 +179,12 @@ void Steps::finish_last(const double* x, const Frame& frame, const Message& out)
 }
 
 void Steps::rescale(const Message& x) {
-  bool in_range = true, all_possible = true;
+  I outside = {};
   for (long o = 0; o < m.Lp; o += W) {
     const V total = load(x.totals + o);
-    in_range &= !any(((total < fill(LOWEST)) | (total > fill(HIGHEST))) & (total > V{}));
-    all_possible &= !any(total + load(padding + o) <= V{});
+    outside |= ~((total >= fill(LOWEST)) & (total <= fill(HIGHEST))) & (load(m.inside + o) != V{});
   }
-  if (in_range && all_possible) return;
-  if (!in_range)
+  if (any(outside))
     for (long q = 0; q < m.L; ++q) {
       const double total = x.totals[q];
       if (!(total > 0) || (total >= LOWEST && total <= HIGHEST) || total > 1e300) continue;
@@ -221,7 +217,8 @@ INLINE double forward(Steps& steps, Visit visit) {
     const Message swap = now;
     now = then, then = swap;
   }
-  return removed + Total(then.scale, then.totals, weights, m.Lp).log();
+  Relative relative(m.Lp);
+  return removed + Total(relative, then.scale, then.totals, weights, m.Lp).log();
 }
 
 }  // namespace

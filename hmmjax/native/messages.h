@@ -26,28 +26,51 @@ struct Message {
 };
 
 // Weights of impossible phases may be too large for a double; their products with zero are to be zero.
-INLINE V bounded(V weight) { return select(weight > fill(1e300), fill(1e300), weight); }
+INLINE V bounded(V weight) { return select(weight > fill(1e250), fill(1e250), weight); }
+
+// Powers of two of phases relative to the largest one of a possible phase; most often they are those of the call before.
+class Relative {
+ public:
+  explicit Relative(long Lp) : powers(Lp), scale_(Lp), possible_(Lp) { scale_.resize(Lp, NAN); }
+
+  // totals (Lp): zero for impossible phases.
+  void load_for(const double* scale, const double* totals, long Lp) {
+    I changed = {};
+    for (long o = 0; o < Lp; o += W)
+      changed |= (load(scale + o) != load(scale_ + o)) | ((load(totals + o) != V{}) ^ (I)load(possible_ + o));
+    if (any(changed)) rebuild(scale, totals, Lp);
+  }
+
+  double top;
+  Buffer powers;
+
+ private:
+  void rebuild(const double* scale, const double* totals, long Lp) {
+    V tops = fill(-INFINITY);
+    for (long o = 0; o < Lp; o += W) {
+      const I possible = load(totals + o) != V{};
+      store(scale_ + o, load(scale + o)), store(possible_ + o, (V)possible);
+      tops = maximum(tops, select(possible, load(scale + o), fill(-INFINITY)));
+    }
+    top = largest(tops);
+    if (top == -INFINITY) top = 0;
+    for (long o = 0; o < Lp; o += W) store(powers + o, power_of_two(load(scale + o) - fill(top)));
+  }
+
+  Buffer scale_, possible_;
+};
 
 // What brings a message to probabilities: weights (Lp), with sum_q weights[q] * totals[q] = 1, that are
 // 2^(scale[q] - top) / value, top the largest power of a possible phase. Value is 0 if all phases are impossible.
 struct Total {
   double value, top;
-  Total(const double* scale, const double* totals, double* weights, long Lp) {
-    V tops = fill(-INFINITY);
-    for (long o = 0; o < Lp; o += W)
-      tops = maximum(tops, select(load(totals + o) != V{}, load(scale + o), fill(-INFINITY)));
-    top = largest(tops);
-    if (top == -INFINITY) top = 0;
+  Total(Relative& relative, const double* scale, const double* totals, double* weights, long Lp) {
+    relative.load_for(scale, totals, Lp);
+    top = relative.top;
     V values = {};
-    for (long o = 0; o < Lp; o += W) {
-      const V weight = power_of_two(load(scale + o) - fill(top)), total = load(totals + o);
-      store(weights + o, weight);
-      values += select(total != V{}, weight * total, V{});
-    }
+    for (long o = 0; o < Lp; o += W) values += load(relative.powers + o) * load(totals + o);
     value = sum(values);
-    for (long o = 0; o < Lp; o += W) {
-      store(weights + o, bounded(load(weights + o) / fill(value)));
-    }
+    for (long o = 0; o < Lp; o += W) store(weights + o, bounded(load(relative.powers + o) / fill(value)));
   }
   double log() const { return ::log(value) + top * LN2; }
 };
@@ -57,15 +80,20 @@ struct Total {
 class Scaled {
  public:
   Scaled(const Model& model, bool transposed)
-      : reference(model.Lp), table(model.L * model.Lp), powers(model.L * model.Lp), m(model), transposed_(transposed) {
-    scale_.resize(m.Lp, NAN);
+      : reference(model.Lp), m(model), transposed_(transposed) {
+    scale_.resize(m.Lp, NAN), table.resize(m.Lp * m.Lp, 0), powers.resize(m.L * m.Lp, 0);
   }
 
   // For messages of the given powers (Lp); most often they are those of the call before.
   void load_for(const double* scale) {
-    bool same = true;
-    for (long o = 0; o < m.Lp; o += W) same &= !any(load(scale + o) != load(scale_ + o));
-    if (!same) rebuild(scale);
+    load_for(scale, [] {});
+  }
+  // Calls before_change() before others than those of the call before are loaded.
+  template <class BeforeChange>
+  INLINE void load_for(const double* scale, BeforeChange before_change) {
+    I changed = {};
+    for (long o = 0; o < m.Lp; o += W) changed |= load(scale + o) != load(scale_ + o);
+    if (any(changed)) before_change(), rebuild(scale);
   }
 
   Buffer reference, table, powers;
@@ -107,6 +135,9 @@ void Scaled::rebuild(const double* scale) {
 // is_possible(o): of the W phases from o on, false in padding.
 template <class IsPossible>
 INLINE void level(double* scale, const Model& m, IsPossible is_possible) {
+  I impossible = {};
+  for (long o = 0; o < m.Lp; o += W) impossible |= ~is_possible(o) & (I)(load(m.inside + o) != V{});
+  if (!any(impossible)) return;
   V lowest = fill(INFINITY);
   for (long o = 0; o < m.Lp; o += W) lowest = -maximum(-lowest, select(is_possible(o), -load(scale + o), fill(-INFINITY)));
   double least = -largest(-lowest);

@@ -96,6 +96,7 @@ class Buffer {
     bytes_ = static_cast<size_t>(size + 8) / 8 * 64;
 #ifdef __SANITIZE_ADDRESS__
     data_ = static_cast<double*>(aligned_alloc(64, bytes_));
+    for (size_t i = 0; data_ && i < bytes_ / sizeof(double); ++i) data_[i] = NAN;  // shows what is read before it is written
 #else
     data_ = static_cast<double*>(Spares::of_thread().take(bytes_));
 #endif
@@ -176,6 +177,7 @@ struct Model {
   Plan steps, counts;       // for products alone, and for products with counts
   long table_size = 0;      // of all blocks, with the phases of each entry
   long num_ratios = 0;      // size of ratios
+  Buffer inside;            // (Lp): 1 for phases, 0 in padding
   Buffer initial, transition, transposed, exponents, forward, backward, ratios, diagonal;
   Buffer log_initial, log_transition, log_forward, log_ratios, log_diagonal;
 
@@ -219,6 +221,8 @@ Model::Model(const Tables& t, bool logs) : L(t.phases), C(t.configs), K(t.tools)
 }
 
 void Model::load_phases(const Tables& t) {
+  inside.resize(Lp);
+  for (long q = 0; q < Lp; ++q) inside[q] = q < L;
   initial.resize(rows, 0);
   transition.resize(L * Lp, 0), transposed.resize(L * Lp, 0), exponents.resize(L * Lp, 0);
   for (long q = 0; q < L; ++q) {

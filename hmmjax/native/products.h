@@ -23,16 +23,16 @@ INLINE void with_block(const Model& m, Body body) {
   }
 }
 
-// sum_p x[c][p] weights[p][q] of the N configurations from c, for the phases q at o.
+// sum_p x[c][p] weights[p][q] of the N configurations from c, for the phases q at o. Of a single one, weights are (Lp, Lp).
 template <int N>
 INLINE void mix(const double* x, const double* weights, V* rows, long c, long L, long Lp, long o) {
   if (N == 1) {
     V even = {}, odd = {};
-    for (long p = 0; p + 1 < L; p += 2) {
+#pragma GCC unroll 4
+    for (long p = 0; p < Lp; p += 2) {
       even += fill(x[c * Lp + p]) * load(weights + p * Lp + o);
       odd += fill(x[c * Lp + p + 1]) * load(weights + (p + 1) * Lp + o);
     }
-    if (L % 2) even += fill(x[c * Lp + L - 1]) * load(weights + (L - 1) * Lp + o);
     rows[0] = even + odd;
     return;
   }

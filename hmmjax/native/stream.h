@@ -16,7 +16,7 @@ struct Slot {
 class Running final : public Stream {
  public:
   Running(const Model& model, int64_t lag)
-      : m(model), lag_(lag), steps(m, video), tools(m), weights(m.Lp), backward(m, video, smoothed) {}
+      : m(model), lag_(lag), steps(m, video), tools(m), relative(m.Lp), weights(m.Lp), backward(m, video, smoothed) {}
 
   int64_t slot_size() const override { return Slot::size(m); }
   double step(double* memory, int64_t t, const Video& given, const Marginals& now, const Marginals& lagged) override;
@@ -39,6 +39,7 @@ class Running final : public Stream {
   Gradient smoothed;  // marginals are derivatives
   Steps steps;
   ToolSums tools;
+  Relative relative;
   Buffer weights;
   Backward backward;
 };
@@ -55,7 +56,7 @@ double Running::step(double* memory, int64_t t, const Video& given, const Margin
     *slot.removed += *before.removed;
     steps.next(slot.frame, before.message, slot.message, nullptr);
   }
-  const Total total = write_filtered(slot.message, tools, weights, now, 0);
+  const Total total = write_filtered(slot.message, tools, relative, weights, now, 0);
   if (total.value == 0) return -INFINITY;
   if (lag_ && t >= lag_) smooth_window(memory, t - lag_, lag_ + 1, false, lagged);
   return *slot.removed + total.log();
@@ -67,7 +68,7 @@ void Running::smooth(double* memory, int64_t frames, int64_t count, const Margin
 
 void Running::read(double* memory, int64_t t, double* filtered, double* phases, double* configs) {
   const Slot slot = at(memory, t);
-  const Total total(slot.message.scale, slot.message.totals, weights, m.Lp);
+  const Total total(relative, slot.message.scale, slot.message.totals, weights, m.Lp);
   for (long q = 0; q < m.L; ++q) {
     phases[q] = log(slot.frame.phases[q]) + slot.frame.scale[q] * LN2;
     const double power = (slot.message.scale[q] - total.top) * LN2 - log(total.value);
@@ -78,7 +79,7 @@ void Running::read(double* memory, int64_t t, double* filtered, double* phases, 
 
 double Running::log_likelihood(double* memory, int64_t t) {
   const Slot slot = at(memory, t);
-  return *slot.removed + Total(slot.message.scale, slot.message.totals, weights, m.Lp).log();
+  return *slot.removed + Total(relative, slot.message.scale, slot.message.totals, weights, m.Lp).log();
 }
 
 void Running::write(double* memory, int64_t t, const double* filtered, const double* phases, const double* configs,
@@ -97,7 +98,7 @@ void Running::write(double* memory, int64_t t, const double* filtered, const dou
       x.totals[q] += x.rows[c * m.Lp + q] = exp(filtered[q * m.C + c] - x.scale[q] * LN2);
   }
   steps.rescale(x);
-  *slot.removed = total - Total(x.scale, x.totals, weights, m.Lp).log();
+  *slot.removed = total - Total(relative, x.scale, x.totals, weights, m.Lp).log();
 }
 
 Stream* stream(const void* model, int64_t lag) {
