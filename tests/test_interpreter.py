@@ -224,6 +224,13 @@ def test_what_has_no_rule_is_compiled(compiled):
     assert compiled == ["jit(sin)"]
 
 
+def test_what_has_other_parameters_in_this_version_of_jax_is_compiled(compiled, monkeypatch):
+    monkeypatch.setitem(RULES, "exp", lambda eqn: eqn.params["renamed"])
+    run = interpreter.interpretable(jnp.exp)
+    assert_allclose(run(np.ones(3, np.float32)), np.e, rtol=1e-6)
+    assert compiled == ["jit(exp)"]
+
+
 def test_arguments_that_never_change_are_used_once():
     """What remains agrees with the whole, also if it has to be compiled."""
 

@@ -16,6 +16,7 @@ except ImportError as error:
 from hmmjax.cli import bench, compare, data, evaluate, explore, report, simulate, stabilize, suggest
 from hmmjax.cli.compilation_cache import keep_programs
 from hmmjax.cli.console import examples
+from hmmjax.cli.processor import stay_on_cpu
 
 app = typer.Typer(
     name="hmmjax",
@@ -93,8 +94,9 @@ app.add_typer(data.app)
 
 def main() -> None:
     """Run the command line."""
-    if sys.argv[1:2] != ["bench"]:  # which times first calls, compilation included
+    if sys.argv[1:2] != ["bench"]:  # which times first calls, compilation included, on the processor that there is
         keep_programs()
+        stay_on_cpu()
     app()
 
 

@@ -43,7 +43,7 @@ class Program:
         """Translate a traced function.
 
         Raises:
-            UnsupportedError: it has a primitive without a rule.
+            UnsupportedError: it has a primitive without a rule, or one that this version of JAX describes otherwise.
         """
         self.seconds = self.compile_seconds = 0.0
         self._calls: list[tuple[Callable, tuple[int, ...], Any]] = []
@@ -125,14 +125,18 @@ class Program:
         entries = sum(math.prod(x.aval.shape) for x in (*eqn.invars, *eqn.outvars))
         self.seconds += CALL_SECONDS + ENTRY_SECONDS * entries * _SLOW.get(name, 1)
         self.compile_seconds += COMPILE_SECONDS * (800 if name == "random_gamma" else 1)
-        if name in _CALLING:
-            function, seconds, compile_seconds = _CALLING[name](eqn)
-            self.seconds += seconds
-            self.compile_seconds += compile_seconds
-        elif name in RULES:
-            function = RULES[name](eqn)
-        else:
+        if name not in _CALLING and name not in RULES:
             raise UnsupportedError(name)
+        try:
+            if name in _CALLING:
+                function, seconds, compile_seconds = _CALLING[name](eqn)
+                self.seconds += seconds
+                self.compile_seconds += compile_seconds
+            else:
+                function = RULES[name](eqn)
+        except (KeyError, AttributeError) as error:
+            # Parameters of primitives are JAX's own business, and change between its versions.
+            raise UnsupportedError(f"{name}, whose parameters are others in this version of JAX") from error
         several = eqn.primitive.multiple_results
         self._calls.append((function, tuple(taken), tuple(given) if several else given[0]))
 
@@ -192,7 +196,10 @@ def _where(going: Any, new: Any, old: Any) -> Any:
 def _scan(eqn: Any) -> tuple[Callable, float, float]:
     p = eqn.params
     body, length = Program(p["jaxpr"]), p["length"]
-    constants, carried = p["num_consts"], p["num_carry"]
+    # Versions of JAX name these counts differently; rows and stacked outputs have one axis more than in the body.
+    rows = sum(x.aval.ndim > y.ndim for x, y in zip(eqn.invars, p["jaxpr"].in_avals, strict=True))
+    carried = sum(x.aval.ndim == y.ndim for x, y in zip(eqn.outvars, p["jaxpr"].out_avals, strict=True))
+    constants = len(eqn.invars) - carried - rows
     order = range(length)[:: -1 if p["reverse"] else 1]
     stacked = [(x.aval.shape, _numpy_dtype(x.aval.dtype)) for x in eqn.outvars[carried:]]
 
