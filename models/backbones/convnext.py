@@ -9,6 +9,7 @@ from jax.typing import DTypeLike
 
 from models.backbones.attention import dense, truncated_normal
 from models.backbones.base import Backbone, Features
+from models.backbones.depthwise import Depthwise
 from models.backbones.layers import Dropout, LayerNorm, PatchConv, fold, gelu
 
 #: Added to the variance in every normalization.
@@ -42,21 +43,15 @@ class Block(nnx.Module):
         width: number of channels C.
         drop: probability of dropping the branch per sample.
         scale: initial scale of the branch; None for global response normalization instead (V2).
+        fast: see `Depthwise`.
         dtype: in which the block computes.
         rngs: for the initial parameters.
     """
 
-    def __init__(self, width: int, drop: float, scale: float | None, *, dtype: DTypeLike, rngs: nnx.Rngs):
-        self.dwconv = nnx.Conv(
-            width,
-            width,
-            (7, 7),
-            padding=((3, 3), (3, 3)),
-            feature_group_count=width,
-            dtype=dtype,
-            kernel_init=truncated_normal,
-            rngs=rngs,
-        )
+    def __init__(
+        self, width: int, drop: float, scale: float | None, *, fast: bool | None, dtype: DTypeLike, rngs: nnx.Rngs
+    ):
+        self.dwconv = Depthwise(width, 7, fast=fast, dtype=dtype, rngs=rngs, kernel_init=truncated_normal)
         self.norm = LayerNorm(width, epsilon=_EPSILON)
         self.pwconv1 = dense(width, 4 * width, dtype=dtype, rngs=rngs)
         if scale is None:
@@ -84,6 +79,7 @@ class ConvNeXt(Backbone):
         v2: global response normalization instead of scaled branches.
         drop_path: rate of stochastic depth at the last block; it grows linearly from 0.
         classes: number of classes of the published classifier; None leaves it out.
+        fast: see `models.backbones.depthwise.Depthwise`.
         dtype: in which the network computes.
         remat: recompute each block in the backward pass instead of storing its activations.
         rngs: for the initial parameters.
@@ -99,6 +95,7 @@ class ConvNeXt(Backbone):
         v2: bool = False,
         drop_path: float = 0.0,
         classes: int | None = None,
+        fast: bool | None = None,
         dtype: DTypeLike = jnp.float32,
         remat: bool = False,
         rngs: nnx.Rngs,
@@ -113,7 +110,9 @@ class ConvNeXt(Backbone):
             drops = [drop_path * (done + i) / max(sum(depths) - 1, 1) for i in range(depth)]
             done += depth
             stages.append(
-                nnx.List([Block(width, drop, None if v2 else 1e-6, dtype=dtype, rngs=rngs) for drop in drops])
+                nnx.List(
+                    [Block(width, drop, None if v2 else 1e-6, fast=fast, dtype=dtype, rngs=rngs) for drop in drops]
+                )
             )
         self.stages = nnx.List(stages)
         self.norm = LayerNorm(widths[-1], epsilon=_EPSILON)

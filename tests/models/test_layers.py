@@ -15,6 +15,7 @@ from jax.test_util import check_grads
 
 import models
 from models.backbones.attention import relative_position_index, softmax, window_regions
+from models.backbones.depthwise import CHANNELS, Depthwise, convolve
 from models.backbones.layers import BatchNorm, Dropout, LayerNorm, PatchConv, gelu
 from models.backbones.pooling import adaptive_average_pool, max_pool, spatial_max
 from models.backbones.resnet import ResNet
@@ -134,6 +135,40 @@ def test_patches_are_those_of_a_convolution(size):
     np.testing.assert_allclose(got, want, atol=1e-5)
     for a, b in zip(ours_back(want), back(want), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-4)
+
+
+@pytest.mark.parametrize(("size", "shape"), [(7, (2, 5, 9)), (3, (1, 4, 3))])
+def test_depthwise_kernels_equal_the_convolution(size, shape):
+    """Output and both gradients, where the last tile of pixels is not full and filters reach over all edges."""
+    x, grad = (normal(*shape, CHANNELS, seed=seed).astype(jnp.float32) for seed in (0, 1))
+    kernel = normal(size, size, CHANNELS, seed=2).astype(jnp.float32)
+
+    def plain(x, kernel):
+        side = size // 2
+        return jax.lax.conv_general_dilated(
+            x,
+            kernel[:, :, None],
+            (1, 1),
+            ((side, side), (side, side)),
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            feature_group_count=CHANNELS,
+            precision="highest",
+        )
+
+    got, ours_back = jax.vjp(convolve, x, kernel)
+    want, back = jax.vjp(plain, x, kernel)
+    np.testing.assert_allclose(got, want, atol=1e-4)
+    for a, b in zip(ours_back(grad), back(grad), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-4)
+
+
+def test_depthwise_layers_take_the_plain_form_without_a_gpu():
+    options = {"dtype": jnp.bfloat16, "rngs": nnx.Rngs(0), "kernel_init": nnx.initializers.normal()}
+    found = {}
+    for fast in (None, True, False):
+        layer = Depthwise(CHANNELS, 3, fast=fast, **options)
+        found[fast] = "pallas_call" in str(jax.make_jaxpr(layer)(jnp.zeros((1, 4, 4, CHANNELS))))
+    assert found == {None: jax.default_backend() == "gpu", True: True, False: False}
 
 
 @pytest.mark.parametrize(
