@@ -1,8 +1,8 @@
 """Choose the processor on which the commands compute.
 
 The compiled recursions learn from a hundred operations in seconds, less than the programs of a GPU take to compile. A
-command that stays on the CPU also takes no memory from a training that runs on the GPU: JAX reserves three quarters of it
-as soon as it is used.
+command that stays on the CPU also takes no memory from a training that runs on the GPU, of which JAX reserves three
+quarters as soon as it is used.
 """
 
 import os

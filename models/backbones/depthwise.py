@@ -40,15 +40,16 @@ class Depthwise(nnx.Conv):
     ):
         options = {"dtype": dtype, "kernel_init": kernel_init, "rngs": rngs, "feature_group_count": channels}
         super().__init__(channels, channels, (size, size), padding=((size // 2, size // 2),) * 2, **options)
-        self.fast = fast
+        self.fast, self.form = fast, jnp.dtype(dtype)
 
     def __call__(self, x: Array) -> Array:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Convolve x (N, H, W, C)."""
-        fast = on_nvidia(self.dtype) and x.shape[-1] % CHANNELS == 0 if self.fast is None else self.fast
+        fast = on_nvidia(self.form) and x.shape[-1] % CHANNELS == 0 if self.fast is None else self.fast
         if not fast:
             return super().__call__(x)
-        kernel = self.kernel[...].astype(self.dtype)[:, :, 0]
-        return convolve(x.astype(self.dtype), kernel) + self.bias[...].astype(self.dtype)
+        assert self.bias is not None
+        kernel = self.kernel[...].astype(self.form)[:, :, 0]
+        return convolve(x.astype(self.form), kernel) + self.bias[...].astype(self.form)
 
 
 @jax.custom_vjp
