@@ -305,7 +305,7 @@ def test_a_beginning_that_observations_contradict(name, nats):
 
 def _without_gpu():
     """Describe a GPU to versions of JAX that ask for one when they lower."""
-    if jax.__version_info__ < (0, 12):
+    if jax.__version_info__ < (0, 11):
         return nullcontext()
     device = jax.sharding.AbstractDevice("NVIDIA H200", 132, "cuda")
     return jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), (), abstract_device=device))

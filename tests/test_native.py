@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +32,14 @@ def test_a_compiler_means_compiled_recursions():
     """The other tests may skip only where nothing could be compiled, or where someone switched it off."""
     has_compiler = bool(os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++"))
     assert native.is_loaded() or not has_compiler or os.environ.get("HMMJAX_NATIVE") == "off", native.describe()
+
+
+def test_headers_are_those_of_the_earliest_jaxlib():
+    """A jaxlib refuses what was compiled with the headers of a later one, which pip would install to build with."""
+    with open(Path(__file__).parents[1] / "pyproject.toml", "rb") as file:
+        project = tomllib.load(file)
+    (earliest,) = (x.removeprefix("jax>=") for x in project["project"]["dependencies"] if x.startswith("jax>"))
+    assert f"jaxlib=={earliest}.0; python_version < '3.14'" in project["build-system"]["requires"]
 
 
 @pytest.mark.thorough

@@ -20,7 +20,7 @@ def check(state: Any, like: Any) -> None:
             raise ValueError(f"state.{name} {problem}: {advice}")
 
 
-def difference(have: np.ndarray, want: np.ndarray, name: str) -> str:
+def difference(have: np.ndarray, want: np.ndarray | jax.Array, name: str) -> str:
     """Return what keeps an array of a state from taking the place of another, or ""."""
     if have.shape != want.shape:
         return f"has shape {have.shape} in place of {want.shape}"
