@@ -15,9 +15,11 @@ ROOT = Path(__file__).resolve().parents[2]
 VERSIONS = ("3.11", "3.12", "3.13")
 
 SMOKE = r"""
-import pathlib, subprocess, sys
+import pathlib, shutil, subprocess, sys
 import hmmjax
 assert "site-packages" in hmmjax.__file__, hmmjax.__file__
+if shutil.which("g++"):
+    assert hmmjax.diagnostics.backend().startswith("native"), hmmjax.diagnostics.backend()
 from hmmjax import io
 from hmmjax.simulate import PHASES, TOOLS, simulate_surgeries
 arrays = {"phase_names": list(PHASES), "tool_names": list(TOOLS)}
