@@ -205,12 +205,12 @@ def test_scores_become_monotone_evidence():
         emissions.ToolMonotone(jnp.array([[0.0, np.nan]])).check()
 
 
-@pytest.mark.parametrize("num_symbols", [3, 40])
-def test_labels_select_columns_and_their_derivatives(num_symbols):
-    """Few are selected and many are gathered."""
+@pytest.mark.parametrize(("num_symbols", "num_frames"), [(3, 50), (3, 600), (40, 600)])
+def test_labels_select_columns_and_their_derivatives(num_symbols, num_frames):
+    """Few labels of many frames are selected, others gathered."""
     rng = np.random.default_rng(5)
     matrix = rng.dirichlet(np.ones(num_symbols), 2).astype(np.float32)
-    seen, weights = rng.integers(0, num_symbols, (2, 50)), rng.random((2, 50, 2)).astype(np.float32)
+    seen, weights = rng.integers(0, num_symbols, (2, num_frames)), rng.random((2, num_frames, 2)).astype(np.float32)
     family = emissions.PhaseConfusion(matrix)
     assert_allclose(family.log_prob(seen), np.log(matrix).T[seen], rtol=1e-6)
     slope = jax.grad(lambda m: (weights * emissions.PhaseConfusion(m).log_prob(seen)).sum())(matrix)

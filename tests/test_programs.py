@@ -95,7 +95,7 @@ def test_results_of_fit_have_the_same_types_inside_jit():
 
 
 def test_an_em_step_compiles_few_kernels():
-    """Compiling takes most of the first step. It was 66 kernels once, and is 31."""
+    """Compiling takes most of the first step. It was 66 kernels once."""
     if not messages.native.available():
         pytest.skip("of the compiled recursions")
     params = hmmjax.init_params(7, 7, emissions="confusion")

@@ -17,6 +17,9 @@ from hmmjax.emissions.base import PhaseEmission, ToolEmission
 MOST_SELECTED = 32
 """Labels up to which columns are selected and not gathered."""
 
+FEWEST_FRAMES = 1024
+"""Frames from which on they are: for fewer, a selection per label costs more calls than it saves."""
+
 
 @pytree
 class PhaseConfusion(PhaseEmission):
@@ -187,7 +190,7 @@ def _columns(table: Array, observations: Int[Array, "..."]) -> Array:
     A few are selected from: XLA would compute the logarithms of a table again for every number gathered from it.
     """
     last = table.shape[1] - 1
-    if last >= MOST_SELECTED:
+    if last >= MOST_SELECTED or observations.size < FEWEST_FRAMES:
         return jnp.moveaxis(table[:, observations], 0, -1)
     selected = jnp.broadcast_to(table[:, last], (*observations.shape, table.shape[0]))
     for symbol in range(last):
