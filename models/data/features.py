@@ -165,5 +165,5 @@ def _check_widths(videos: list[VideoFeatures]) -> None:
             raise FormatError(
                 f"rows of {video.values.shape[1]} numbers, but {videos[0].path.name} has {videos[0].values.shape[1]}",
                 file=video.path,
-                fix="extract all videos with one encoder",
+                fix="extract all videos with one encoder; set data.channels_first=true if files are (channels, frames)",
             )

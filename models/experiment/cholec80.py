@@ -1,13 +1,14 @@
 """Cholec80 from its folder to a table: ``python -m models.experiment cholec80 data=FOLDER out=FOLDER key=value ...``.
 
 The stages are commands that can also be run one by one; ``--show`` prints them. A stage whose output is there is
-skipped, so that the same command continues after an interruption. The hidden Markov model learns the network's errors
-from the validation videos only, and its dynamics from the labels of training and validation videos; test videos are
-scored once.
+skipped, so that the same command continues after an interruption; other settings need another folder. The hidden Markov
+model learns the network's errors from the validation videos only, and its dynamics from the labels of training and
+validation videos; test videos are scored once.
 """
 
 import argparse
 import dataclasses
+import json
 import shlex
 import subprocess
 import sys
@@ -82,6 +83,10 @@ def plan(words: Sequence[str]) -> list[Command]:
     parts = cholec80_split(str(given["split"]))
     if "val" not in parts:
         raise ValueError(f"split={given['split']} has no validation videos. Fix: choose 32/8/40 or 40/8/32")
+    for word in (*training, *temporal):
+        key, _, text = word.partition("=")
+        if key == "pretrained" and not Path(text).exists():
+            raise ValueError(f"{word}: no such file. Fix: name the file of weights, or leave pretrained out")
     data, out = Path(given["data"]), Path(given["out"])
     cache, run = out / "cache", out / "frames"
     common = [f"data.train={cache}", f"data.val={cache}", *training]
@@ -134,6 +139,35 @@ def plan(words: Sequence[str]) -> list[Command]:
     ]
 
 
+def keep_settings(words: Sequence[str]) -> None:
+    """Write a plan's settings into its output folder, or compare them with those that are there.
+
+    Args:
+        words: as of `plan`.
+
+    Raises:
+        ValueError: the folder holds results of other settings.
+    """
+    settings = {key: str(value) for key, value in _OWN.items()}
+    for word in words:
+        key, _, text = word.partition("=")
+        settings[key] = str(parse_yaml(text, word)) if key in _OWN else text
+    file = Path(settings.pop("out")) / "plan.json"
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
+        return
+    before = json.loads(file.read_text(encoding="utf-8"))
+    changed = [key for key in {**settings, **before} if before.get(key) != settings.get(key)]
+    if changed:
+        shown = "; ".join(
+            f"{key}={before.get(key, '(not set)')}, now {settings.get(key, '(not set)')}" for key in changed
+        )
+        raise ValueError(
+            f"{file.parent} holds results of other settings ({shown}). Fix: give another out=FOLDER, or these settings"
+        )
+
+
 def _numbers(videos: Sequence[str]) -> str:
     """Return the numbers of successive videos as a range, such as "1-40"."""
     first, last = (int(video.removeprefix("video")) for video in (videos[0], videos[-1]))
@@ -164,6 +198,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_intermixed_args(arguments)
     with reported("stopped; the same command continues"):
         commands = [command for command in plan(options.settings) if command.stage in options.stage]
+        if not options.show:
+            keep_settings(options.settings)
         for command in commands:
             done = command.result is not None and command.result.exists()
             print(f"[{command.stage}] {command.text}{'  (done)' if done else ''}", flush=True)

@@ -13,7 +13,7 @@ for package in ("flax", "optax", "orbax.checkpoint", "yaml", "sklearn", "av"):
 
 from models.data.simsurg import write_cholec80
 from models.experiment.__main__ import main
-from models.experiment.cholec80 import STAGES, plan
+from models.experiment.cholec80 import STAGES, keep_settings, plan
 
 
 def option(command, name):
@@ -53,6 +53,20 @@ def test_words_that_are_no_settings_are_named(tmp_path, capsys):
     assert capsys.readouterr().out.startswith(
         f"[cache] python -m models.data.cache cholec80:{tmp_path} {tmp_path}/cache"
     )
+
+
+def test_results_of_other_settings_are_not_taken_for_those_asked_for(tmp_path):
+    words = [f"data={tmp_path}", f"out={tmp_path / 'out'}", "system=endonet"]
+    keep_settings(words)
+    keep_settings([*words, "height=256"])  # the default
+    with pytest.raises(ValueError, match=r"height=256, now 64; system=endonet, now phasenet"):
+        keep_settings([*words[:2], "system=phasenet", "height=64"])
+    keep_settings(words)
+
+
+def test_weights_are_looked_for_before_anything_is_read(tmp_path):
+    with pytest.raises(ValueError, match=r"pretrained=none\.pth: no such file"):
+        plan([f"data={tmp_path}", "pretrained=none.pth"])
 
 
 @pytest.mark.slow
