@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from hmmjax import messages, native
+from hmmjax.messages import Potentials
 
 pytestmark = pytest.mark.skipif(not native.is_loaded(), reason=native.describe())
 LENGTHS = np.array([12, 1, 7], np.int32)
@@ -141,3 +142,34 @@ def test_a_phase_reached_by_way_of_an_improbable_one_is_not_lost(gap):
     assert_allclose(found, value, rtol=1e-6)
     assert_allclose(gradient.phases[0], marginals, atol=1e-5)
     assert_allclose(messages.filter(p, "native").log_normalizer, [value], rtol=1e-6)
+
+
+@pytest.mark.parametrize("tiny", [1e-60, 1e-120, 1e-240, 1e-290])
+def test_tiny_probabilities_of_phases_in_double_precision(tiny):
+    """Marginals and expected counts against the sum over all paths, where products leave the range of doubles."""
+    initial = np.array([0.5, 0.5, tiny])
+    transition = np.array([[0.5, 0.5, tiny / 2], [tiny, 1.0, tiny], [tiny, 1.0, tiny]])
+    no = -np.inf
+    seen = np.array([[-30.0, 0, -100], [no, no, -30], [no, -30, -30], [-100, no, no]])
+    paths = np.stack(np.meshgrid(*[range(3)] * 4, indexing="ij"), -1).reshape(-1, 4)
+    weights = np.log(initial)[paths[:, 0]] + np.log(transition)[paths[:, :-1], paths[:, 1:]].sum(1)
+    weights = weights + seen[range(4), paths].sum(1)
+    value = np.logaddexp.reduce(weights)
+    share = np.exp(weights - value)
+    marginals, counts = np.zeros((4, 3)), np.zeros((3, 3))
+    for path, s in zip(paths, share, strict=True):
+        marginals[range(4), path] += s
+        np.add.at(counts, (path[:-1], path[1:]), s)
+    with jax.enable_x64(True):
+        arrays = jnp.array(initial[:, None]), jnp.array(transition), jnp.array(seen[None])
+
+        def log_normalizer(start, moves, frames):
+            p = Potentials(start, moves, (), frames, None, jnp.array([4], jnp.int32))
+            return messages.log_normalizer(p, "native")[0]
+
+        run = jax.value_and_grad(log_normalizer, (0, 1, 2))
+        found, (start, moves, frames) = jax.tree.map(np.asarray, run(*arrays))
+    assert_allclose(found, value, rtol=1e-12)
+    assert_allclose(frames[0], marginals, atol=1e-12)
+    assert_allclose(moves * transition, counts, atol=1e-12)
+    assert_allclose(start[:, 0] * initial, marginals[0], atol=1e-12)

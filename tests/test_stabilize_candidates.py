@@ -52,3 +52,14 @@ def test_phases_of_scores_are_candidates_online_where_there_is_a_choice(scores):
         learn(Observations(scores), trained=True),
     ):
         assert "trained, scores" not in others
+
+
+def test_a_video_whose_scores_are_all_nan_is_inferred_by_the_dynamics():
+    rng = np.random.default_rng(0)
+    truth = np.repeat(np.arange(4), 15)
+    seen = [np.where(rng.random(60) < 0.25, rng.integers(0, 4, 60), truth) for _ in range(4)]
+    scores = [0.7 * np.eye(4)[x] + 0.075 for x in seen]
+    blank = np.full_like(scores[0], np.nan)
+    result = stabilize_arrays([*scores, *scores[:1], blank], true_phases=[truth] * 5 + [None], emissions="logit-normal")
+    for system in (result.smoothed, result.filtered):
+        assert_allclose(system.phases[-1].sum(-1), 1, rtol=1e-5)

@@ -140,6 +140,8 @@ constexpr int MAX_GROUPS = 64;
 // 500 nats below the most probable configuration of a phase, and a path through a lost configuration costs two
 // transitions more than one through the best.
 constexpr double SAFE_NATS = 200;
+// Probabilities of phases below which products of several might leave the range of doubles.
+constexpr double SAFE_PHASES = 1e-100;
 
 // Tools that leave a state with a higher probability than this take the dense products.
 constexpr double LOWEST_STAY = 0x1p-8;
@@ -273,6 +275,9 @@ void Model::find_safe(const Tables& t) {
     }
     is_safe &= !(least < -SAFE_NATS);
   }
+  const auto is_tiny = [](double x) { return x > 0 && x < SAFE_PHASES; };
+  for (long i = 0; i < rows; ++i) is_safe &= !is_tiny(initial[i]);
+  for (long i = 0; i < L * Lp; ++i) is_safe &= !is_tiny(transition[i]);
 }
 
 void Model::load_ratios(const Tables& t) {

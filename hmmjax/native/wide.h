@@ -1,4 +1,4 @@
-// The recursions for models whose tools may not switch: doubles with a power of two each, so that no number is ever lost.
+// The recursions for models whose tools may not switch, or whose phases have tiny probabilities: doubles with a power of two each, so that no number is ever lost.
 //
 // In the other recursions the configurations of a phase share a power, and one that becomes 500 nats less probable than
 // another is lost. That matters if no configuration leads back to it, and later observations allow no other. These take
@@ -38,7 +38,9 @@ struct Wide {
   }
   // value * 2^power / (the same of a total), as doubles.
   INLINE V over(double total, double total_power) const {
-    return value / fill(total) * power_of_two(power - fill(total_power));
+    // By halves, because the power alone may be out of range.
+    const V half = power_of_two((power - fill(total_power)) * fill(.5));
+    return value / fill(total) * half * half;
   }
 
  private:

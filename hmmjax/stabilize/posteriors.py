@@ -36,9 +36,21 @@ def numpy_posterior(
     Returns:
         The marginals (B, T, L) and (B, T, K), None for a track that the model lacks; and log-likelihoods (B,).
     """
-    found = (inference.filter if online else inference.posterior)(params, obs, mask)
+    found = (inference.filter if online else inference.posterior)(params, _without_blank(obs, mask), mask)
     found = jax.tree.map(np.asarray, found)
     return found, found.log_likelihood
+
+
+def _without_blank(obs: Observations, mask: np.ndarray) -> Observations:
+    """Return observations without a track of scores that are NaN in all these videos.
+
+    Inference refuses such a track, which in a call of its own is a slip; here it is a group of videos out of many.
+    """
+
+    def is_blank(x: Any) -> bool:
+        return isinstance(x, np.ndarray) and x.dtype.kind == "f" and bool(np.isnan(x[mask]).all())
+
+    return dataclasses.replace(obs, **{track: None for track in ("phases", "tools") if is_blank(getattr(obs, track))})
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

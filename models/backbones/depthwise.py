@@ -29,7 +29,8 @@ class Depthwise(nnx.Conv):
     Args:
         channels: number of channels C.
         size: side of the filter.
-        fast: use the kernels of this module; None uses them in half precision on NVIDIA GPUs.
+        fast: use the kernels of this module; None uses them in half precision on NVIDIA GPUs, if the number of channels
+            is a multiple of `CHANNELS`.
         dtype: in which the layer computes.
         rngs: for the initial parameters.
         kernel_init: of the filter.
@@ -43,10 +44,18 @@ class Depthwise(nnx.Conv):
         self.fast, self.form = fast, jnp.dtype(dtype)
 
     def __call__(self, x: Array) -> Array:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Convolve x (N, H, W, C)."""
+        """Convolve x (N, H, W, C).
+
+        Raises:
+            ValueError: the kernels are asked for, and the number of channels is no multiple of `CHANNELS`.
+        """
         fast = on_nvidia(self.form) and x.shape[-1] % CHANNELS == 0 if self.fast is None else self.fast
         if not fast:
             return super().__call__(x)
+        if x.shape[-1] % CHANNELS:
+            raise ValueError(
+                f"{x.shape[-1]} channels are no multiple of {CHANNELS}. Fix: leave fast out, or set it to False"
+            )
         assert self.bias is not None
         kernel = self.kernel[...].astype(self.form)[:, :, 0]
         return convolve(x.astype(self.form), kernel) + self.bias[...].astype(self.form)

@@ -162,6 +162,12 @@ def test_depthwise_kernels_equal_the_convolution(size, shape):
         np.testing.assert_allclose(a, b, atol=1e-4)
 
 
+def test_depthwise_kernels_refuse_numbers_of_channels_that_they_would_cut():
+    layer = Depthwise(96, 3, fast=True, dtype=jnp.float32, rngs=nnx.Rngs(0), kernel_init=nnx.initializers.normal())
+    with pytest.raises(ValueError, match="96 channels are no multiple of 64"):
+        layer(jnp.zeros((1, 4, 4, 96)))
+
+
 def test_depthwise_layers_take_the_plain_form_without_a_gpu():
     options = {"dtype": jnp.bfloat16, "rngs": nnx.Rngs(0), "kernel_init": nnx.initializers.normal()}
     found = {}
