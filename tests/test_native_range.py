@@ -169,7 +169,7 @@ def test_tiny_probabilities_of_phases_in_double_precision(tiny):
 
         run = jax.value_and_grad(log_normalizer, (0, 1, 2))
         found, (start, moves, frames) = jax.tree.map(np.asarray, run(*arrays))
-    assert_allclose(found, value, rtol=1e-12)
-    assert_allclose(frames[0], marginals, atol=1e-12)
-    assert_allclose(moves * transition, counts, atol=1e-12)
-    assert_allclose(start[:, 0] * initial, marginals[0], atol=1e-12)
+    assert_allclose(found, value, rtol=1e-10)
+    assert_allclose(frames[0], marginals, atol=1e-9)
+    assert_allclose(moves * transition, counts, atol=1e-9)
+    assert_allclose(start[:, 0] * initial, marginals[0], atol=1e-9)

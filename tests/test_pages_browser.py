@@ -2,11 +2,11 @@
 
 import itertools
 import json
-import shutil
 from pathlib import Path
 
 import pages
 import pytest
+from chromium import launched
 
 from hmmjax import explore, report
 from hmmjax.io import Layout, Track
@@ -56,14 +56,7 @@ MEASURE = """(root) => {
 @pytest.fixture(scope="module")
 def browser():
     """Headless Chromium, if it is installed."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is missing: pip install playwright")
-    path = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
-    if path is None:
-        pytest.skip("Chromium is not on the path: install the system's package chromium")
-    with sync_api.sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
-        yield running
-        running.close()
+    yield from launched(*FLAGS)
 
 
 @pytest.fixture(scope="module")

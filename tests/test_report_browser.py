@@ -1,9 +1,9 @@
 """The report's page in a headless browser."""
 
 import re
-import shutil
 
 import pytest
+from chromium import launched
 from reports import handmade, write_all
 
 
@@ -15,14 +15,7 @@ def written(tmp_path_factory):
 @pytest.fixture(scope="module")
 def browser():
     """Headless Chromium, if it is installed."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install playwright")
-    path = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
-    if path is None:
-        pytest.skip("no Chromium on the path")
-    with sync_api.sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield running
-        running.close()
+    yield from launched("--no-sandbox")
 
 
 def test_in_a_browser(browser, written):

@@ -10,7 +10,7 @@ import numpy as np
 from hmmjax import inference
 from hmmjax.calibration import without_powers
 from hmmjax.ensembles import Ensemble
-from hmmjax.stabilize.examples import Examples
+from hmmjax.stabilize.examples import TRACKS, Examples
 from hmmjax.stabilize.folds import Part
 from hmmjax.stabilize.settings import Progress
 from hmmjax.types import Observations, Params, Posterior
@@ -50,7 +50,7 @@ def _without_blank(obs: Observations, mask: np.ndarray) -> Observations:
     def is_blank(x: Any) -> bool:
         return isinstance(x, np.ndarray) and x.dtype.kind == "f" and bool(np.isnan(x[mask]).all())
 
-    return dataclasses.replace(obs, **{track: None for track in ("phases", "tools") if is_blank(getattr(obs, track))})
+    return dataclasses.replace(obs, **{track: None for track in TRACKS if is_blank(getattr(obs, track))})
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -35,12 +35,29 @@ class Command:
         program: a module that Python runs, or "hmmjax".
         words: its arguments.
         result: the file that tells that the command has finished; None runs it every time.
+        begun_with: the words by which training was begun, if this command continues it.
     """
 
     stage: str
     program: str
     words: tuple[str, ...]
     result: Path | None = None
+    begun_with: tuple[str, ...] | None = None
+
+    @property
+    def name(self) -> str:
+        """The stage and, where it has several commands, what this one writes."""
+        return f"{self.stage} {(self.result or Path(self.asked[0])).name}"
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The words that decide what is written."""
+        return self.words if self.begun_with is None else self.begun_with
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether some of its output is there."""
+        return self.begun_with is not None or (self.result is not None and self.result.exists())
 
     @property
     def text(self) -> str:
@@ -139,33 +156,41 @@ def plan(words: Sequence[str]) -> list[Command]:
     ]
 
 
-def keep_settings(words: Sequence[str]) -> None:
-    """Write a plan's settings into its output folder, or compare them with those that are there.
+def output_of(words: Sequence[str]) -> Path:
+    """Return the output folder of a plan's settings."""
+    return Path(next((word[4:] for word in reversed(words) if word.startswith("out=")), str(_OWN["out"])))
 
-    Args:
-        words: as of `plan`.
+
+def keep_words(out: Path, command: Command) -> None:
+    """Write into the output folder which words a command is run with."""
+    told = _told(out) | {command.name: list(command.asked)}
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "plan.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+
+
+def check_words(out: Path, commands: Sequence[Command]) -> None:
+    """Compare commands whose output is there, or has been begun, with the words that they were run with.
 
     Raises:
         ValueError: the folder holds results of other settings.
     """
-    settings = {key: str(value) for key, value in _OWN.items()}
-    for word in words:
-        key, _, text = word.partition("=")
-        settings[key] = str(parse_yaml(text, word)) if key in _OWN else text
-    file = Path(settings.pop("out")) / "plan.json"
-    if not file.exists():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
-        return
-    before = json.loads(file.read_text(encoding="utf-8"))
-    changed = [key for key in {**settings, **before} if before.get(key) != settings.get(key)]
-    if changed:
-        shown = "; ".join(
-            f"{key}={before.get(key, '(not set)')}, now {settings.get(key, '(not set)')}" for key in changed
-        )
+    told = _told(out)
+    for command in commands:
+        before = told.get(command.name, list(command.asked))
+        if not command.is_begun or before == list(command.asked):
+            continue
+        words, asked = (shlex.join([x for x in y if x not in z]) or "defaults" for y, z in (
+            (before, command.asked), (command.asked, before),
+        ))  # fmt: skip
         raise ValueError(
-            f"{file.parent} holds results of other settings ({shown}). Fix: give another out=FOLDER, or these settings"
+            f"{out} holds results of other settings: {command.name} ran with {words}, not {asked}. "
+            "Fix: give another out=FOLDER, or the same settings"
         )
+
+
+def _told(out: Path) -> dict[str, list[str]]:
+    file = out / "plan.json"
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
 
 
 def _numbers(videos: Sequence[str]) -> str:
@@ -177,7 +202,7 @@ def _numbers(videos: Sequence[str]) -> str:
 def _train(run: Path, settings: Sequence[str]) -> Command:
     """Return the command that trains a run, or continues one that was interrupted."""
     if any_checkpoint(run / "checkpoints"):
-        return Command("train", "models.train", ("--resume", str(run)))
+        return Command("train", "models.train", ("--resume", str(run)), begun_with=(f"run={run}", *settings))
     return Command("train", "models.train", (f"run={run}", *settings))
 
 
@@ -197,14 +222,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--show", action="store_true", help="print the commands, and run nothing")
     options = parser.parse_intermixed_args(arguments)
     with reported("stopped; the same command continues"):
-        commands = [command for command in plan(options.settings) if command.stage in options.stage]
+        everything = plan(options.settings)
+        out = output_of(options.settings)
         if not options.show:
-            keep_settings(options.settings)
-        for command in commands:
+            check_words(out, everything)
+        for command in everything:
+            if command.stage not in options.stage:
+                continue
             done = command.result is not None and command.result.exists()
             print(f"[{command.stage}] {command.text}{'  (done)' if done else ''}", flush=True)
             if done or options.show:
                 continue
+            keep_words(out, command)
             # Differences from the published numbers are printed, and do not end the plan: copies are reencoded.
             if (code := command.run()) and command.stage != "check":
                 sys.exit(code)

@@ -13,7 +13,7 @@ for package in ("flax", "optax", "orbax.checkpoint", "yaml", "sklearn", "av"):
 
 from models.data.simsurg import write_cholec80
 from models.experiment.__main__ import main
-from models.experiment.cholec80 import STAGES, keep_settings, plan
+from models.experiment.cholec80 import STAGES, check_words, keep_words, plan
 
 
 def option(command, name):
@@ -57,11 +57,19 @@ def test_words_that_are_no_settings_are_named(tmp_path, capsys):
 
 def test_results_of_other_settings_are_not_taken_for_those_asked_for(tmp_path):
     words = [f"data={tmp_path}", f"out={tmp_path / 'out'}", "system=endonet"]
-    keep_settings(words)
-    keep_settings([*words, "height=256"])  # the default
-    with pytest.raises(ValueError, match=r"height=256, now 64; system=endonet, now phasenet"):
-        keep_settings([*words[:2], "system=phasenet", "height=64"])
-    keep_settings(words)
+    for command in plan(words):
+        keep_words(tmp_path / "out", command)
+    # Nothing was written: the settings of a run that failed at once may be corrected.
+    check_words(tmp_path / "out", plan([*words, "height=64"]))
+    (tmp_path / "out" / "cache").mkdir()
+    (tmp_path / "out" / "cache" / "table.npz").touch()
+    check_words(tmp_path / "out", plan([*words, "height=256", "epochs=3"]))  # the default, and not the cache's
+    with pytest.raises(ValueError, match=r"cache table\.npz ran with 256, not 64"):
+        check_words(tmp_path / "out", plan([*words, "height=64"]))
+    (tmp_path / "out" / "frames" / "checkpoints" / "last" / "3").mkdir(parents=True)
+    check_words(tmp_path / "out", plan(words))
+    with pytest.raises(ValueError, match="train frames ran with system=endonet, not system=phasenet"):
+        check_words(tmp_path / "out", plan([*words[:2], "system=phasenet"]))
 
 
 def test_weights_are_looked_for_before_anything_is_read(tmp_path):
